@@ -1,0 +1,78 @@
+"""Whose fault it is, and what to do next.
+
+SamzaAzureError
+├── ConfigError            you wrote it: mend the job file, the pipeline or the command (exit 2)
+│   ├── AccessDenied       the account refuses the key or the identity
+│   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
+├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
+│   └── Unsettled          wait, then read: what was sent may have happened
+├── Superseded             a newer owner has the log; stop the task. No error for the user
+├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
+├── CorruptState           stop; the message names the blob and the position (exit 1)
+│   └── StateLost          a log that must exist is gone; never started afresh
+├── JobFailed              a task failed beyond its restart limit (exit 1)
+└── TimedOut               what was waited for did not come in time (exit 4)
+
+A lost race is none of these: it is a reading, and is returned, not raised.
+"""
+
+
+class SamzaAzureError(Exception):
+    """The root. `exit_code` is what a command exits with when nothing catches it."""
+
+    exit_code = 1
+
+
+class ConfigError(SamzaAzureError):
+    """Something that the user wrote cannot work. The message says what to write instead."""
+
+    exit_code = 2
+
+
+class AccessDenied(ConfigError):
+    """The storage account refuses the key, the token or the identity."""
+
+
+class PipelineRefused(ConfigError):
+    """A stage does what a stage may not do, or the run in progress has another pipeline."""
+
+
+class StorageUnavailable(SamzaAzureError):
+    """The account does not answer. Nothing was changed; try again."""
+
+    exit_code = 3
+
+
+class Unsettled(StorageUnavailable):
+    """The answer to a write was lost. Only a read can tell whether it happened."""
+
+
+class Superseded(SamzaAzureError):
+    """A higher writer owns this log now. The task stops here at once; it runs elsewhere."""
+
+
+class PermitExpired(SamzaAzureError):
+    """The supervisor's permit ran out: nothing may be appended until it is renewed."""
+
+
+class CorruptState(SamzaAzureError):
+    """Stored bytes are not what was written. `blob` and `position` say where."""
+
+    def __init__(self, message: str, *, blob: str, position: int = 0) -> None:
+        super().__init__(f"{message} (blob {blob}, position {position})")
+        self.blob = blob
+        self.position = position
+
+
+class StateLost(CorruptState):
+    """A log that the control blob says must exist is not there."""
+
+
+class JobFailed(SamzaAzureError):
+    """A task failed beyond its restart limit, and the run with it."""
+
+
+class TimedOut(SamzaAzureError):
+    """What was waited for did not happen in the time given."""
+
+    exit_code = 4

@@ -1,0 +1,1 @@
+"""Azure Storage, translated. The only folder that imports azure; no decision is taken here."""

@@ -1,0 +1,146 @@
+"""What the program asks of a storage account, in as few words as possible.
+
+Two users, two shapes. Coordination is asynchronous: `ControlBlob` and `Rows`. The data path runs in Spark's
+threads and is synchronous: `Blobs` and `Hints`. Azure implements them in this folder, the simulator's memory in
+`samza_azure.sim.memory`; the same contract tests hold both to this page.
+
+A refused condition is a reading and is *returned* (`Refused`). Raised are only:
+`Unsettled` (the answer was lost; read to find out), `StorageUnavailable` (nothing happened; try again),
+`AccessDenied` (no retry helps). No call retries by itself: the loop above is the retry.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias
+
+Value: TypeAlias = str | int | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The service said no: a condition did not hold. `code` is Azure's own error code, for messages."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """There is no such blob."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotModified:
+    """The blob still has the ETag that was given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A blob's bytes and the ETag that they had."""
+
+    data: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Bytes from a position on, and how long the blob is in all. `data` is empty at or past the end."""
+
+    data: bytes
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One table row. Integers are 64 bit."""
+
+    key: str
+    etag: str
+    values: Mapping[str, Value] = field(default_factory=dict)
+
+
+class Blobs(Protocol):
+    """Append blobs and immutable blobs of one container, for logs."""
+
+    def create(self, name: str) -> bool:
+        """Create an empty append blob if there is none (If-None-Match: *). False: it was there already."""
+
+    def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
+        """Append at exactly `position`; the new length, or why not. One call, one block, at most 100 MiB."""
+
+    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+        """At most `length` bytes from `start`. At or past the end: no bytes, and the size."""
+
+    def put(self, name: str, data: bytes) -> bool:
+        """Write an immutable blob (If-None-Match: *). False: it was there already."""
+
+    def list(self, prefix: str) -> Sequence[tuple[str, int]]:
+        """Names and sizes below a prefix, in the order of their names. Slow and priced as a write."""
+
+    def delete(self, name: str) -> None:
+        """Delete if there. Idempotent."""
+
+
+class Hints(Protocol):
+    """Hint rows: how long each log is. Late, lost or old hints only cost time."""
+
+    def publish(self, name: str, values: Mapping[str, Value]) -> None:
+        """Insert or replace the hint of one log, unconditionally."""
+
+    def poll(self) -> Mapping[str, Mapping[str, Value]]:
+        """All hints of the application, in one query."""
+
+
+class ControlBlob(Protocol):
+    """The one leased block blob, `control.json`. Times out after `timeout` seconds with `Unsettled` (a write) or
+    `StorageUnavailable` (a read)."""
+
+    async def create(self, data: bytes, *, timeout: float) -> str | Refused:
+        """Create it if there is none; its ETag."""
+
+    async def read(
+        self, *, timeout: float, unless_etag: str | None = None, lease_id: str | None = None
+    ) -> Content | NotModified | Missing | Refused:
+        """Its bytes. With a lease id the read also proves that this lease holds at that instant."""
+
+    async def write(self, data: bytes, *, etag: str, lease_id: str, timeout: float) -> str | Refused:
+        """Replace it, if it has this ETag and this lease; the new ETag."""
+
+    async def acquire(
+        self, lease_id: str, *, seconds: int, timeout: float, etag: str | None = None
+    ) -> None | Refused | Missing:
+        """Lease it under an id of our own. None: it is ours."""
+
+    async def renew(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
+        """Start the lease's time again."""
+
+    async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
+        """End anybody's lease at once (period 0; a longer one is no fence)."""
+
+    async def release(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
+        """Give the lease back."""
+
+
+class Rows(Protocol):
+    """The application's table. Partitions: members, leader, requests, hints."""
+
+    async def insert(self, partition: str, key: str, values: Mapping[str, Value], *, timeout: float) -> str | Refused:
+        """Insert a row that is not there yet; its ETag."""
+
+    async def merge(
+        self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
+    ) -> str | Refused:
+        """Set these columns if the row has this ETag; the new ETag. Refused too if the row is gone."""
+
+    async def replace(
+        self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
+    ) -> str | Refused:
+        """Replace the whole row if it has this ETag; the new ETag."""
+
+    async def get(self, partition: str, key: str, *, timeout: float) -> Row | None:
+        """One row, by a point read."""
+
+    async def query(self, partition: str, *, timeout: float) -> Sequence[Row]:
+        """All rows of a partition, in the order of their keys."""
+
+    async def delete(self, partition: str, key: str, *, etag: str, timeout: float) -> None | Refused:
+        """Delete the row if it has this ETag. A row that is gone already is no refusal."""
