@@ -1,0 +1,49 @@
+"""Who runs what: sticky, balanced to within one, with the fewest possible moves, the same for everybody who asks.
+
+A pure function of the tasks, the processors and today's owners. It knows no storage, no versions, no time.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+
+def assign(
+    tasks: Sequence[str], members: Collection[str], current: Mapping[str, str], *, balance: bool = True
+) -> dict[str, str]:
+    """An owner for each task; nobody's if there are no members.
+
+    With `balance` false nothing moves by choice (a draining run): only tasks without a living owner get one.
+    Ties are broken by names, so equal questions have equal answers.
+    """
+    if not members:
+        return {}
+    shares: dict[str, list[str]] = {member: [] for member in sorted(members)}
+    orphans = []
+    for task in tasks:
+        owner = current.get(task)
+        if owner in shares:
+            shares[owner].append(task)
+        else:
+            orphans.append(task)
+    if balance:
+        orphans.extend(_surplus(shares, len(tasks)))
+    order = {task: place for place, task in enumerate(tasks)}
+    for task in sorted(orphans, key=order.__getitem__):
+        least = min(shares, key=lambda member: (len(shares[member]), member))
+        shares[least].append(task)
+    return {task: member for member, share in shares.items() for task in share}
+
+
+def _surplus(shares: dict[str, list[str]], total: int) -> list[str]:
+    """Take from those above their target just what they have too much, and return it.
+
+    The targets are the floor, and one more for as many members as the remainder. Giving the larger target to those
+    who own the most is what keeps the moves fewest.
+    """
+    floor, larger = divmod(total, len(shares))
+    taken = []
+    by_size = sorted(shares, key=lambda member: (-len(shares[member]), member))
+    for rank, member in enumerate(by_size):
+        target = floor + 1 if rank < larger else floor
+        taken.extend(shares[member][target:])
+        del shares[member][target:]
+    return taken

@@ -1,0 +1,197 @@
+"""What the leased control blob holds: who leads, who runs what, the barrier and the drain.
+
+One value, written whole by the leader, so no reader ever sees half of it. The job's configuration and its secrets
+never go in here. The bytes are gzipped JSON; a newer format is an error, never guessed at.
+"""
+
+import gzip
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.protocol.messages import DrainStep, Ends, ends_from
+
+NAME = "control.json"
+FORMAT = 1
+
+
+class RunPhase(StrEnum):
+    """Where the run stands, for everybody."""
+
+    NONE = "NONE"  # no run has begun yet
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
+    FAILED = "FAILED"
+
+
+class BarrierState(StrEnum):
+    """Has everyone adopted the version?"""
+
+    START = "START"
+    END = "END"
+    TIMEOUT = "TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """One life of a processor."""
+
+    processor: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who runs a task, and the version that gave it to them."""
+
+    processor: str
+    incarnation: str
+    generation: int
+
+    @property
+    def member(self) -> Member:
+        """The owner without the generation."""
+        return Member(self.processor, self.incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One task: its owner, and earlier owners that are not known to have let go."""
+
+    owner: Owner | None = None
+    after: tuple[Owner, ...] = ()
+    first: bool = True  # its log may not exist yet; only then may the owner create it
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The state of one version's adoption."""
+
+    version: int = 0
+    state: BarrierState = BarrierState.END
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNotification:
+    """The broadcast drain. Stored under Samza's field names."""
+
+    uuid: str
+    run_id: str
+    step: DrainStep
+    mode: str = "DEFAULT"
+    ends: Ends = field(default_factory=dict)
+    history: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the run is FAILED."""
+
+    stage: str
+    task: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The whole control blob."""
+
+    group_id: str
+    revision: int = 0  # +1 with each accepted write
+    epoch: int = 0  # +1 with each leadership
+    version: int = 0  # the revision at which the assignment last changed
+    leader: Member | None = None
+    successor: str | None = None
+    run_id: str = ""
+    phase: RunPhase = RunPhase.NONE
+    fingerprint: str = ""
+    sources: Mapping[str, int] = field(default_factory=dict)
+    members: tuple[Member, ...] = ()
+    tasks: Mapping[str, Assignment] = field(default_factory=dict)
+    barrier: Barrier = Barrier()
+    drain: DrainNotification | None = None
+    positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
+    past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
+    failure: Failure | None = None
+    cleaned: bool = True  # nothing of a drained run is left to delete
+    churn: int = 0  # suspicions of a leader that proved wrong
+    nonce: str = ""  # lets a writer whose answer was lost see whether its write won
+
+
+def signal(control: Control) -> str:
+    """A short text that differs whenever a follower has something new to read besides the assignment."""
+    drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
+    return f"{control.run_id}:{control.phase}:{drain}"
+
+
+def encode(control: Control, *, limit: int) -> bytes:
+    """The blob's bytes. Larger than `limit` is refused before anything is written."""
+    fields = {"format": FORMAT, **asdict(control)}
+    if control.drain is not None:
+        drain = fields["drain"]
+        drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")
+    data = gzip.compress(json.dumps(fields, separators=(",", ":")).encode(), compresslevel=5, mtime=0)
+    if len(data) > limit:
+        raise ConfigError(
+            f"The job model needs {len(data)} bytes, job.coordinator.azure.blob.length allows {limit}. "
+            "Raise that key, or run fewer tasks."
+        )
+    return data
+
+
+def decode(data: bytes) -> Control:
+    """The value of the blob's bytes; `CorruptState` if they are not ours."""
+    try:
+        fields: dict[str, Any] = json.loads(gzip.decompress(data))
+        written_format = fields.pop("format")
+    except (OSError, EOFError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise CorruptState("The control blob is not one that samza-azure wrote", blob=NAME) from error
+    if written_format != FORMAT:
+        raise CorruptState(
+            f"The control blob has format {written_format}, this version knows {FORMAT}. "
+            "Run the newer samza-azure that wrote it",
+            blob=NAME,
+        )
+    try:
+        return _control(fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptState("The control blob lacks what samza-azure writes", blob=NAME) from error
+
+
+def _control(fields: dict[str, Any]) -> Control:
+    drain = fields["drain"]
+    return Control(
+        **{
+            **fields,
+            "leader": fields["leader"] and Member(**fields["leader"]),
+            "phase": RunPhase(fields["phase"]),
+            "members": tuple(Member(**member) for member in fields["members"]),
+            "tasks": {name: _assignment(task) for name, task in fields["tasks"].items()},
+            "barrier": Barrier(fields["barrier"]["version"], BarrierState(fields["barrier"]["state"])),
+            "drain": drain
+            and DrainNotification(
+                uuid=drain["uuid"],
+                run_id=drain["runId"],
+                mode=drain["drainMode"],
+                step=DrainStep(drain["step"]),
+                ends=ends_from(drain["ends"]),
+                history=tuple(drain["history"]),
+            ),
+            "positions": ends_from(fields["positions"]),
+            "past": tuple(fields["past"]),
+            "failure": fields["failure"] and Failure(**fields["failure"]),
+        }
+    )
+
+
+def _assignment(fields: dict[str, Any]) -> Assignment:
+    return Assignment(
+        owner=fields["owner"] and Owner(**fields["owner"]),
+        after=tuple(Owner(**owner) for owner in fields["after"]),
+        first=fields["first"],
+    )

@@ -1,0 +1,39 @@
+"""The durations that the protocol waits for. Seconds of the host's own clock, differences only."""
+
+from dataclasses import dataclass
+
+#: How long Azure grants the control blob's lease. A fence, not the failure detector.
+LEASE_S = 60
+#: The holder renews this long after it last asked.
+RENEW_EVERY_S = 20.0
+#: The holder counts from before it asked, and stops this long before the service could let go.
+LEASE_MARGIN_S = 5.0
+#: What others wait for is written at once, but not more often than this.
+URGENT_GAP_S = 0.1
+#: After a failed call the next try of the same thing comes this much later, or at its usual time if that is sooner.
+RETRY_S = 0.25
+#: A task's failures are forgotten after it ran this long.
+FORGIVE_AFTER_S = 600.0
+#: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
+SELF_STOP = 0.75
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """A profile, or what the job file made of it."""
+
+    heartbeat_s: float = 2.0
+    heartbeat_timeout_s: float = 8.0
+    leader_timeout_s: float = 5.0
+    scan_s: float = 1.0
+    debounce_s: float = 2.0
+    barrier_timeout_s: float = 30.0
+
+
+PROFILES = {
+    "eco": Timing(heartbeat_s=5.0, heartbeat_timeout_s=20.0, leader_timeout_s=15.0, scan_s=4.0),
+    "default": Timing(),
+    "fast": Timing(
+        heartbeat_s=0.25, heartbeat_timeout_s=1.5, leader_timeout_s=0.8, scan_s=0.25, debounce_s=0.5
+    ),
+}
