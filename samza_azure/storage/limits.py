@@ -1,0 +1,55 @@
+"""What Azure accepts as keys and values, checked before anything is sent.
+
+Whoever breaks one of these rules has a mistake in the program: `ValueError`, the same on Azure and in memory.
+"""
+
+import re
+from collections.abc import Mapping
+
+from samza_azure.storage.interface import Value
+
+APPEND_BYTES_MAX = 100 << 20
+APPEND_BLOCKS_MAX = 50_000
+
+_TEXT_MAX = 32 << 10  # a string column holds 64 KiB of UTF-16
+_INTEGER_MAX = 1 << 63
+_FORBIDDEN = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
+_COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+
+
+def checked_key(key: str) -> str:
+    """A partition or row key, which may not hold / \\ # ? or control characters."""
+    if not key or len(key) > 512 or _FORBIDDEN.search(key):
+        raise ValueError(f"{key!r} is no key of a table row: 1 to 512 characters, none of / \\ # ? and control ones.")
+    return key
+
+
+def checked_values(values: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Columns whose names and sizes the table accepts."""
+    for name, value in values.items():
+        if not _COLUMN.fullmatch(name):
+            raise ValueError(f"{name!r} is no column name: letters, digits and _ only.")
+        if isinstance(value, str) and len(value) > _TEXT_MAX:
+            raise ValueError(f"Column {name} holds {len(value)} characters, a table takes {_TEXT_MAX}.")
+        if not isinstance(value, str) and not -_INTEGER_MAX <= value < _INTEGER_MAX:
+            raise ValueError(f"Column {name} holds {value}, which does not fit into 64 bit.")
+    return values
+
+
+def checked_append(data: bytes) -> bytes:
+    """The bytes of one append, of which the service takes 100 MiB at a time and never none."""
+    if not 0 < len(data) <= APPEND_BYTES_MAX:
+        raise ValueError(f"An append of {len(data)} bytes: 1 to {APPEND_BYTES_MAX} is possible.")
+    return data
+
+
+def hint_key(name: str) -> str:
+    """The row key of a log's hint: its name, with | for the / that a key may not hold."""
+    if "|" in name:
+        raise ValueError(f"The log name {name!r} holds a |, which stands for / in the keys of hints.")
+    return checked_key(name.replace("/", "|"))
+
+
+def hint_name(key: str) -> str:
+    """The log that a hint's row key stands for."""
+    return key.replace("|", "/")
