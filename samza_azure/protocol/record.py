@@ -1,0 +1,405 @@
+"""How one record of a log is written down, format version 1. Pure: bytes in, values out.
+
+    header   magic, version, lengths, who wrote it, times, an index of the slices, and its own CRC32 last
+    files    what Spark needs to resume, compressed as one part
+    slices   the rows, one Arrow IPC stream for each destination that has any, in the order of the index
+    trailer  16 bytes: the record's length and the header's CRC again, so that the last record is found from the end
+
+Promised: what is decoded is what was encoded, or it is `CorruptState` with the blob and the position. The header's
+CRC covers the CRCs of the files and of each slice, so every byte is covered, and a reader that fetches the header and
+one slice can check both. Not promised: that a record is the next one of its log, or its writer's; that is for `log`.
+
+All numbers are little-endian; times are microseconds since 1970 UTC.
+"""
+
+import json
+import struct
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, TypeAlias
+
+from samza_azure.errors import CorruptState
+
+MAGIC = b"SZAL"
+MAGIC_AT_END = b"LAZS"
+VERSION = 1
+
+#: The service takes no more in one append.
+LENGTH_MAX = 100 << 20
+
+#: magic, version, kind, flags, length of the header, length of the record
+_PREFIX = struct.Struct("<4sHBBIQ")
+#: group id, generation, attempt, number, batch, frontier, watermark,
+#: files: packed length, unpacked length, CRC; number of slices, length of the text
+_FIXED = struct.Struct("<16sQIIqqqIQIII")
+#: destination, rows, least, greatest, offset, length, CRC, blob (0: in this record; else the n-th of the text's blobs)
+_ENTRY = struct.Struct("<IIqqQQII")
+_CRC = struct.Struct("<I")
+#: length of the record, CRC of its header, magic
+_TRAILER = struct.Struct("<QI4s")
+#: length of a path, length of a file
+_FILE = struct.Struct("<HI")
+
+PREFIX_LENGTH = _PREFIX.size
+TRAILER_LENGTH = _TRAILER.size
+
+_IDLE = 1
+_NO_TIME = -(1 << 63)
+
+Buffer: TypeAlias = bytes | memoryview
+
+
+class Kind(IntEnum):
+    """What a record says."""
+
+    EPOCH = 1  # a new owner starts
+    BATCH = 2  # all that one micro-batch makes durable
+    SNAPSHOT = 3  # everything a restore needs; what came before is not read again
+    FRONTIER = 4  # event time moved, or the writer is idle; no rows
+    DRAINED = 5  # as BATCH, and the last one: the task is done
+    ROLLED = 6  # the log continues in the next blob
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Writer:
+    """Who may append: the job-model version that gave the task away, and the count of containers started since."""
+
+    generation: int
+    attempt: int
+
+    def __str__(self) -> str:
+        return f"{self.generation}.{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Bytes that lie in an immutable blob of their own, since they are too large for a record."""
+
+    blob: str
+    offset: int
+    length: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The rows of one record for one destination partition, as an Arrow IPC stream."""
+
+    destination: int
+    data: bytes | Reference
+    rows: int
+    least_us: int | None = None
+    greatest_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record before it is encoded, or after all of it was read.
+
+    `task` is the task's name; in a source log the id of the producer, whose sequence number then is `batch`.
+    """
+
+    kind: Kind
+    group_id: bytes  # 16 of them
+    task: str
+    writer: Writer
+    batch: int = -1  # the last one appended, where the record is none itself
+    number: int = 0  # of the record in its blob, to stay below the service's limit of blocks
+    frontier_us: int | None = None
+    idle: bool = False
+    watermark_us: int | None = None
+    slices: Sequence[Slice] = ()
+    files: Mapping[str, bytes | Reference] = field(default_factory=dict)  # path below the checkpoint -> content
+    meta: Mapping[str, Any] = field(default_factory=dict)  # JSON
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a slice lies: `blob` None is in the record itself, `offset` then counts from the record's start."""
+
+    destination: int
+    rows: int
+    least_us: int | None
+    greatest_us: int | None
+    offset: int
+    length: int
+    crc: int
+    blob: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """A record without its rows and files: all that most readers need."""
+
+    kind: Kind
+    group_id: bytes
+    task: str
+    writer: Writer
+    batch: int
+    number: int
+    frontier_us: int | None
+    idle: bool
+    watermark_us: int | None
+    entries: tuple[Entry, ...]
+    references: Mapping[str, Reference]  # files that lie in blobs of their own
+    meta: Mapping[str, Any]
+    size: int  # of the header
+    length: int  # of the record
+    files_length: int  # of the files part, which follows the header
+    files_unpacked: int
+    files_crc: int
+    crc: int  # the header's own
+
+
+def encode(record: Record) -> bytes:
+    """The record's bytes. ValueError if they would be more than one append can take."""
+    if len(record.group_id) != 16:
+        raise ValueError(f"A group id has 16 bytes, not {len(record.group_id)}.")
+    files = _pack_files(record.files)
+    packed = zlib.compress(files, 1) if files else b""
+    blobs = _blobs(record)
+    text = _text(record, blobs)
+
+    size = PREFIX_LENGTH + _FIXED.size + len(record.slices) * _ENTRY.size + len(text) + _CRC.size
+    offset = size + len(packed)
+    index, rows = [], []
+    for part in record.slices:
+        if isinstance(part.data, Reference):
+            index.append(_entry(part, part.data.offset, part.data.length, part.data.crc, blobs[part.data.blob]))
+            continue
+        index.append(_entry(part, offset, len(part.data), zlib.crc32(part.data), 0))
+        rows.append(part.data)
+        offset += len(part.data)
+
+    length = offset + TRAILER_LENGTH
+    if length > LENGTH_MAX:
+        raise ValueError(f"A record of {length} bytes; one append takes at most {LENGTH_MAX}.")
+
+    prefix = _PREFIX.pack(MAGIC, VERSION, record.kind, _IDLE if record.idle else 0, size, length)
+    fixed = _FIXED.pack(
+        record.group_id,
+        record.writer.generation,
+        record.writer.attempt,
+        record.number,
+        record.batch,
+        _time(record.frontier_us),
+        _time(record.watermark_us),
+        len(packed),
+        len(files),
+        zlib.crc32(packed),
+        len(record.slices),
+        len(text),
+    )
+    head = b"".join((prefix, fixed, *index, text))
+    crc = zlib.crc32(head)
+    return b"".join((head, _CRC.pack(crc), packed, *rows, _TRAILER.pack(length, crc, MAGIC_AT_END)))
+
+
+def header_size(data: Buffer, *, blob: str, position: int) -> int:
+    """How long the header is that begins with these bytes, at least `PREFIX_LENGTH` of them."""
+    magic, version, _, _, size, length = _PREFIX.unpack_from(data)
+    if magic != MAGIC:
+        raise CorruptState("No record begins here", blob=blob, position=position)
+    if version > VERSION:
+        raise CorruptState(
+            f"This record has format {version}, newer than {VERSION}, which is all that this program knows. "
+            "Start a newer samza-azure",
+            blob=blob,
+            position=position,
+        )
+    if version != VERSION or not PREFIX_LENGTH + _FIXED.size + _CRC.size <= size <= length <= LENGTH_MAX:
+        raise CorruptState("The record's lengths cannot be right", blob=blob, position=position)
+    return int(size)
+
+
+def decode_header(data: Buffer, *, blob: str, position: int) -> Header:
+    """The header from its bytes, as many as `header_size` says (more do no harm)."""
+    size = header_size(data, blob=blob, position=position)
+    view = memoryview(data)[:size]
+    (crc,) = _CRC.unpack_from(view, size - _CRC.size)
+    if zlib.crc32(view[: size - _CRC.size]) != crc:
+        raise CorruptState("The record's header is damaged", blob=blob, position=position)
+    try:
+        header = _header(view, crc)
+    except (ValueError, KeyError, IndexError, struct.error) as error:
+        raise CorruptState(f"The record's header makes no sense ({error})", blob=blob, position=position) from error
+    inside = sum(entry.length for entry in header.entries if entry.blob is None)
+    if header.length != size + header.files_length + inside + TRAILER_LENGTH:
+        raise CorruptState("The record's parts do not add up to its length", blob=blob, position=position)
+    return header
+
+
+def decode_files(data: Buffer, header: Header, *, blob: str, position: int) -> dict[str, bytes]:
+    """The files of a record from the bytes of its files part. Those in blobs of their own are `header.references`."""
+    if len(data) != header.files_length or zlib.crc32(data) != header.files_crc:
+        raise CorruptState("The record's files are damaged", blob=blob, position=position + header.size)
+    if not data:
+        return {}
+    return _unpack_files(zlib.decompress(data, bufsize=max(header.files_unpacked, 1)))
+
+
+def checked(data: Buffer, crc: int, *, blob: str, position: int) -> Buffer:
+    """These bytes, once they have the CRC that the index promises."""
+    if zlib.crc32(data) != crc:
+        raise CorruptState("A slice or file is damaged", blob=blob, position=position)
+    return data
+
+
+def last_length(trailer: Buffer, *, blob: str, position: int) -> int:
+    """The length of the record that ends with these `TRAILER_LENGTH` bytes; `position` is where it ends."""
+    length, _, magic = _TRAILER.unpack(trailer)
+    if magic != MAGIC_AT_END or not PREFIX_LENGTH <= length <= min(position, LENGTH_MAX):
+        raise CorruptState("No record ends here", blob=blob, position=position - TRAILER_LENGTH)
+    return int(length)
+
+
+def check_trailer(trailer: Buffer, header: Header, *, blob: str, position: int) -> None:
+    """Whether a record that begins at `position` ends as its header says."""
+    if bytes(trailer) != _TRAILER.pack(header.length, header.crc, MAGIC_AT_END):
+        raise CorruptState("The record's end is damaged", blob=blob, position=position + header.length - TRAILER_LENGTH)
+
+
+def decode(data: Buffer, *, blob: str, position: int) -> Record:
+    """The whole record that begins with these bytes, every byte checked."""
+    if len(data) < PREFIX_LENGTH or len(data) < header_size(data, blob=blob, position=position):
+        raise CorruptState("The record is cut short", blob=blob, position=position)
+    header = decode_header(data, blob=blob, position=position)
+    if len(data) < header.length:
+        raise CorruptState("The record is cut short", blob=blob, position=position)
+    view = memoryview(data)
+    check_trailer(view[header.length - TRAILER_LENGTH : header.length], header, blob=blob, position=position)
+    packed = view[header.size : header.size + header.files_length]
+    files = decode_files(packed, header, blob=blob, position=position)
+    slices = []
+    for entry in header.entries:
+        content: bytes | Reference
+        if entry.blob is None:
+            part = view[entry.offset : entry.offset + entry.length]
+            content = bytes(checked(part, entry.crc, blob=blob, position=position + entry.offset))
+        else:
+            content = Reference(entry.blob, entry.offset, entry.length, entry.crc)
+        slices.append(Slice(entry.destination, content, entry.rows, entry.least_us, entry.greatest_us))
+    return Record(
+        header.kind,
+        header.group_id,
+        header.task,
+        header.writer,
+        header.batch,
+        header.number,
+        header.frontier_us,
+        header.idle,
+        header.watermark_us,
+        tuple(slices),
+        {**files, **header.references},
+        header.meta,
+    )
+
+
+def _time(value: int | None) -> int:
+    return _NO_TIME if value is None else value
+
+
+def _time_or_none(value: int) -> int | None:
+    return None if value == _NO_TIME else value
+
+
+def _entry(part: Slice, offset: int, length: int, crc: int, blob: int) -> bytes:
+    least, greatest = _time(part.least_us), _time(part.greatest_us)
+    return _ENTRY.pack(part.destination, part.rows, least, greatest, offset, length, crc, blob)
+
+
+def _blobs(record: Record) -> dict[str, int]:
+    """The blobs that the record refers to, numbered from 1 in the order of their first mention."""
+    contents = (*(part.data for part in record.slices), *record.files.values())
+    names = dict.fromkeys(content.blob for content in contents if isinstance(content, Reference))
+    return {name: number for number, name in enumerate(names, 1)}
+
+
+def _text(record: Record, blobs: Mapping[str, int]) -> bytes:
+    """What has no fixed length, as compact JSON; what is empty is left out."""
+    text: dict[str, Any] = {"task": record.task}
+    if record.meta:
+        text["meta"] = record.meta
+    if blobs:
+        text["blobs"] = list(blobs)
+    references = {
+        path: [blobs[content.blob], content.offset, content.length, content.crc]
+        for path, content in record.files.items()
+        if isinstance(content, Reference)
+    }
+    if references:
+        text["files"] = references
+    return json.dumps(text, separators=(",", ":")).encode()
+
+
+def _header(view: memoryview, crc: int) -> Header:
+    _, _, kind, flags, size, length = _PREFIX.unpack_from(view)
+    (
+        group_id,
+        generation,
+        attempt,
+        number,
+        batch,
+        frontier,
+        watermark,
+        files_length,
+        files_unpacked,
+        files_crc,
+        slices,
+        text_length,
+    ) = _FIXED.unpack_from(view, PREFIX_LENGTH)
+    index = PREFIX_LENGTH + _FIXED.size
+    text_at = index + slices * _ENTRY.size
+    if text_at + text_length + _CRC.size != size:
+        raise ValueError("its parts do not add up")
+    text = json.loads(bytes(view[text_at : text_at + text_length]))
+    blobs = [None, *text.get("blobs", ())]
+    entries = tuple(
+        Entry(
+            destination, rows, _time_or_none(least), _time_or_none(greatest), offset, part_length, part_crc, blobs[blob]
+        )
+        for destination, rows, least, greatest, offset, part_length, part_crc, blob in _ENTRY.iter_unpack(
+            view[index:text_at]
+        )
+    )
+    return Header(
+        Kind(kind),
+        group_id,
+        text["task"],
+        Writer(generation, attempt),
+        batch,
+        number,
+        _time_or_none(frontier),
+        bool(flags & _IDLE),
+        _time_or_none(watermark),
+        entries,
+        {path: Reference(blobs[blob], *rest) for path, (blob, *rest) in text.get("files", {}).items()},
+        text.get("meta", {}),
+        size,
+        length,
+        files_length,
+        files_unpacked,
+        files_crc,
+        crc,
+    )
+
+
+def _pack_files(files: Mapping[str, bytes | Reference]) -> bytes:
+    parts: list[bytes] = []
+    for path, content in files.items():
+        if not isinstance(content, Reference):
+            name = path.encode()
+            parts += (_FILE.pack(len(name), len(content)), name, content)
+    return b"".join(parts)
+
+
+def _unpack_files(data: bytes) -> dict[str, bytes]:
+    files, at = {}, 0
+    while at < len(data):
+        name_length, length = _FILE.unpack_from(data, at)
+        at += _FILE.size
+        files[data[at : at + name_length].decode()] = data[at + name_length : at + name_length + length]
+        at += name_length + length
+    return files
