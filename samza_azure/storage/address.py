@@ -1,0 +1,149 @@
+"""Where the storage account is and what opens it, read from `azure.storage.connect` or `azure.storage.account`.
+
+Nothing here talks to the account. Keys and signatures are kept out of `repr` and out of every message.
+"""
+
+import base64
+import binascii
+import ipaddress
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from samza_azure.errors import ConfigError
+
+# The emulator's account. Both are published by Microsoft and open nothing but an emulator.
+EMULATOR_NAME = "devstoreaccount1"
+_EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+_EMULATOR = {
+    "accountname": EMULATOR_NAME,
+    "accountkey": _EMULATOR_KEY,
+    "blobendpoint": f"http://127.0.0.1:10000/{EMULATOR_NAME}",
+    "tableendpoint": f"http://127.0.0.1:10002/{EMULATOR_NAME}",
+}
+
+
+class Secret(Protocol):
+    """What pydantic's SecretStr offers."""
+
+    def get_secret_value(self) -> str:
+        """The secret itself."""
+
+
+class StorageSettings(Protocol):
+    """`config.storage`."""
+
+    @property
+    def connect(self) -> Secret | None:
+        """A connection string."""
+
+    @property
+    def account(self) -> str | None:
+        """Or the account's blob URL, entered by an identity."""
+
+    @property
+    def container(self) -> str:
+        """The blob container of the application."""
+
+    @property
+    def table(self) -> str:
+        """The table of the application."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """The two endpoints of an account and what opens them: a key, a signature or, if both are None, an identity."""
+
+    blob_url: str
+    table_url: str
+    name: str
+    setting: str  # the setting to mend when the account refuses us
+    key: str | None = field(default=None, repr=False)
+    signature: str | None = field(default=None, repr=False)
+
+    @property
+    def by_identity(self) -> bool:
+        """Whether the account is entered by the identity of this machine or user."""
+        return self.key is None and self.signature is None
+
+
+def address(storage: StorageSettings) -> Address:
+    """The address that the configuration gives; `ConfigError` if it gives none or one that is not safe."""
+    if storage.connect is not None:
+        found = from_connection_string(storage.connect.get_secret_value())
+    elif storage.account is not None:
+        found = from_account_url(storage.account)
+    else:
+        raise ConfigError("No storage account. Set azure.storage.connect or azure.storage.account.")
+    for url in (found.blob_url, found.table_url):
+        if urlsplit(url).scheme != "https" and not _is_loopback(url):
+            raise ConfigError(
+                f"{found.setting} has the endpoint {url}, which is not encrypted. "
+                "Use https; plain http is for an emulator on this machine only."
+            )
+    return found
+
+
+def from_connection_string(text: str) -> Address:
+    """Read a connection string as the Azure portal gives it. `UseDevelopmentStorage=true` is the emulator on its
+    usual ports; endpoints beside it say on which other ports it is."""
+    parts = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        name, equals, value = part.partition("=")
+        if not equals:
+            raise ConfigError("azure.storage.connect is no connection string: a part of it has no '='.")
+        parts[name.lower()] = value
+    if parts.get("usedevelopmentstorage", "").lower() == "true":
+        parts = _EMULATOR | parts
+    name = parts.get("accountname", "")
+    return Address(
+        blob_url=_endpoint(parts, "blob"),
+        table_url=_endpoint(parts, "table"),
+        name=name or urlsplit(_endpoint(parts, "blob")).netloc.partition(".")[0],
+        setting="azure.storage.connect",
+        key=_key(parts),
+        signature=parts.get("sharedaccesssignature", "").lstrip("?") or None,
+    )
+
+
+def from_account_url(url: str) -> Address:
+    """The account behind https://NAME.blob.core.windows.net (or another cloud's suffix), entered by an identity."""
+    host = urlsplit(url).netloc
+    if ".blob." not in host:
+        raise ConfigError(f"azure.storage.account is {url!r}. Write https://NAME.blob.core.windows.net.")
+    return Address(
+        blob_url=url.rstrip("/"),
+        table_url=url.rstrip("/").replace(".blob.", ".table.", 1),
+        name=host.partition(".")[0],
+        setting="azure.storage.account",
+    )
+
+
+def _endpoint(parts: dict[str, str], service: str) -> str:
+    if given := parts.get(f"{service}endpoint"):
+        return given.rstrip("/")
+    if not parts.get("accountname"):
+        raise ConfigError(f"azure.storage.connect names neither AccountName nor {service.title()}Endpoint.")
+    protocol = parts.get("defaultendpointsprotocol", "https")
+    suffix = parts.get("endpointsuffix", "core.windows.net")
+    return f"{protocol}://{parts['accountname']}.{service}.{suffix}"
+
+
+def _key(parts: dict[str, str]) -> str | None:
+    key = parts.get("accountkey")
+    if key is None and "sharedaccesssignature" not in parts:
+        raise ConfigError("azure.storage.connect has neither AccountKey nor SharedAccessSignature.")
+    if key is not None:
+        try:
+            base64.b64decode(key, validate=True)
+        except binascii.Error:
+            raise ConfigError("The AccountKey in azure.storage.connect is not Base64. Copy it again.") from None
+    return key
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,121 @@
+"""Logs and immutable blobs: `Blobs` on Azure, synchronous, for many threads at once.
+
+Each method is one call, sent once. The position of an append and If-None-Match are the fences here.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azure.core.exceptions import AzureError, HttpResponseError
+from azure.storage.blob import ContainerClient
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.storage.answers import Calls
+from samza_azure.storage.interface import Chunk, Missing, Refused
+from samza_azure.storage.limits import checked_append
+
+#: A block is sent within the time for connecting, so that grows with it. A slower line than this is of no use.
+_BYTES_PER_SECOND_MIN = 4 << 20
+
+
+class AzureBlobs:
+    """`Blobs` of one container. `timeout_s` bounds the silence of the service, not the length of a download."""
+
+    def __init__(self, container: ContainerClient, calls: Calls, *, timeout_s: float) -> None:
+        self._container = container
+        self._calls = calls
+        self._timeout_s = timeout_s
+
+    def create(self, name: str) -> bool:
+        blob = self._container.get_blob_client(name)
+        # Not as match_condition, which this method of the SDK does not know: without the header it truncates.
+        answer = self._calls.make(
+            lambda: blob.create_append_blob(headers={"If-None-Match": "*"}, **self._timeouts()),
+            f"Creating {name}",
+            write=True,
+        )
+        return self._created(answer, name)
+
+    def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
+        blob = self._container.get_blob_client(name)
+        checked_append(data)
+        answer = self._calls.make(
+            lambda: blob.append_block(
+                data, length=len(data), appendpos_condition=position, **self._timeouts(len(data))
+            ),
+            f"Appending {len(data)} bytes to {name}",
+            write=True,
+        )
+        return answer if isinstance(answer, Refused | Missing) else position + len(data)
+
+    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+        if length == 0:
+            raise ValueError(f"A read of no bytes from {name}.")
+        blob = self._container.get_blob_client(name)
+        try:
+            download = blob.download_blob(offset=start, length=length, **self._timeouts())
+            data = download.readall()
+        except AzureError as error:
+            if isinstance(error, HttpResponseError) and error.status_code == 416:
+                return Chunk(b"", self._size(name, error))
+            answer = self._calls.reading(error, f"Reading {name} from {start}", write=False)
+            if isinstance(answer, Missing):
+                return answer
+            raise StorageUnavailable(f"Reading {name} from {start}: unexpected answer {answer}.") from error
+        if len(data) != max(download.size, 0):
+            # The SDK reads a body that broke off once more, finds it empty and takes that for its end.
+            raise StorageUnavailable(f"Reading {name} from {start}: the answer broke off.")
+        return Chunk(data, _total(download.properties.content_range or ""))
+
+    def put(self, name: str, data: bytes) -> bool:
+        blob = self._container.get_blob_client(name)
+        answer = self._calls.make(
+            lambda: blob.upload_blob(data, length=len(data), overwrite=False, **self._timeouts(len(data))),
+            f"Writing {name}",
+            write=True,
+        )
+        return self._created(answer, name)
+
+    def list(self, prefix: str) -> Sequence[tuple[str, int]]:
+        answer = self._calls.make(
+            lambda: [
+                (found.name, found.size)
+                for found in self._container.list_blobs(name_starts_with=prefix, **self._timeouts())
+            ],
+            f"Listing {prefix}",
+            write=False,
+        )
+        if not isinstance(answer, list):
+            raise StorageUnavailable(f"Listing {prefix}: the container {self._container.container_name} is gone.")
+        return answer
+
+    def delete(self, name: str) -> None:
+        blob = self._container.get_blob_client(name)
+        self._calls.make(lambda: blob.delete_blob(**self._timeouts()), f"Deleting {name}", write=True)
+
+    def _created(self, answer: object, name: str) -> bool:
+        if isinstance(answer, Missing):
+            raise StorageUnavailable(f"Creating {name}: the container {self._container.container_name} is gone.")
+        return not isinstance(answer, Refused)
+
+    def _size(self, name: str, error: HttpResponseError) -> int:
+        """The size of a blob that a read began behind the end of: it stands in the answer, or takes one more call."""
+        headers: Mapping[str, str] = getattr(error.response, "headers", {})
+        if content_range := headers.get("Content-Range"):
+            return _total(content_range)
+        blob = self._container.get_blob_client(name)
+        answer = self._calls.make(
+            lambda: blob.get_blob_properties(**self._timeouts()), f"Measuring {name}", write=False
+        )
+        return int(getattr(answer, "size", 0))
+
+    def _timeouts(self, size: int = 0) -> dict[str, Any]:
+        return {
+            "connection_timeout": min(self._timeout_s, 3.0) + size / _BYTES_PER_SECOND_MIN,
+            "read_timeout": self._timeout_s,
+        }
+
+
+def _total(content_range: str) -> int:
+    """The size in `bytes 5-9/10` or `bytes */10`."""
+    return int(content_range.rpartition("/")[2])

@@ -1,0 +1,240 @@
+"""One storage account: its clients, made once and shared.
+
+No call is repeated below us. The SDK's retries are off (its first back-off would be 15 s, and a conditional write
+that is sent again may be refused because of its own first copy); so are redirects, and aiohttp's habit of sending a
+PUT again when a kept-alive connection breaks. The synchronous side serves many threads, the asynchronous one a
+single event loop. Nothing here knows what the calls are for.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import requests
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
+from azure.data.tables import TableClient
+from azure.data.tables.aio import TableClient as AsyncTableClient
+from azure.storage.blob import ContainerClient
+from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
+from requests.adapters import HTTPAdapter
+from urllib3 import Retry
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.storage.address import Address, StorageSettings, address
+from samza_azure.storage.answers import Calls
+from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Rows
+
+if TYPE_CHECKING:
+    from azure.identity import DefaultAzureCredential
+    from azure.identity.aio import DefaultAzureCredential as AsyncDefaultAzureCredential
+
+CONNECT_S = 3.0
+READ_S = 10.0
+
+# One request each, whatever the size: a second one would see another state of the log.
+_SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
+_ONCE = {"retry_total": 0, "permit_redirects": False}
+_TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
+_THREADS_MAX = 64
+
+
+class Account:
+    """A storage account with the application's container and table in it."""
+
+    def __init__(self, where: Address, container: str, table: str) -> None:
+        self._where = where
+        self._container = container
+        self._table = table
+        self._calls = Calls(where.name, _remedy(where), quiet=where.signature is not None)
+        self._lock = threading.Lock()
+        self._now: _Clients | None = None
+        self._soon: _AsyncClients | None = None
+        if where.signature is not None:
+            logging.getLogger("urllib3.connectionpool").addFilter(_hide_signature)
+
+    @classmethod
+    def from_config(cls, storage: StorageSettings) -> "Account":
+        """The account that the job file names. Nothing is sent yet."""
+        return cls(address(storage), storage.container, storage.table)
+
+    def __repr__(self) -> str:
+        return f"Account({self._where!r}, container={self._container!r}, table={self._table!r})"
+
+    def ensure_created(self) -> None:
+        """Create the container and the table if they are absent."""
+        clients = self._synchronous()
+        self._create(lambda: clients.container.create_container(), f"Creating the container {self._container}")
+        self._create(lambda: clients.table.create_table(), f"Creating the table {self._table}")
+
+    def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
+        """The logs. No call waits longer than about `timeout_s` for a sign of life."""
+        from samza_azure.storage.blobs import AzureBlobs  # kept out of the supervisor
+
+        return AzureBlobs(self._synchronous().container, self._calls, timeout_s=timeout_s)
+
+    def hints(self, *, timeout_s: float = CONNECT_S) -> Hints:
+        """The hint rows."""
+        from samza_azure.storage.hints import AzureHints  # kept out of the supervisor
+
+        return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s)
+
+    def control_blob(self) -> ControlBlob:
+        """The control blob."""
+        from samza_azure.storage.control_blob import AzureControlBlob  # kept out of the container
+
+        return AzureControlBlob(self._asynchronous().container, self._calls)
+
+    def rows(self) -> Rows:
+        """The table."""
+        from samza_azure.storage.rows import AzureRows  # kept out of the container
+
+        return AzureRows(self._asynchronous().table, self._calls)
+
+    def close(self) -> None:
+        """Close the connections of the synchronous side."""
+        with self._lock:
+            clients, self._now = self._now, None
+        if clients is not None:
+            clients.close()
+
+    async def aclose(self) -> None:
+        """Close the connections of the asynchronous side."""
+        with self._lock:
+            clients, self._soon = self._soon, None
+        if clients is not None:
+            await clients.close()
+
+    def _create(self, call: Callable[[], object], doing: str) -> None:
+        # Refused means that it is there already.
+        if isinstance(self._calls.make(call, doing, write=True), Missing):
+            raise StorageUnavailable(f"{doing}: there is no such account.")
+
+    def _synchronous(self) -> "_Clients":
+        with self._lock:
+            if self._now is None:
+                self._now = _Clients(self._where, self._container, self._table)
+            return self._now
+
+    def _asynchronous(self) -> "_AsyncClients":
+        with self._lock:
+            if self._soon is None:
+                self._soon = _AsyncClients(self._where, self._container, self._table)
+            return self._soon
+
+
+class _Clients:
+    """The synchronous clients, over one pool of connections."""
+
+    def __init__(self, where: Address, container: str, table: str) -> None:
+        self._session = requests.Session()
+        self._session.trust_env = _goes_by_proxy(where.blob_url)
+        self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
+        self._session.mount("http://", adapter)
+        self._transport = RequestsTransport(session=self._session, session_owner=False, **_TRANSPORT)
+        self._identity = _identity() if where.by_identity else None
+        common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or self._identity, **_ONCE}
+        self.container = ContainerClient(where.blob_url, container, **(common | _SIZES))
+        self.table = TableClient(where.table_url, table, **common)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._transport.close()
+        self._session.close()
+        if self._identity is not None:
+            self._identity.close()
+
+
+class _AsyncClients:
+    """The asynchronous clients, over one session."""
+
+    def __init__(self, where: Address, container: str, table: str) -> None:
+        self._transport = _OneTry(use_env_settings=_goes_by_proxy(where.blob_url), **_TRANSPORT)
+        self._identity = _async_identity() if where.by_identity else None
+        common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or self._identity, **_ONCE}
+        self.container = AsyncContainerClient(where.blob_url, container, **(common | _SIZES))
+        self.table = AsyncTableClient(where.table_url, table, **common)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.close()
+        if self._identity is not None:
+            await self._identity.close()
+
+
+class AnswerLost(aiohttp.ClientError):
+    """A connection broke after a request was sent on it."""
+
+
+class _OneTry(AioHttpTransport):  # type: ignore[misc]  # azure.core loads it lazily, so its type is not known
+    """A transport whose session sends each request once."""
+
+    session: aiohttp.ClientSession | None
+    _use_env_settings: bool
+
+    async def open(self) -> None:
+        if self.session is None:
+            self.session = aiohttp.ClientSession(
+                trust_env=self._use_env_settings,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                middlewares=(_send_once,),
+            )
+        await super().open()
+
+
+async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Hide a broken connection from aiohttp, which would send a PUT on a kept-alive one a second time."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise  # nothing was sent
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise AnswerLost(type(error).__name__) from error
+
+
+def _identity() -> "DefaultAzureCredential":
+    from azure.identity import DefaultAzureCredential  # heavy, and not for those who have a key
+
+    return DefaultAzureCredential()
+
+
+def _async_identity() -> "AsyncDefaultAzureCredential":
+    from azure.identity.aio import DefaultAzureCredential
+
+    return DefaultAzureCredential()
+
+
+def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | None:
+    if where.signature is not None:
+        return AzureSasCredential(where.signature)
+    return None if where.key is None else AzureNamedKeyCredential(where.name, where.key)
+
+
+def _remedy(where: Address) -> str:
+    if where.by_identity:
+        return (
+            f"The identity found on this machine needs the roles Storage Blob Data Contributor and Storage Table Data "
+            f"Contributor on the account of {where.setting}."
+        )
+    return (
+        f"Check the key or signature in {where.setting}, the account's firewall, and that this machine's clock "
+        "is right to 15 minutes."
+    )
+
+
+def _goes_by_proxy(url: str) -> bool:
+    """Whether the environment names a proxy for this URL. Asked once: asking with each call would cost more."""
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
+
+
+def _hide_signature(record: logging.LogRecord) -> bool:
+    """urllib3 logs whole URLs when debugging, and with a signature for a key the URL is the secret."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    record.args = tuple(one.partition("?")[0] if isinstance(one, str) else one for one in arguments)
+    return True

@@ -1,0 +1,96 @@
+"""The leased control blob: `ControlBlob` on Azure, asynchronous.
+
+Each method is one call, sent once, answered within its timeout or `Unsettled`. A write carries the lease id, which
+keeps everybody else out, *and* If-Match, which is the fence.
+"""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.storage.blob.aio import BlobLeaseClient, ContainerClient
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.storage.answers import Calls
+from samza_azure.storage.interface import Content, Missing, NotModified, Refused
+
+NAME = "control.json"
+
+
+class AzureControlBlob:
+    """`ControlBlob` in one container."""
+
+    def __init__(self, container: ContainerClient, calls: Calls) -> None:
+        self._blob = container.get_blob_client(NAME)
+        self._calls = calls
+
+    async def create(self, data: bytes, *, timeout: float) -> str | Refused:
+        return await self._put(
+            self._blob.upload_blob(data, length=len(data), overwrite=False), f"Creating {NAME}", timeout
+        )
+
+    async def read(
+        self, *, timeout: float, unless_etag: str | None = None, lease_id: str | None = None
+    ) -> Content | NotModified | Missing | Refused:
+        return await self._calls.wait(
+            self._download(unless_etag, lease_id), f"Reading {NAME}", write=False, timeout=timeout
+        )
+
+    async def write(self, data: bytes, *, etag: str, lease_id: str, timeout: float) -> str | Refused:
+        call = self._blob.upload_blob(
+            data,
+            length=len(data),
+            overwrite=True,
+            lease=self._lease(lease_id),
+            etag=etag,
+            match_condition=MatchConditions.IfNotModified,
+        )
+        return await self._put(call, f"Writing {NAME}", timeout)
+
+    async def acquire(
+        self, lease_id: str, *, seconds: int, timeout: float, etag: str | None = None
+    ) -> None | Refused | Missing:
+        call = self._lease(lease_id).acquire(lease_duration=seconds, **_if_match(etag))
+        return await self._lease_call(call, f"Leasing {NAME}", timeout)
+
+    async def renew(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
+        return await self._lease_call(self._lease(lease_id).renew(), f"Renewing the lease of {NAME}", timeout)
+
+    async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
+        # Breaking takes no lease id; the client wants one all the same.
+        call = self._lease(None).break_lease(lease_break_period=0, **_if_match(etag))
+        return await self._lease_call(call, f"Breaking the lease of {NAME}", timeout)
+
+    async def release(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
+        return await self._lease_call(self._lease(lease_id).release(), f"Releasing the lease of {NAME}", timeout)
+
+    def _lease(self, lease_id: str | None) -> BlobLeaseClient:
+        return BlobLeaseClient(self._blob, lease_id)
+
+    async def _download(self, unless_etag: str | None, lease_id: str | None) -> Content:
+        conditions: dict[str, Any] = {} if lease_id is None else {"lease": lease_id}
+        if unless_etag is not None:
+            conditions |= {"etag": unless_etag, "match_condition": MatchConditions.IfModified}
+        download = await self._blob.download_blob(**conditions)
+        data = await download.readall()
+        if len(data) != download.size:
+            raise StorageUnavailable(f"Reading {NAME}: the answer broke off.")
+        return Content(data, download.properties.etag)
+
+    async def _put(self, call: Awaitable[dict[str, Any]], doing: str, timeout: float) -> str | Refused:
+        answer = await self._calls.wait(call, doing, write=True, timeout=timeout)
+        match answer:
+            case Refused():
+                return answer
+            case Missing() | NotModified():
+                raise StorageUnavailable(f"{doing}: the container is gone.")
+            case _:
+                return str(answer["etag"])
+
+    async def _lease_call(self, call: Awaitable[Any], doing: str, timeout: float) -> None | Refused | Missing:
+        answer = await self._calls.wait(call, doing, write=True, timeout=timeout)
+        return answer if isinstance(answer, Refused | Missing) else None
+
+
+def _if_match(etag: str | None) -> dict[str, Any]:
+    return {} if etag is None else {"etag": etag, "match_condition": MatchConditions.IfNotModified}

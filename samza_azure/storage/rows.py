@@ -1,0 +1,89 @@
+"""The application's table: `Rows` on Azure, asynchronous.
+
+Each method is one call (a long query is one per 1,000 rows), sent once, answered within its timeout. The ETag is
+the fence of every row.
+"""
+
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
+
+from azure.core import MatchConditions
+from azure.data.tables import TableEntity, UpdateMode
+from azure.data.tables.aio import TableClient
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.storage.answers import Calls
+from samza_azure.storage.entities import entity, row
+from samza_azure.storage.interface import Missing, Refused, Row, Value
+from samza_azure.storage.limits import checked_key
+
+
+class AzureRows:
+    """`Rows` of one table."""
+
+    def __init__(self, table: TableClient, calls: Calls) -> None:
+        self._table = table
+        self._calls = calls
+
+    async def insert(self, partition: str, key: str, values: Mapping[str, Value], *, timeout: float) -> str | Refused:
+        call = self._table.create_entity(entity(partition, key, values))
+        return await self._write(call, f"Inserting the row {partition}/{key}", timeout)
+
+    async def merge(
+        self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
+    ) -> str | Refused:
+        return await self._update(partition, key, values, etag, timeout, UpdateMode.MERGE)
+
+    async def replace(
+        self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
+    ) -> str | Refused:
+        return await self._update(partition, key, values, etag, timeout, UpdateMode.REPLACE)
+
+    async def get(self, partition: str, key: str, *, timeout: float) -> Row | None:
+        call = self._table.get_entity(checked_key(partition), checked_key(key))
+        doing = f"Reading the row {partition}/{key}"
+        match await self._calls.wait(call, doing, write=False, timeout=timeout):
+            case TableEntity() as found:
+                return row(found)
+            case Missing():
+                return None
+            case answer:
+                raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
+
+    async def query(self, partition: str, *, timeout: float) -> Sequence[Row]:
+        doing = f"Reading the rows of {partition}"
+        answer = await self._calls.wait(self._all(checked_key(partition)), doing, write=False, timeout=timeout)
+        if not isinstance(answer, list):
+            raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
+        return answer
+
+    async def delete(self, partition: str, key: str, *, etag: str, timeout: float) -> None | Refused:
+        call = self._table.delete_entity(
+            checked_key(partition), checked_key(key), etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+        answer = await self._calls.wait(call, f"Deleting the row {partition}/{key}", write=True, timeout=timeout)
+        return answer if isinstance(answer, Refused) else None
+
+    async def _all(self, partition: str) -> list[Row]:
+        found = self._table.query_entities("PartitionKey eq @partition", parameters={"partition": partition})
+        return [row(one) async for one in found]
+
+    async def _update(
+        self, partition: str, key: str, values: Mapping[str, Value], etag: str, timeout: float, mode: UpdateMode
+    ) -> str | Refused:
+        call = self._table.update_entity(
+            entity(partition, key, values), mode, etag=etag, match_condition=MatchConditions.IfNotModified
+        )
+        return await self._write(call, f"Writing the row {partition}/{key}", timeout)
+
+    async def _write(self, call: Awaitable[Mapping[str, Any]], doing: str, timeout: float) -> str | Refused:
+        answer = await self._calls.wait(call, doing, write=True, timeout=timeout)
+        match answer:
+            case Refused():
+                return answer
+            case Missing():
+                return Refused("ResourceNotFound")
+            case Mapping():
+                return str(answer["etag"])
+            case _:
+                raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
