@@ -195,6 +195,13 @@ class Finish:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class BeginEnd:
+    """This processor is to end: work first, then the row, then the lease."""
+
+    verdict: Finish
+
+
 StorageAction: TypeAlias = (
     ReadOwnRow
     | InsertOwnRow
@@ -217,7 +224,7 @@ StorageAction: TypeAlias = (
     | DeleteRequest
     | CleanRun
 )
-LocalAction: TypeAlias = Tell | StepDown | Rejoin | Finish
+LocalAction: TypeAlias = Tell | StepDown | Rejoin | BeginEnd | Finish
 Action: TypeAlias = StorageAction | LocalAction
 
 

@@ -1,0 +1,228 @@
+"""What a processor does next, given what it knows. Called each turn; the same knowledge gives the same answer.
+
+No argument for safety here rests on time or on believing to hold a lease: time only decides when to try, and every
+try carries the ETag of what it was decided for. What leading means is in `lead`, what tasks need in `run`.
+"""
+
+from dataclasses import replace
+
+from samza_azure.protocol import lead, run
+from samza_azure.protocol.actions import (
+    CONTROL,
+    LEADER_ROW,
+    OWN_ROW,
+    SCAN,
+    AcquireLease,
+    Action,
+    BeginEnd,
+    BreakLease,
+    CreateControl,
+    Finish,
+    InsertOwnRow,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadOwnRow,
+    Rejoin,
+    ReleaseLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    WriteControl,
+)
+from samza_azure.protocol.control import Control, signal
+from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
+from samza_azure.protocol.timing import LEASE_MARGIN_S, URGENT_GAP_S
+from samza_azure.protocol.view import Absent, Campaign, View
+
+#: A processor that leaves gives each of its last calls so long, then goes without.
+FAREWELL_S = 5.0
+
+
+def decide(view: View, now: float) -> list[Action]:
+    """All that is to be done now."""
+    if view.finished is not None:
+        return []
+    actions: list[Action] = [*beat(view, now)]
+    if view.etag is not None:
+        actions += follow(view, now)
+        actions += lead.lead(view, now) if view.lease is not None else campaign(view, now)
+    actions += run.run(view, now)
+    actions += end(view, now)
+    return actions
+
+
+def beat(view: View, now: float) -> list[Action]:
+    """Join, then one conditional merge of our own row per heartbeat; what others wait for goes at once."""
+    if not view.free(OWN_ROW, now) or (view.written is not None and view.written.state is State.LEFT):
+        return []
+    if view.found is None:
+        return [ReadOwnRow()]
+    if view.etag is None:
+        return join(view, now)
+    if _fenced(view):
+        return [Rejoin("This processor was declared dead by the leader; it comes back as a new incarnation.")]
+    row = own_row(view)
+    if now >= view.beat_sent_at + view.timing.heartbeat_s or (
+        row != view.written and now >= view.beat_sent_at + URGENT_GAP_S
+    ):
+        return [MergeOwnRow(replace(row, beat=view.beat + 1), view.etag)]
+    return []
+
+
+def join(view: View, now: float) -> list[Action]:
+    """Insert our row, or replace that of a predecessor of the same id that is certainly gone."""
+    row = own_row(view)
+    match view.found:
+        case ProcessorRow() as found if view.written is not None:
+            return [Rejoin(f"The row of {view.me} belongs to incarnation {found.incarnation} now.")]
+        case ProcessorRow() as found:
+            age = view.found_age
+            gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)
+            if gone or (age is not None and age.silent(view.timing.heartbeat_timeout_s)):
+                return [ReplaceOwnRow(row, found.etag)]
+            if view.rival:
+                return [
+                    Finish(
+                        2,
+                        f"A live processor has the id {view.me!r}. Start this one with another --id, or stop that one.",
+                    )
+                ]
+            if age is not None and now >= age.read_at + view.timing.heartbeat_s / 2:
+                return [ReadOwnRow()]
+            return []
+        case _:
+            return [InsertOwnRow(row)]
+
+
+def own_row(view: View) -> ProcessorRow:
+    """What our row has to say now, the beat left as it is."""
+    control = view.control if isinstance(view.control, Control) else None
+    adopted = control.version if control is not None else 0
+    state = State.LEAVING if view.leaving else State.ACTIVE if adopted else State.UNASSIGNED
+    return ProcessorRow(
+        processor=view.me,
+        incarnation=view.incarnation,
+        etag=view.written.etag if view.written else "",
+        beat=view.beat,
+        adopted=adopted,
+        state=state,
+        released=run.released(view),
+        tasks={task: report for task, local in view.tasks.items() if (report := run.told(view, local)) is not None},
+        fingerprint=view.plan.fingerprint if view.plan else "",
+        new_run=run.wanted_run(view),
+        boot=view.settings.boot,
+    )
+
+
+def follow(view: View, now: float) -> list[Action]:
+    """Read the leader row at our rate, and the control blob only when that row says that there is news."""
+    actions: list[Action] = []
+    unknown = view.leader_row is None
+    if view.free(LEADER_ROW, now) and (
+        unknown or (view.lease is None and now >= view.leader_read_at + view.read_interval())
+    ):
+        actions.append(ReadLeaderRow())
+    scanning = view.lease is None and (view.watching() or view.waiting_since)
+    if scanning and view.free(SCAN, now) and now >= view.scanned_at + view.timing.scan_s:
+        actions.append(ScanMembers())
+    if view.lease is None and view.campaign is None and view.free(CONTROL, now) and _control_is_old(view, now):
+        actions.append(ReadControl(unless_etag=view.control_etag or None))
+    return actions
+
+
+def campaign(view: View, now: float) -> list[Action]:
+    """Try to lead: when nobody does, or when the leader has been silent for too long."""
+    if not view.free(CONTROL, now) or view.ending is not None or now > view.accepted_at + 2 * view.timing.heartbeat_s:
+        return []
+    if view.campaign is not None:
+        return _continue_campaign(view, view.campaign, now)
+    if now < view.hold_until:
+        return []
+    match view.control:
+        case Absent() if not view.group_id:
+            return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
+        case Control(leader=None) as control:
+            first_choice = control.successor in (None, view.me)
+            if not first_choice and now < view.leaderless_since + view.timing.scan_s * (1 + 2 * view.patience):
+                return []
+            if now >= view.leaderless_since + view.timing.leader_timeout_s * (1 + view.patience):
+                return [BreakLease(view.control_etag)]  # somebody took the lease and never wrote
+            return [AcquireLease(view.fresh_id, view.control_etag)]
+        case Control() if _suspect(view):
+            if now > view.control_read_at + view.timing.scan_s:
+                return [ReadControl(unless_etag=view.control_etag)]  # the leader may have written after its last beat
+            return [BreakLease(view.control_etag)]
+    return []
+
+
+def end(view: View, now: float) -> list[Action]:
+    """Work, then row, then lease; then this processor is gone. Also when storage is down."""
+    if view.ending is None:
+        verdict = run.verdict(view)
+        return [BeginEnd(verdict)] if verdict is not None else []
+    if not run.at_rest(view, now):
+        return []
+    late = now > view.ending_since + view.settings.shutdown_s * run.PATIENCE + FAREWELL_S
+    if view.etag is None or late:
+        return [view.ending]
+    if view.written is None or view.written.state is not State.LEFT:
+        return _leave_row(view, now)
+    if view.lease is not None or view.handing_over is not None:
+        return lead.hand_over(view, now)
+    return [view.ending]
+
+
+def _leave_row(view: View, now: float) -> list[Action]:
+    if not view.free(OWN_ROW, now) or view.etag is None:
+        return []
+    return [MergeOwnRow(replace(own_row(view), beat=view.beat + 1, state=State.LEFT), view.etag)]
+
+
+def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
+    if going.lease is None:
+        return [AcquireLease(view.fresh_id, going.etag)]
+    if now > going.lease.ends_at - LEASE_MARGIN_S:
+        return [ReleaseLease(going.lease.id)]
+    if not going.read or not isinstance(view.control, Control):
+        return [ReadControl(lease_id=going.lease.id)]
+    control = replace(
+        view.control,
+        revision=view.control.revision + 1,
+        epoch=view.control.epoch + 1,
+        leader=view.member,
+        successor=None,
+        nonce=view.fresh_id,
+    )
+    return [WriteControl(control, going.etag, going.lease.id)]
+
+
+def _fenced(view: View) -> bool:
+    found = view.found
+    return isinstance(found, ProcessorRow) and (found.incarnation != view.incarnation or not found.alive)
+
+
+def _control_is_old(view: View, now: float) -> bool:
+    match view.control, view.leader_row:
+        case None, _:
+            return True
+        case (Control() as control, LeaderRow() as row):
+            if row.epoch < control.epoch or row.etag == view.control_read_for:
+                return False
+            return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
+        case Absent() | Control(leader=None), _:
+            return now >= view.control_read_at + view.timing.scan_s
+        case _, Absent():
+            return now >= view.control_read_at + view.timing.heartbeat_s
+    return False
+
+
+def _suspect(view: View) -> bool:
+    age = view.leader_age
+    if age is None:
+        return False
+    successors = view.leader_row.successors if isinstance(view.leader_row, LeaderRow) else ()
+    if view.me in successors:
+        patience = successors.index(view.me) * view.timing.scan_s
+    else:
+        patience = (3 + 3 * view.patience) * view.timing.heartbeat_s
+    return age.silent(view.timing.leader_timeout_s + patience)

@@ -1,0 +1,72 @@
+"""The drain, as the leader moves it on: FREEZE, FLUSH, DRAINED, each one control write.
+
+FREEZE is the broadcast. FLUSH is the point of no return: it carries one end per source partition, the greatest that
+any reader reported. DRAINED is written when the log of every task ends in DRAINED, and carries where the next run
+begins to read.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from samza_azure.protocol.control import Control, DrainNotification, RunPhase
+from samza_azure.protocol.messages import DrainStep, Ends, Phase, Plan, TaskReport
+from samza_azure.protocol.rows import ProcessorRow, Request
+
+
+def with_request(control: Control, requests: Sequence[Request]) -> Control:
+    """Take up the first unanswered drain request that speaks of this run, or of whichever comes next."""
+    for request in requests:
+        if request.kind == "drain" and not request.answer and request.run_id in ("", control.run_id):
+            notification = DrainNotification(request.key, control.run_id, DrainStep.FREEZE, history=("FREEZE",))
+            return replace(control, phase=RunPhase.DRAINING, drain=notification)
+    return control
+
+
+def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None) -> Control:
+    """FREEZE to FLUSH when all sources stand still, FLUSH to DRAINED when all tasks are drained."""
+    drain = control.drain
+    if control.phase is not RunPhase.DRAINING or drain is None or plan is None:
+        return control
+    reports = {task: _report(control, rows, task) for task in control.tasks}
+    if drain.step is DrainStep.FREEZE:
+        readers = [task for task in control.tasks if set(plan.stage_of(task).inputs) & set(plan.sources)]
+        stopped = [_stopped_at(reports[task]) for task in readers]
+        if any(ends is None for ends in stopped):
+            return control
+        ends = furthest([ends for ends in stopped if ends is not None], control.positions)
+        moved = replace(drain, step=DrainStep.FLUSH, ends=ends, history=(*drain.history, "FLUSH"))
+        return replace(control, drain=moved)
+    if all(report is not None and report.phase is Phase.DRAINED for report in reports.values()):
+        return replace(
+            control,
+            phase=RunPhase.DRAINED,
+            positions=drain.ends,
+            past=(*control.past, control.run_id),
+            cleaned=False,
+            drain=replace(drain, history=(*drain.history, "DRAINED")),
+        )
+    return control
+
+
+def furthest(reported: Sequence[Ends], begun: Ends) -> Ends:
+    """Per source partition the greatest position that anyone has read to."""
+    ends = dict(begun)
+    for report in reported:
+        for partition, position in report.items():
+            ends[partition] = max(position, ends.get(partition, (0, 0)))
+    return ends
+
+
+def _report(control: Control, rows: Mapping[str, ProcessorRow], task: str) -> TaskReport | None:
+    """What the task's present owner says of it; an earlier owner's word does not count."""
+    owner = control.tasks[task].owner
+    row = rows.get(owner.processor) if owner is not None else None
+    if owner is None or row is None or row.incarnation != owner.incarnation:
+        return None
+    report = row.tasks.get(task)
+    return report if report is not None and report.generation == owner.generation else None
+
+
+def _stopped_at(report: TaskReport | None) -> Ends | None:
+    """Where a source-reading task stands still. A task whose log ends in DRAINED cannot be meant: FLUSH comes first."""
+    return report.ends if report is not None and report.ends is not None else None

@@ -1,0 +1,340 @@
+"""What the leader does: keep the lease, show that it lives, watch the others, and publish what changes.
+
+Everything that the group must agree on is one conditional write of the control blob. The leader works out the next
+value whole, as one function of the present value and of what it saw, and writes it if it differs.
+"""
+
+from dataclasses import replace
+
+from samza_azure.protocol.actions import (
+    CONTROL,
+    HOUSEKEEPING,
+    LEADER_ROW,
+    LEASE,
+    REQUESTS,
+    SCAN,
+    Action,
+    AnswerRequest,
+    CleanRun,
+    DeleteMember,
+    DeleteRequest,
+    MarkDead,
+    ReadControl,
+    ReadRequests,
+    ReleaseLease,
+    RenewLease,
+    ScanMembers,
+    StepDown,
+    WriteControl,
+    WriteLeaderRow,
+    resource,
+)
+from samza_azure.protocol.assign import assign
+from samza_azure.protocol.control import (
+    Assignment,
+    Barrier,
+    BarrierState,
+    Control,
+    Failure,
+    Member,
+    Owner,
+    RunPhase,
+    signal,
+)
+from samza_azure.protocol.drain import progress, with_request
+from samza_azure.protocol.messages import Phase
+from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
+from samza_azure.protocol.run import has_let_go
+from samza_azure.protocol.timing import RENEW_EVERY_S, URGENT_GAP_S
+from samza_azure.protocol.view import View
+
+#: How many successors the leader row names.
+SUCCESSORS = 3
+
+
+def lead(view: View, now: float) -> list[Action]:
+    """One turn as leader."""
+    lease, control = view.lease, view.control
+    if lease is None or not isinstance(control, Control):
+        return []
+    if now >= lease.ends_at:
+        return [StepDown("The lease was not renewed in time.")]
+    actions: list[Action] = []
+    if now >= lease.asked_at + RENEW_EVERY_S and view.free(LEASE, now):
+        actions.append(RenewLease(lease.id))
+    actions += _show_life(view, control, now)
+    if view.free(SCAN, now) and now >= view.scanned_at + view.timing.scan_s:
+        actions.append(ScanMembers())
+    if view.free(REQUESTS, now) and now >= view.requests_read_at + view.timing.scan_s:
+        actions.append(ReadRequests())
+    actions += _mark_dead(view, control, now)
+    if view.free(CONTROL, now):
+        if view.unsettled is not None:
+            actions.append(ReadControl(lease_id=lease.id))
+        elif (wanted := next_control(view, control, now)) != control:
+            written = replace(wanted, revision=control.revision + 1, nonce=view.fresh_id)
+            actions.append(WriteControl(written, view.control_etag, lease.id))
+    actions += _keep_house(view, control, now)
+    return actions
+
+
+def next_control(view: View, control: Control, now: float) -> Control:
+    """The control blob as it should be now. Equal to `control` if there is nothing to publish."""
+    if view.scanned_at < view.lead_since:
+        return control  # nothing is decided before the first look at the others
+    control = begin_run(view, control)
+    if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
+        control = with_failure(view, control)
+    if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
+        if control.phase is RunPhase.RUNNING and view.requests_read_at > view.lead_since:
+            control = with_request(control, view.requests)
+        control = with_assignment(view, control, now)
+        control = with_barrier(view, control)
+        control = progress(control, present(view), view.plan)
+    return with_clean_up(view, control)
+
+
+def present(view: View) -> dict[str, ProcessorRow]:
+    """The rows of all that live, our own as we know it ourselves."""
+    rows = {processor: row for processor, row in view.members.items() if row.alive}
+    rows.pop(view.me, None)
+    if view.written is not None and view.written.alive:
+        rows[view.me] = replace(view.written, state=State.LEAVING) if view.ending else view.written
+    return rows
+
+
+def candidates(view: View, fingerprint: str) -> dict[str, ProcessorRow]:
+    """Those that can be given tasks: the run's pipeline, and not about to leave."""
+    return {
+        processor: row
+        for processor, row in present(view).items()
+        if row.state is not State.LEAVING and row.fingerprint == fingerprint
+    }
+
+
+def begin_run(view: View, control: Control) -> Control:
+    """The first run, the next one after a drain, or the same one again after it had failed."""
+    plan = view.plan
+    if plan is None or view.ending is not None:
+        return control
+    if control.phase is RunPhase.FAILED:
+        if view.active_run == control.run_id or plan.fingerprint != control.fingerprint:
+            return control
+        return replace(control, phase=RunPhase.DRAINING if control.drain else RunPhase.RUNNING, failure=None)
+    wishes = [row.new_run for row in present(view).values() if row.new_run and row.fingerprint == plan.fingerprint]
+    again = plan.fingerprint != control.fingerprint or bool(wishes)
+    fresh = control.phase is RunPhase.DRAINED and view.active_run != control.run_id and again
+    if control.phase is not RunPhase.NONE and not fresh:
+        return control
+    by_hand = next((wish for wish in wishes if wish != "new"), view.settings.run_id)
+    return replace(
+        control,
+        run_id=by_hand or f"{view.wall_ms}-{view.fresh_id[:8]}",
+        phase=RunPhase.RUNNING,
+        fingerprint=plan.fingerprint,
+        sources=plan.sources,
+        members=(),
+        tasks={task: Assignment() for task in plan.tasks()},
+        drain=None,
+        failure=None,
+    )
+
+
+def with_failure(view: View, control: Control) -> Control:
+    """A task that failed beyond its limit fails the run: all commit what they have, and exit."""
+    for row in present(view).values():
+        for task, report in row.tasks.items():
+            if report.phase is Phase.FAILED and report.error is not None:
+                owner = control.tasks[task].owner if task in control.tasks else None
+                if owner is not None and owner.generation == report.generation:
+                    stage = task.rpartition("-")[0]
+                    failure = Failure(stage, task, report.error.message, report.error.traceback)
+                    return replace(control, phase=RunPhase.FAILED, failure=failure)
+    return control
+
+
+def with_assignment(view: View, control: Control, now: float) -> Control:
+    """Sticky, balanced, published at once for a death, otherwise not more often than the debounce allows."""
+    rows, able = present(view), candidates(view, control.fingerprint)
+    current = {
+        task: assignment.owner.processor
+        for task, assignment in control.tasks.items()
+        if assignment.owner is not None and _is(able.get(assignment.owner.processor), assignment.owner)
+    }
+    draining = control.phase is RunPhase.DRAINING
+    wanted = assign(list(control.tasks), sorted(able), current, balance=not draining)
+    if wanted == current and all(
+        (assignment.owner is None) == (task not in wanted) for task, assignment in control.tasks.items()
+    ):
+        return control
+    urgent = len(current) < len(control.tasks)  # somebody died or leaves, or nobody had them
+    if not urgent and now < view.published_at + view.timing.debounce_s:
+        return control
+    version = control.revision + 1
+    tasks = {}
+    for task, assignment in control.tasks.items():
+        before, to = assignment.owner, wanted.get(task)
+        if before is not None and current.get(task) == to and to is not None:
+            tasks[task] = assignment
+            continue
+        after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
+        if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
+            after.append(before)
+        owner = Owner(to, able[to].incarnation, version) if to is not None else None
+        tasks[task] = replace(assignment, owner=owner, after=tuple(after))
+    members = tuple(sorted(Member(row.processor, row.incarnation) for row in able.values()))
+    return replace(control, version=version, tasks=tasks, members=members, barrier=Barrier(version, BarrierState.START))
+
+
+def with_barrier(view: View, control: Control) -> Control:
+    """END when every live row has adopted the version; and tasks whose logs exist are `first` no more."""
+    rows = candidates(view, control.fingerprint)
+    if control.barrier.state is not BarrierState.END and all(row.adopted >= control.version for row in rows.values()):
+        control = replace(control, barrier=Barrier(control.version, BarrierState.END))
+    born = {
+        task
+        for task, assignment in control.tasks.items()
+        if assignment.first and assignment.owner is not None and _has_log(rows, task, assignment.owner)
+    }
+    waiting = [task for task, assignment in control.tasks.items() if assignment.first and assignment.owner is not None]
+    if born and len(born) == len(waiting):
+        tasks = {task: replace(each, first=each.first and task not in born) for task, each in control.tasks.items()}
+        control = replace(control, tasks=tasks)
+    return control
+
+
+def with_clean_up(view: View, control: Control) -> Control:
+    """A drained run whose leftovers are deleted is done with."""
+    if not control.cleaned and control.past and view.clean_done == control.past[-1] and not _leftovers(view):
+        return replace(control, cleaned=True)
+    return control
+
+
+def hand_over(view: View, now: float) -> list[Action]:
+    """The last acts of a leader that leaves: name a successor in the blob, then release the lease."""
+    if view.handing_over is not None:
+        return [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
+    control, lease = view.control, view.lease
+    if lease is None or not isinstance(control, Control) or not view.free(CONTROL, now) or view.unsettled is not None:
+        return []
+    successors = successors_of(view, control)
+    written = replace(
+        control,
+        revision=control.revision + 1,
+        leader=None,
+        successor=successors[0] if successors else None,
+        nonce=view.fresh_id,
+    )
+    return [WriteControl(written, view.control_etag, lease.id)]
+
+
+def successors_of(view: View, control: Control) -> tuple[str, ...]:
+    """Who should lead next: standbys first, since they have the least to do; never one that leaves."""
+    owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
+    others = [
+        processor for processor, row in present(view).items() if processor != view.me and row.state is not State.LEAVING
+    ]
+    return tuple(sorted(others, key=lambda processor: (processor in owners, processor))[:SUCCESSORS])
+
+
+def _show_life(view: View, control: Control, now: float) -> list[Action]:
+    """The leader row: the beat that others watch, and the word of what is new."""
+    if not view.free(LEADER_ROW, now) or view.leader_row is None:
+        return []  # `follow` reads it first
+    seen = view.leader_row if isinstance(view.leader_row, LeaderRow) else None
+    if seen is not None and seen.epoch > control.epoch:
+        return [StepDown(f"Epoch {seen.epoch} has begun, ours was {control.epoch}.")]
+    row = LeaderRow(
+        epoch=control.epoch,
+        version=control.version,
+        signal=signal(control),
+        control_etag=view.control_etag,
+        beat=seen.beat + 1 if seen else 1,
+        successors=successors_of(view, control),
+    )
+    news = seen is None or (seen.epoch, seen.version, seen.signal, seen.successors) != (
+        row.epoch,
+        row.version,
+        row.signal,
+        row.successors,
+    )
+    if now >= view.leader_row_sent_at + view.timing.heartbeat_s or (
+        news and now >= view.leader_row_sent_at + URGENT_GAP_S
+    ):
+        return [WriteLeaderRow(row, seen.etag if seen else None)]
+    return []
+
+
+def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
+    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out."""
+    if now > view.accepted_at + 2 * view.timing.heartbeat_s:
+        return []  # an observer that is cut off itself must not judge others
+    overdue = (
+        control.barrier.state is BarrierState.START
+        and now > max(view.barrier_since, view.lead_since) + view.timing.barrier_timeout_s
+    )
+    actions: list[Action] = []
+    for processor, row in view.members.items():
+        age = view.ages.get(processor)
+        if processor == view.me or not row.alive or age is None or not view.free(f"member {processor}", now):
+            continue
+        stuck = overdue and row.fingerprint == control.fingerprint and row.adopted < control.version
+        if age.silent(view.timing.heartbeat_timeout_s) or stuck:
+            actions.append(MarkDead(processor, row.etag, control.epoch))
+    return actions
+
+
+def _keep_house(view: View, control: Control, now: float) -> list[Action]:
+    """Answer requests; after a drain delete what is left of the run, then the rows of the dead and left."""
+    actions: list[Action] = []
+    for request in view.requests:
+        if request.answer or not view.free(f"request {request.key}", now):
+            continue
+        if (answer := answer_to(control, request.kind, request.run_id, request.key)) is not None:
+            actions.append(AnswerRequest(request.key, request.etag, answer))
+    if control.cleaned or not control.past:
+        return actions
+    if any(row.alive and processor != view.me and row.tasks for processor, row in view.members.items()):
+        return actions  # others have not left the run yet
+    if view.clean_done != control.past[-1]:
+        return [*actions, CleanRun(control.past[-1])] if view.free(HOUSEKEEPING, now) else actions
+    return actions + [action for action in _leftovers(view) if view.free(resource(action), now)]
+
+
+def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
+    """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
+    requests = [DeleteRequest(request.key, request.etag) for request in view.requests if request.answer]
+    rows = [
+        DeleteMember(processor, row.etag)
+        for processor, row in view.members.items()
+        if not row.alive and processor != view.me
+    ]
+    return [*requests, *rows]
+
+
+def answer_to(control: Control, kind: str, run_id: str, key: str) -> str | None:
+    """The leader's answer to a request, or None while there is none yet."""
+    if kind != "drain":
+        return f"Unknown request {kind!r}."
+    if run_id and run_id in control.past:
+        return "already drained"
+    if control.phase in (RunPhase.DRAINING, RunPhase.DRAINED) and run_id in ("", control.run_id):
+        return "accepted" if control.drain is not None and control.drain.uuid == key else "already draining"
+    return None
+
+
+def _is(row: ProcessorRow | None, owner: Owner) -> bool:
+    return row is not None and row.incarnation == owner.incarnation
+
+
+def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
+    local = view.tasks.get(task)
+    return owner.member == view.member and (local is None or local.closed)
+
+
+def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:
+    row = rows.get(owner.processor)
+    report = row.tasks.get(task) if _is(row, owner) and row is not None else None
+    return (
+        report is not None and report.generation == owner.generation and report.phase in (Phase.RUNNING, Phase.DRAINED)
+    )

@@ -1,0 +1,215 @@
+"""What a processor's own tasks need: commands for the container, and what our row says of them.
+
+A task starts when the control blob gives it to this incarnation and its earlier owners have let go; it is released
+when the blob gives it to somebody else. A task that does not move is never touched.
+"""
+
+from dataclasses import replace
+
+from samza_azure.protocol.actions import Action, Finish, Tell
+from samza_azure.protocol.control import Assignment, Control, Owner, RunPhase
+from samza_azure.protocol.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskReport
+from samza_azure.protocol.view import Absent, LocalTask, View
+
+#: A gainer waits for the loser this many times task.shutdown.ms, then relies on the log's take-over rule alone.
+PATIENCE = 1.5
+
+
+def run(view: View, now: float) -> list[Action]:
+    """Commands for the container, in the order in which it must hear them."""
+    if not view.container:
+        return []
+    actions: list[Action] = []
+    until = max(0.0, view.permit_until) if view.etag is not None else 0.0
+    if until != view.permit_told:
+        actions.append(Tell(Permit(until)))
+    drain = wanted_drain(view)
+    if drain != view.drain_told and not (view.drain_told is None and drain.step is None):
+        actions.append(Tell(drain))
+    mine = assigned(view)
+    for task, local in view.tasks.items():
+        gone = task not in mine or mine[task].generation != local.generation
+        if (gone or _lets_go(view, now)) and not local.closed and local.releasing_since is None:
+            actions.append(Tell(ReleaseTask(task)))
+    if until > now and view.ending is None:
+        actions += [
+            Tell(_start(view, task, owner)) for task, owner in mine.items() if _may_start(view, task, owner, now)
+        ]
+    return actions
+
+
+def assigned(view: View) -> dict[str, Owner]:
+    """The tasks that the control blob gives to this incarnation."""
+    if not isinstance(view.control, Control) or view.control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+        return {}
+    return {
+        task: assignment.owner
+        for task, assignment in view.control.tasks.items()
+        if assignment.owner is not None and assignment.owner.member == view.member
+    }
+
+
+def released(view: View) -> dict[str, int]:
+    """What we have let go of and somebody waits for; a task that we never started is let go of at once."""
+    if not isinstance(view.control, Control):
+        return {}
+    gone = {}
+    for task, assignment in view.control.tasks.items():
+        for owner in assignment.after:
+            local = view.tasks.get(task)
+            if owner.member == view.member and (local is None or local.closed or local.generation > owner.generation):
+                gone[task] = max(owner.generation, gone.get(task, 0))
+    return gone
+
+
+def told(view: View, local: LocalTask) -> TaskReport | None:
+    """What our row says of a task. A failure that will be tried again is shown, but is not final."""
+    report = local.report
+    if report is None or report.phase is Phase.RELEASED:
+        return None
+    final = local.failures > view.settings.restart_limit
+    if report.phase in (Phase.RESTART, Phase.SUPERSEDED) or (report.phase is Phase.FAILED and not final):
+        return replace(report, phase=Phase.STARTING)
+    return report
+
+
+def wanted_drain(view: View) -> Drain:
+    """The drain as the control blob has it."""
+    control = view.control
+    if isinstance(control, Control) and control.drain is not None and control.phase is RunPhase.DRAINING:
+        return Drain(control.drain.step, control.drain.uuid, control.drain.ends)
+    return Drain(None)
+
+
+def wanted_run(view: View) -> str:
+    """The next run that this processor asks for, if it has not been part of one yet."""
+    control = view.control
+    if view.active_run or not isinstance(control, Control):
+        return ""
+    by_hand = view.settings.run_id
+    if by_hand and by_hand != control.run_id and by_hand not in control.past:
+        return by_hand
+    return "new" if view.settings.new_run else ""
+
+
+def verdict(view: View) -> Finish | None:
+    """Why this processor is to end, if it is."""
+    if view.leaving:
+        return Finish(0, "Left the group; its tasks were handed over.")
+    control = view.control
+    if isinstance(control, Absent) and view.group_id:
+        return Finish(1, "The control blob is gone: the state of this application was deleted while it ran.")
+    if not isinstance(control, Control):
+        return None
+    if control.group_id != view.group_id:
+        return Finish(1, "The control blob belongs to another group: it was deleted and made anew while this one ran.")
+    match control.phase:
+        case RunPhase.DRAINED:
+            return _after_drain(view, control)
+        case RunPhase.FAILED if view.active_run == control.run_id and control.failure is not None:
+            return Finish(
+                1, f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}"
+            )
+        case RunPhase.RUNNING | RunPhase.DRAINING:
+            return _misfit(view, control)
+    return None
+
+
+def at_rest(view: View, now: float) -> bool:
+    """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
+    patience = PATIENCE * view.settings.shutdown_s
+    if view.container and any(
+        not local.closed and (local.releasing_since is None or now < local.releasing_since + patience)
+        for local in view.tasks.values()
+    ):
+        return False
+    if not view.leads or not isinstance(view.control, Control) or now > view.ending_since + patience:
+        return True
+    if view.leaving and view.plan is not None and assigned(view):
+        return False  # publish first, so that others start while we go
+    return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
+
+
+def _after_drain(view: View, control: Control) -> Finish | None:
+    if view.active_run == control.run_id:
+        return None if view.settings.wait_for_upgrade else Finish(0, f"Run {control.run_id} is drained.")
+    if view.plan is None or wanted_run(view) or view.plan.fingerprint != control.fingerprint:
+        return None
+    if view.settings.wait_for_upgrade:
+        return None
+    return Finish(
+        0,
+        f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
+        "set a new app.run.id or start with --new-run to begin the next run.",
+    )
+
+
+def _misfit(view: View, control: Control) -> Finish | None:
+    if view.plan is not None and control.fingerprint and view.plan.fingerprint != control.fingerprint:
+        if view.settings.wait_for_upgrade and view.active_run != control.run_id:
+            return Finish(0, f"Run {control.run_id} has begun with an upgraded pipeline.")
+        return Finish(
+            2,
+            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
+            f"{view.plan.fingerprint[:12]}. Drain the run with the old code (samza-azure drain), then start the new.",
+        )
+    by_hand = view.settings.run_id
+    if by_hand and by_hand != control.run_id:
+        return Finish(2, f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.")
+    return None
+
+
+def _lets_go(view: View, now: float) -> bool:
+    """Release what nobody else was given yet. Who leaves waits a little for the leader to move its tasks first."""
+    if view.ending is None:
+        return False
+    grace = 2 * (view.timing.scan_s + view.timing.heartbeat_s)
+    return not view.leaving or now > view.ending_since + grace
+
+
+def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
+    control, local = view.control, view.tasks.get(task)
+    if not isinstance(control, Control) or view.plan is None or view.plan.fingerprint != control.fingerprint:
+        return False
+    if local is not None:
+        if not local.closed or now < local.not_before:
+            return False
+        if local.generation == owner.generation:
+            again = local.phase is Phase.RESTART or (
+                local.phase is Phase.FAILED and local.failures <= view.settings.restart_limit
+            )
+            if not again:
+                return False
+    return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
+
+
+def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
+    if earlier.member == view.member:
+        return True  # our own earlier life of the task is closed, `_may_start` saw to that
+    waiting_since = view.waiting_since.get(task, now)
+    if now > waiting_since + PATIENCE * view.settings.shutdown_s:
+        return True
+    return view.scanned_at >= waiting_since and has_let_go(view, task, earlier)
+
+
+def has_let_go(view: View, task: str, earlier: Owner) -> bool:
+    """Released, replaced, dead, or gone, as the last scan saw it."""
+    row = view.members.get(earlier.processor)
+    if row is None or row.incarnation != earlier.incarnation or not row.alive:
+        return True
+    return row.released.get(task, -1) >= earlier.generation
+
+
+def _start(view: View, task: str, owner: Owner) -> StartTask:
+    control = view.control
+    assert isinstance(control, Control)
+    assignment: Assignment = control.tasks[task]
+    return StartTask(
+        task=task,
+        generation=owner.generation,
+        attempt=view.attempts + 1,
+        first=assignment.first,
+        run_id=control.run_id,
+        group_id=control.group_id,
+        positions=control.positions,
+    )

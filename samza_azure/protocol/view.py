@@ -1,0 +1,548 @@
+"""What one processor knows, and how it learns.
+
+`View` is written in one place, `learn`, and read by everything that decides. What others wrote in rows and in the
+control blob is hearsay, with the time at which it was seen; `sent_at` is the time before a question was asked, the
+only time from which an answer may be counted.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import TypeAlias
+
+from samza_azure.protocol.actions import (
+    AcquireLease,
+    Action,
+    AnswerRequest,
+    BeginEnd,
+    BreakLease,
+    CleanRun,
+    CreateControl,
+    DeleteMember,
+    DeleteRequest,
+    Finish,
+    InsertOwnRow,
+    LocalAction,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadOwnRow,
+    ReadRequests,
+    Rejoin,
+    ReleaseLease,
+    RenewLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    StepDown,
+    StorageAction,
+    Tell,
+    WriteControl,
+    WriteLeaderRow,
+    resource,
+)
+from samza_azure.protocol.age import Age, observed, young
+from samza_azure.protocol.control import Control, Member, RunPhase
+from samza_azure.protocol.messages import (
+    Drain,
+    Exit,
+    Permit,
+    Phase,
+    Plan,
+    ReleaseTask,
+    StartTask,
+    TaskReport,
+)
+from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
+from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, SELF_STOP, Timing
+
+
+class Trouble(StrEnum):
+    """Why a call has no answer."""
+
+    UNSETTLED = "UNSETTLED"  # it may have happened
+    UNAVAILABLE = "UNAVAILABLE"  # it did not happen
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """The service refused; `code` is its own word for why."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The control blob still has the ETag that we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no such blob or row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRead:
+    """The control blob as read."""
+
+    control: Control
+    etag: str
+
+
+Answer: TypeAlias = (
+    None
+    | str
+    | No
+    | Unchanged
+    | Absent
+    | ControlRead
+    | ProcessorRow
+    | LeaderRow
+    | tuple[ProcessorRow, ...]
+    | tuple[Request, ...]
+    | Trouble
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What never changes in a processor's life."""
+
+    processor: str
+    timing: Timing = field(default_factory=Timing)
+    shutdown_s: float = 30.0  # task.shutdown.ms
+    restart_limit: int = 5
+    blob_limit: int = 5_120_000
+    run_id: str = ""  # app.run.id, if set by hand
+    new_run: bool = False
+    wait_for_upgrade: bool = False
+    boot: str = ""  # of this machine's start
+    holds_directory: bool = True  # a row of this boot with our id is certainly a dead one's
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The lease that we hold. `asked_at` is when it was last asked for, never later than when it was granted."""
+
+    id: str
+    asked_at: float
+
+    @property
+    def ends_at(self) -> float:
+        """From here on we do not act as leader."""
+        return self.asked_at + LEASE_S - LEASE_MARGIN_S
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """An attempt to lead, step by step, each conditional on the ETag for which it was begun."""
+
+    etag: str
+    broken: bool = False
+    lease: Lease | None = None
+    read: bool = False
+
+
+@dataclass(slots=True)
+class LocalTask:
+    """A task that our container was told to run."""
+
+    generation: int
+    attempt: int
+    started_at: float
+    report: TaskReport | None = None
+    releasing_since: float | None = None
+    failures: int = 0
+    not_before: float = 0.0
+
+    @property
+    def phase(self) -> Phase:
+        """As last reported."""
+        return self.report.phase if self.report else Phase.STARTING
+
+    @property
+    def closed(self) -> bool:
+        """No append of it can come any more."""
+        return self.phase in (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
+
+
+@dataclass(slots=True)
+class View:
+    """Everything known. Only `learn` and its helpers write it."""
+
+    settings: Settings
+    incarnation: str
+    # Drawn by the host before each turn, so that deciding needs no dice.
+    random: float = 0.5
+    fresh_id: str = "id"
+    wall_ms: int = 0  # for the names of runs only
+    # Our row.
+    found: ProcessorRow | Absent | None = None  # what stood there when we looked; None: look (again)
+    found_age: Age | None = None
+    rival: bool = False  # while we waited to join, somebody else wrote the row of our id
+    etag: str | None = None  # of our row; None: not joined
+    beat: int = 0
+    written: ProcessorRow | None = None
+    beat_sent_at: float = -1e9
+    accepted_at: float = -1e9  # when the last accepted heartbeat was sent
+    # The leader row and the control blob.
+    leader_row: LeaderRow | Absent | None = None
+    leader_age: Age | None = None
+    leader_read_at: float = -1e9
+    control: Control | Absent | None = None
+    control_etag: str = ""
+    control_read_at: float = -1e9
+    control_read_for: str = ""  # the leader row's ETag for which the control blob was last read
+    leaderless_since: float = 0.0
+    group_id: str = ""
+    # Leading.
+    campaign: Campaign | None = None
+    patience: float = 0.5
+    hold_until: float = -1e9
+    lease: Lease | None = None
+    lead_since: float = 0.0
+    leader_row_sent_at: float = -1e9
+    unsettled: WriteControl | None = None
+    published_at: float = -1e9
+    barrier_since: float = 0.0
+    # The others.
+    members: dict[str, ProcessorRow] = field(default_factory=dict)
+    ages: dict[str, Age] = field(default_factory=dict)
+    scanned_at: float = -1e9
+    requests: tuple[Request, ...] = ()
+    requests_read_at: float = -1e9
+    clean_done: str = ""
+    # Our work.
+    plan: Plan | None = None
+    container: bool = False
+    tasks: dict[str, LocalTask] = field(default_factory=dict)
+    attempts: int = 0
+    waiting_since: dict[str, float] = field(default_factory=dict)
+    permit_told: float = 0.0
+    drain_told: Drain | None = None
+    exit_told: bool = False
+    active_run: str = ""  # the run in which this incarnation took part
+    # Ending.
+    leaving: bool = False
+    ending: Finish | None = None
+    ending_since: float = 0.0
+    handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
+    finished: Finish | None = None
+    # Calls under way, and when a failed one may be tried again.
+    busy: dict[str, float] = field(default_factory=dict)
+    not_before: dict[str, float] = field(default_factory=dict)
+    turn_at: float | None = None
+
+    @property
+    def me(self) -> str:
+        """Our processor id."""
+        return self.settings.processor
+
+    @property
+    def member(self) -> Member:
+        """This life of ours."""
+        return Member(self.settings.processor, self.incarnation)
+
+    @property
+    def timing(self) -> Timing:
+        """The profile."""
+        return self.settings.timing
+
+    @property
+    def leads(self) -> bool:
+        """We wrote the control blob last, under a lease that we believe we hold."""
+        return self.lease is not None
+
+    @property
+    def permit_until(self) -> float:
+        """The self-stop deadline: past it no batch is started and nothing appended."""
+        return self.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+
+    def free(self, name: str, now: float) -> bool:
+        """No call to this resource is under way, and none is to wait."""
+        return name not in self.busy and now >= self.not_before.get(name, now)
+
+    def watching(self) -> bool:
+        """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
+        if self.lease is not None or not isinstance(self.leader_row, LeaderRow):
+            return True
+        return self.me in self.leader_row.successors
+
+    def read_interval(self) -> float:
+        """How often we read the leader row."""
+        return self.timing.scan_s if self.watching() else self.timing.heartbeat_s
+
+
+def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
+    """Begin a turn. An observer that was paused forgets what it suspected."""
+    paused = view.turn_at is not None and now - view.turn_at > 2 * view.timing.heartbeat_s
+    view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
+    if paused:
+        _forget_ages(view, now)
+
+
+def started(view: View, action: StorageAction, now: float) -> None:
+    """A call was sent."""
+    view.busy[resource(action)] = now
+    match action:
+        case MergeOwnRow() | InsertOwnRow() | ReplaceOwnRow():
+            view.beat_sent_at = now
+        case WriteLeaderRow():
+            view.leader_row_sent_at = now
+
+
+def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, now: float) -> None:
+    """A call was answered, or was not."""
+    name = resource(action)
+    view.busy.pop(name, None)
+    if answer is Trouble.UNAVAILABLE or answer is Trouble.UNSETTLED:
+        view.not_before[name] = now + RETRY_S
+    else:
+        view.not_before.pop(name, None)
+    match action:
+        case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
+            _learn_own_row(view, action, answer, sent_at, now)
+        case ReadLeaderRow() | WriteLeaderRow():
+            _learn_leader_row(view, action, answer, now)
+        case ReadControl() | CreateControl() | BreakLease() | AcquireLease() | WriteControl():
+            _learn_control(view, action, answer, sent_at, now)
+        case RenewLease():
+            if view.lease is not None and view.lease.id == action.lease_id:
+                if answer is None:
+                    view.lease = replace(view.lease, asked_at=sent_at)
+                elif isinstance(answer, No | Absent):
+                    demote(view, now)
+        case ReleaseLease():
+            view.handing_over = None
+            if view.campaign is not None:
+                observe_again(view, now)
+        case ScanMembers():
+            if isinstance(answer, tuple):
+                _learn_members(view, answer, now)
+        case ReadRequests():
+            if isinstance(answer, tuple):
+                view.requests = tuple(row for row in answer if isinstance(row, Request))
+                view.requests_read_at = now
+        case AnswerRequest() | DeleteRequest():
+            view.requests_read_at = -1e9
+        case MarkDead():
+            if isinstance(answer, str):
+                row = view.members[action.processor]
+                view.members[action.processor] = replace(row, state=State.DEAD, etag=answer, epoch=action.epoch)
+            elif isinstance(answer, No):
+                view.ages.pop(action.processor, None)
+        case DeleteMember():
+            if answer is None:
+                view.members.pop(action.processor, None)
+        case CleanRun():
+            if answer is None:
+                view.clean_done = action.run_id
+
+
+def perform_locally(view: View, action: LocalAction, now: float) -> None:
+    """A local action was done; these cannot fail."""
+    match action:
+        case Tell(command=Permit(until=until)):
+            view.permit_told = until
+        case Tell(command=StartTask() as start):
+            before = view.tasks.get(start.task)
+            same = before is not None and before.generation == start.generation
+            view.attempts = start.attempt
+            view.tasks[start.task] = LocalTask(
+                start.generation, start.attempt, started_at=now, failures=before.failures if before and same else 0
+            )
+            view.waiting_since.pop(start.task, None)
+        case Tell(command=ReleaseTask(task=task)):
+            view.tasks[task].releasing_since = now
+        case Tell(command=Drain() as drain):
+            view.drain_told = drain
+        case Tell(command=Exit()):
+            view.exit_told = True
+        case StepDown():
+            demote(view, now)
+        case Rejoin():
+            demote(view, now)
+            view.incarnation = view.fresh_id
+            view.found, view.found_age, view.rival = None, None, False
+            view.etag, view.written, view.beat = None, None, 0
+            view.accepted_at = -1e9
+            view.active_run = ""
+        case BeginEnd(verdict=verdict):
+            view.ending, view.ending_since = verdict, now
+        case Finish():
+            view.finished = action
+
+
+def heard_plan(view: View, plan: Plan) -> None:
+    """The container is up and has analysed the pipeline."""
+    view.plan, view.container = plan, True
+    view.permit_told, view.drain_told, view.exit_told = 0.0, None, False
+
+
+def heard_task(view: View, report: TaskReport, now: float) -> None:
+    """The container says where a task stands. What it says of an earlier attempt is old news."""
+    local = view.tasks.get(report.task)
+    if local is None or local.attempt != report.attempt:
+        return
+    newly_closed = not local.closed
+    local.report = report
+    if report.phase is Phase.FAILED and newly_closed:
+        local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
+        local.not_before = now + min(2.0 ** (local.failures - 1), 30.0) * RETRY_S * 2
+    elif report.phase is Phase.RESTART and newly_closed:
+        local.not_before = now + RETRY_S
+
+
+def heard_container_lost(view: View, now: float) -> None:
+    """The container is gone and everything in it. Its tasks start again in the next one."""
+    view.container = False
+    view.permit_told, view.drain_told = 0.0, None
+    for task, local in list(view.tasks.items()):
+        if local.phase is not Phase.DRAINED:
+            phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART
+            local.report = TaskReport(
+                task, local.generation, local.attempt, phase, batch=local.report.batch if local.report else -1
+            )
+            local.not_before = now
+
+
+def heard_leave(view: View) -> None:
+    """This processor is asked to go: hand over, then end."""
+    view.leaving = True
+
+
+def demote(view: View, now: float) -> None:
+    """We lead no more. Nothing further is sent as leader; observing begins anew."""
+    view.lease, view.campaign, view.unsettled = None, None, None
+    observe_again(view, now)
+
+
+def observe_again(view: View, now: float) -> None:
+    """After any refused step: a full timeout of observing, and a random part of one more."""
+    view.campaign = None
+    view.hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
+    view.patience = view.random
+    if view.leader_age is not None:
+        view.leader_age = young(view.leader_age, now)
+
+
+def _forget_ages(view: View, now: float) -> None:
+    view.ages = {processor: young(age, now) for processor, age in view.ages.items()}
+    if view.leader_age is not None:
+        view.leader_age = young(view.leader_age, now)
+
+
+def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
+    match action, answer:
+        case (ReadOwnRow(), ProcessorRow() as row):
+            if row.incarnation == view.incarnation and row.alive:
+                view.etag, view.found = row.etag, row
+                view.beat = max(view.beat, row.beat)
+            else:
+                known = view.found_age
+                view.rival = view.rival or (known is not None and known.etag != row.etag and row.alive)
+                view.found, view.found_age = row, observed(view.found_age, row.etag, now, view.timing.heartbeat_s)
+        case (ReadOwnRow(), Absent()):
+            view.found = Absent()
+        case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
+            view.etag, view.written, view.beat, view.found = etag, row, row.beat, row
+            view.accepted_at = max(view.accepted_at, sent_at)
+        case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
+            view.found = None
+
+
+def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:
+    match action, answer:
+        case (ReadLeaderRow(), LeaderRow() | Absent() as row):
+            etag = row.etag if isinstance(row, LeaderRow) else ""
+            if view.leader_age is None or view.leader_age.etag != etag:
+                view.patience = view.random
+            view.leader_age = observed(view.leader_age, etag, now, view.read_interval())
+            view.leader_row, view.leader_read_at = row, now
+        case (WriteLeaderRow(row=row), str() as etag):
+            view.leader_row = replace(row, etag=etag)
+            view.leader_read_at = now
+        case (WriteLeaderRow(), No() | Trouble.UNSETTLED):
+            view.leader_row = None
+
+
+def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
+    match action, answer:
+        case (ReadControl(), ControlRead(control=control, etag=etag)):
+            _know_control(view, control, etag, now)
+        case (ReadControl(lease_id=None), Unchanged()):
+            view.control_read_at = now
+            view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
+        case (ReadControl(lease_id=None), Absent()):
+            view.control, view.control_read_at = Absent(), now
+        case (CreateControl(control=control), str() as etag):
+            _know_control(view, control, etag, now)
+        case (CreateControl(), No() | Trouble.UNSETTLED):
+            view.control, view.control_read_at = None, -1e9
+        case (BreakLease(etag=etag), None):
+            view.campaign = Campaign(etag, broken=True)
+        case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
+            view.campaign = Campaign(etag, broken=True)  # there was none to break
+        case (AcquireLease(etag=etag, lease_id=lease_id), None):
+            view.campaign = Campaign(etag, broken=True, lease=Lease(lease_id, sent_at))
+        case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
+            view.campaign = None
+            view.hold_until = now + view.timing.scan_s * (1 + view.random)
+            view.control_read_at = -1e9
+        case (WriteControl(control=control), str() as etag):
+            _control_written(view, action, control, etag, now)
+        case (WriteControl(), Trouble.UNSETTLED):
+            view.unsettled = action
+        case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
+            demote(view, now)
+            view.control_read_at = -1e9
+        case (BreakLease() | AcquireLease(), Trouble.UNSETTLED):
+            observe_again(view, now)
+
+
+def _know_control(view: View, control: Control, etag: str, now: float) -> None:
+    if view.unsettled is not None:
+        unsettled, view.unsettled = view.unsettled, None
+        if control.nonce == unsettled.control.nonce:
+            _control_written(view, unsettled, control, etag, now)
+            return
+    if etag != view.control_etag:
+        view.leaderless_since = now
+    if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.leader_age is not None:
+        view.leader_age = young(view.leader_age, now)
+    if view.campaign is not None and view.campaign.lease is not None:
+        view.campaign = replace(view.campaign, read=True, etag=etag)
+    view.control, view.control_etag, view.control_read_at = control, etag, now
+    view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
+    view.group_id = view.group_id or control.group_id
+    if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
+        view.active_run = control.run_id
+    view.waiting_since = {
+        task: view.waiting_since.get(task, now)
+        for task, assignment in control.tasks.items()
+        if assignment.after and assignment.owner is not None and assignment.owner.member == view.member
+    }
+
+
+def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
+    before = view.control
+    if view.campaign is not None and view.campaign.lease is not None and view.campaign.lease.id == action.lease_id:
+        view.lease, view.campaign, view.lead_since = view.campaign.lease, None, now
+        view.published_at, view.barrier_since = -1e9, now
+        view.requests_read_at, view.scanned_at = -1e9, -1e9
+        view.leader_row = None  # it is taken over by the next write of it
+    if isinstance(before, Control) and control.version != before.version:
+        view.published_at = view.barrier_since = now
+    _know_control(view, control, etag, now)
+    if control.leader != view.member:
+        view.lease, view.handing_over = None, view.lease
+
+
+def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
+    interval = view.timing.scan_s
+    members, ages = {}, {}
+    for row in rows:
+        if not isinstance(row, ProcessorRow):
+            continue
+        members[row.processor] = row
+        ages[row.processor] = observed(view.ages.get(row.processor), row.etag, now, interval)
+    view.members, view.ages, view.scanned_at = members, ages, now
