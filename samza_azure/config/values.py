@@ -1,0 +1,119 @@
+"""The kinds of values that a job file has: durations, sizes, counts, names, and mappings that stay as they are."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, TypeAlias, TypeVar
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+__all__ = [
+    "Count",
+    "Duration",
+    "Frozen",
+    "Hidden",
+    "Limit",
+    "Milliseconds",
+    "MillisecondsOrNever",
+    "Port",
+    "PositiveDuration",
+    "Size",
+    "Switch",
+    "matching",
+]
+
+V = TypeVar("V")
+
+_YEAR_S = 366 * 86_400
+_UNITS = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
+_SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+def _measure(value: object, units: Mapping[str, float], example: str) -> float:
+    """A number with its unit. Without one it would be a guess, so it is refused; but 0 is 0 in any unit."""
+    if value in (0, "0") and value is not False:
+        return 0.0
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]+)", value.strip()) if isinstance(value, str) else None
+    if not found or found[2] not in units:
+        raise ValueError(f"should be a number and a unit ({', '.join(units)}), like {example!r}")
+    return float(found[1]) * units[found[2]]
+
+
+def _seconds(value: object) -> float:
+    return _measure(value, _UNITS, "2 s")
+
+
+def _bytes(value: object) -> int:
+    """Bytes: a plain integer, as Samza has it, or a number and its unit."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.isdecimal():
+        return int(value)
+    return int(_measure(value, _SIZES, "32 MiB"))
+
+
+def _number(value: object) -> object:
+    """True is not the number 1: who writes it means another key."""
+    if isinstance(value, bool):
+        raise ValueError("should be a number, not true or false")
+    return value
+
+
+def _switch(value: object) -> bool:
+    """true or false; as text too, since the environment has nothing else."""
+    if isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise ValueError("should be true or false")
+
+
+def matching(pattern: str, rule: str) -> AfterValidator:
+    """Text of this form; `rule` is what the reader is told."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value, re.ASCII):
+            raise ValueError(rule)
+        return value
+
+    return AfterValidator(check)
+
+
+Duration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(le=_YEAR_S)]
+PositiveDuration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=_YEAR_S)]
+Size: TypeAlias = Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=1 << 30)]
+Switch: TypeAlias = Annotated[bool, BeforeValidator(_switch)]
+Count: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=1, le=10_000)]
+Limit: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0)]
+Port: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0, le=65_535)]
+Milliseconds: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=0, le=_YEAR_S * 1000)]
+MillisecondsOrNever: TypeAlias = Annotated[int, BeforeValidator(_number), Field(ge=-1, le=_YEAR_S * 1000)]
+
+
+class Frozen(Mapping[str, V]):
+    """A mapping that nobody can change. Unlike a mapping proxy it can be copied and pickled."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self, values: Mapping[str, V]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, key: str) -> V:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __repr__(self) -> str:
+        return repr(self._values)
+
+
+class Hidden(Frozen[str]):
+    """Settings that may hold secrets: reading them is free, printing them shows the names only."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return repr(dict.fromkeys(self, "**********"))
