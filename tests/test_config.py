@@ -316,6 +316,7 @@ def test_a_connection_string_that_cannot_work_is_refused(connect: str, said: str
     [
         "UseDevelopmentStorage=true",
         "usedevelopmentstorage=true;",
+        "UseDevelopmentStorage=true;BlobEndpoint=http://127.0.0.1:1/devstoreaccount1",
         CONNECT,
         f"AccountName=a;AccountKey={KEY};",
         f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY};"
@@ -336,6 +337,7 @@ def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str
         ("house", "should be a URL"),
         ("ftp://house", "should be a URL"),
         ("http://house.blob.core.windows.net", "over plain http"),
+        ("https://house.example.org", "should be the URL of the account's blobs"),
         ("https://house.blob.core.windows.net/?sig=abc", "should be the account's URL alone"),
         ("https://user:word@house.blob.core.windows.net", "should be the account's URL alone"),
     ],

@@ -23,6 +23,7 @@ __all__ = [
 
 _SETTINGS = {
     "defaultendpointsprotocol",
+    "usedevelopmentstorage",
     "accountname",
     "accountkey",
     "sharedaccesssignature",
@@ -36,12 +37,12 @@ _SHORT = 9  # an id, or a table's digits, up to this length is never taken for a
 
 def valid_connect(secret: SecretStr | None) -> SecretStr | None:
     """A connection string that names an account and a way in, over https or on this machine."""
-    text = secret.get_secret_value().strip().rstrip(";") if secret is not None else None
-    if text is None or text.lower() == "usedevelopmentstorage=true":
-        return secret
-    if not text:
+    if secret is None:
+        return None
+    text = secret.get_secret_value()
+    if not text.strip(" ;"):
         raise ValueError("is empty")
-    pairs = [part.partition("=") for part in text.split(";")]
+    pairs = [part.partition("=") for part in text.split(";") if part.strip()]
     settings = {name.strip().lower(): value.strip() for name, _, value in pairs}
     if not settings.keys() <= _SETTINGS or not all(equals for _, equals, _ in pairs):
         raise ValueError(
@@ -49,6 +50,10 @@ def valid_connect(secret: SecretStr | None) -> SecretStr | None:
             "'DefaultEndpointsProtocol=https;AccountName=…;AccountKey=…;EndpointSuffix=…'"
         )
     endpoints = [settings[name] for name in ("blobendpoint", "tableendpoint") if name in settings]
+    for endpoint in endpoints:
+        _check_url(endpoint)
+    if settings.get("usedevelopmentstorage", "").lower() == "true":
+        return secret
     if len(endpoints) < 2:
         _needs(settings, "accountname", "AccountName, or both BlobEndpoint and TableEndpoint")
         if settings.get("defaultendpointsprotocol", "https").lower() != "https":
@@ -57,8 +62,6 @@ def valid_connect(secret: SecretStr | None) -> SecretStr | None:
         _needs(settings, "accountkey", "AccountKey or SharedAccessSignature")
         _needs(settings, "accountname", "AccountName")
         _check_key(settings["accountkey"])
-    for endpoint in endpoints:
-        _check_url(endpoint)
     return secret
 
 
@@ -89,6 +92,8 @@ def valid_account(url: str | None) -> str | None:
             "should be the account's URL alone. A shared access signature goes into azure.storage.connect, "
             "as 'BlobEndpoint=…;TableEndpoint=…;SharedAccessSignature=…'"
         )
+    if ".blob." not in parts.netloc:
+        raise ValueError("should be the URL of the account's blobs, like 'https://NAME.blob.core.windows.net'")
     return url.rstrip("/")
 
 

@@ -1,0 +1,73 @@
+"""samza_azure: stateful PySpark streaming jobs as a fleet of equal processors, coordinated by one storage account.
+
+The public names. Each is loaded when it is first asked for, so that `import samza_azure` costs nothing: neither Azure's
+SDK nor pyspark is imported by it.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from samza_azure.application import Application
+    from samza_azure.config import Config
+    from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+    from samza_azure.errors import (
+        AccessDenied,
+        ConfigError,
+        CorruptState,
+        JobFailed,
+        PermitExpired,
+        PipelineRefused,
+        SamzaAzureError,
+        StateLost,
+        StorageUnavailable,
+        Superseded,
+        TimedOut,
+        Unsettled,
+    )
+    from samza_azure.host.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
+
+__all__ = [
+    "AccessDenied",
+    "Application",
+    "AzureJobCoordinatorFactory",
+    "Config",
+    "ConfigError",
+    "CorruptState",
+    "JobCoordinator",
+    "JobCoordinatorListener",
+    "JobFailed",
+    "JobModel",
+    "PassthroughJobCoordinatorFactory",
+    "PermitExpired",
+    "PipelineRefused",
+    "SamzaAzureError",
+    "StateLost",
+    "StorageUnavailable",
+    "Superseded",
+    "TimedOut",
+    "Unsettled",
+]
+
+_HOMES = {
+    "Application": "application",
+    "AzureJobCoordinatorFactory": "host.factory",
+    "Config": "config",
+    "JobCoordinator": "coordinator",
+    "JobCoordinatorListener": "coordinator",
+    "JobModel": "coordinator",
+    "PassthroughJobCoordinatorFactory": "host.factory",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """A public name from the module where it lives; from then on it is an ordinary one."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
