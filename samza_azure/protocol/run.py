@@ -76,7 +76,8 @@ def told(view: View, local: LocalTask) -> TaskReport | None:
 def wanted_drain(view: View) -> Drain:
     """The drain as the control blob has it."""
     control = view.control
-    if isinstance(control, Control) and control.drain is not None and control.phase is RunPhase.DRAINING:
+    draining = (RunPhase.DRAINING, RunPhase.DRAINED)
+    if isinstance(control, Control) and control.drain is not None and control.phase in draining:
         return Drain(control.drain.step, control.drain.uuid, control.drain.ends)
     return Drain(None)
 

@@ -1,0 +1,91 @@
+"""The container as a child process: started, spoken to, and certain to end with its parent.
+
+The kernel kills the child when the thread that started it dies (PR_SET_PDEATHSIG), so `start` is called on the main
+thread. The child does the same for its JVM; what else it starts is in its process group, or ends at end of file.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from samza_azure.protocol.messages import Command, Report, decode, encode
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent() -> None:
+    """Between fork and exec: be killed when the parent dies."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+class Child:
+    """One container process and the socket to it."""
+
+    def __init__(self, job: Path, directory: Path, log_file: Path) -> None:
+        ours, theirs = socket.socketpair()
+        self._socket, self._lock = ours, threading.Lock()
+        self._buffer = b""
+        command = [sys.executable, "-m", "samza_azure.spark.container", str(job)]
+        command += ["--channel", str(theirs.fileno()), "--directory", str(directory)]
+        with log_file.open("ab") as log, theirs:
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the container's Python process, which leads its group."""
+        return self._process.pid
+
+    def fileno(self) -> int:
+        """The socket, for a selector."""
+        return self._socket.fileno()
+
+    def send(self, command: Command) -> None:
+        """Any thread. A child that is gone hears nothing; its end is noticed elsewhere."""
+        with self._lock:
+            try:
+                self._socket.sendall(encode(command))
+            except OSError:
+                return
+
+    def receive(self) -> Iterator[Report] | None:
+        """The reports of one read; None at end of file, when the child is gone or going."""
+        try:
+            data = self._socket.recv(1 << 16)
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return (decode(line) for line in lines if line)  # type: ignore[misc]
+
+    def end(self, patience_s: float) -> int:
+        """Wait so long for it to end by itself, then kill its whole group. The exit code."""
+        try:
+            return self._process.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """Kill the child and what is in its process group, now."""
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        code = self._process.wait()
+        self._socket.close()
+        return code

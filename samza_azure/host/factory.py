@@ -1,0 +1,234 @@
+"""The coordinators that the configuration can name, and the thread that one of them lives on."""
+
+import asyncio
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from samza_azure.config import Config
+from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
+from samza_azure.host import clock
+from samza_azure.host.processor import ContainerLost, Processor
+from samza_azure.host.runs import RunLogs
+from samza_azure.protocol import control as control_blob
+from samza_azure.protocol.control import Control
+from samza_azure.protocol.messages import Command, Report
+from samza_azure.protocol.run import assigned
+from samza_azure.protocol.view import Settings, View
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Blobs, ControlBlob, Rows
+from samza_azure.sim.memory import MemoryAccount
+
+log = logging.getLogger(__name__)
+
+#: How often a processor that cannot reach the account tries to create container and table.
+KNOCK_S = 1.0
+
+
+class HostSurroundings:
+    """The real clock, dice and names."""
+
+    def now(self) -> float:
+        return clock.now()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def random(self) -> float:
+        return random.random()
+
+    def fresh_id(self) -> str:
+        return str(uuid.uuid4())
+
+
+class AzureJobCoordinatorFactory:
+    """Coordinates over the storage account that the job file names."""
+
+    def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
+        """A coordinator that has not started. Nothing is sent yet."""
+        return ThreadedCoordinator(settings(processor_id, config), lambda: _azure(config))
+
+
+class PassthroughJobCoordinatorFactory:
+    """A group of one, coordinated in memory: no election, no failover. The task logs are in storage all the same."""
+
+    def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
+        """A coordinator that has not started."""
+        run_id = config.app.run_id or "passthrough"
+        return ThreadedCoordinator(
+            replace(settings(processor_id, config), run_id=run_id), lambda: _alone(config, run_id)
+        )
+
+
+def settings(processor_id: str, config: Config) -> Settings:
+    """What the protocol needs of the configuration."""
+    return Settings(
+        processor=processor_id,
+        timing=config.coordinator.timing,
+        shutdown_s=config.task.shutdown_ms / 1000,
+        restart_limit=config.task.restart_limit,
+        blob_limit=config.coordinator.blob_length,
+        run_id=config.app.run_id or "",
+        boot=clock.boot_id(),
+    )
+
+
+class Stores:
+    """What a coordinator coordinates over, made on its own thread and closed there."""
+
+    def __init__(self, blob: ControlBlob, table: Rows, runs: RunLogs, close: Callable[[], Any]) -> None:
+        self.blob, self.table, self.runs, self.close = blob, table, runs, close
+
+
+class ThreadedCoordinator(JobCoordinator):
+    """`Processor` on a thread with an event loop, and the listener told what it needs to know."""
+
+    def __init__(self, settings: Settings, stores: Callable[[], Any]) -> None:
+        self._settings, self._stores = settings, stores
+        self._listener = JobCoordinatorListener()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._processor: Processor | None = None
+        self._early: list[Callable[[Processor], None]] = []
+        self._lock = threading.Lock()
+        self._model: JobModel | None = None
+        self._told: tuple[int, object] = (0, None)
+        self._mine: frozenset[str] = frozenset()
+        self.ending: Ending | None = None
+        self.view: View | None = None
+
+    @property
+    def job_model(self) -> JobModel | None:
+        return self._model
+
+    def set_listener(self, listener: JobCoordinatorListener) -> None:
+        self._listener = listener
+
+    def ask(self, *, new_run: bool, wait_for_upgrade: bool) -> None:
+        self._settings = replace(self._settings, new_run=new_run, wait_for_upgrade=wait_for_upgrade)
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="coordinator", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._post(lambda processor: processor.leave())
+
+    def report(self, report: Report) -> None:
+        self._post(lambda processor: processor.hear(report))
+
+    def container_lost(self, reason: str) -> None:
+        self._post(lambda processor: processor.hear(ContainerLost(reason)))
+
+    def _post(self, act: Callable[[Processor], None]) -> None:
+        with self._lock:
+            if self._processor is None or self._loop is None:
+                self._early.append(act)
+                return
+            processor, loop = self._processor, self._loop
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(act, processor)
+
+    def _live(self) -> None:
+        try:
+            ending = asyncio.run(self._run())
+        except SamzaAzureError as error:
+            ending = Ending(error.exit_code, str(error))
+        except Exception as error:
+            log.exception("The coordinator failed")
+            ending = Ending(1, f"The coordinator failed: {type(error).__name__}: {error}")
+        self.ending = ending
+        if ending.code == 0:
+            self._listener.on_coordinator_stop()
+        else:
+            kinds: dict[int, type[SamzaAzureError]] = {2: ConfigError, 3: StorageUnavailable}
+            self._listener.on_coordinator_failure(kinds.get(ending.code, JobFailed)(ending.message))
+
+    async def _run(self) -> Ending:
+        stores: Stores = await self._stores()
+        try:
+            processor = Processor(
+                self._settings,
+                stores.blob,
+                stores.table,
+                stores.runs,
+                HostSurroundings(),
+                tell=self._command,
+                watch=self._watch,
+            )
+            self.view = processor.view
+            with self._lock:
+                self._processor, self._loop = processor, asyncio.get_running_loop()
+                early, self._early = self._early, []
+            for act in early:
+                act(processor)
+            finish = await processor.run()
+            return Ending(finish.code, finish.message)
+        finally:
+            await stores.close()
+
+    def _command(self, command: Command) -> None:
+        self._listener.on_command(command)
+
+    def _watch(self, view: View) -> None:
+        """Tell the listener of new versions and of the drain's steps, once each."""
+        value = view.control
+        if not isinstance(value, Control):
+            return
+        now_told = (value.version, value.drain)
+        if now_told == self._told:
+            return
+        before, self._told = self._told, now_told
+        if value.version != before[0]:
+            mine = frozenset(assigned(view))
+            if self._mine - mine:
+                self._listener.on_job_model_expired()
+            self._mine = mine
+            self._model = job_model(value)
+            self._listener.on_new_job_model(view.me, self._model)
+        if value.drain is not None and value.drain != before[1]:
+            self._listener.on_drain(value.drain)
+
+
+def job_model(value: Control) -> JobModel:
+    """The assignment of a control blob, by processor."""
+    shares: dict[str, list[str]] = {member.processor: [] for member in value.members}
+    for task, assignment in value.tasks.items():
+        if assignment.owner is not None:
+            shares.setdefault(assignment.owner.processor, []).append(task)
+    return JobModel(value.version, value.epoch, value.run_id, {name: tuple(tasks) for name, tasks in shares.items()})
+
+
+async def _azure(config: Config) -> Stores:
+    """The account of the job file, container and table created if absent."""
+    account = Account.from_config(config.storage)
+    deadline = clock.now() + 30.0
+    while True:
+        try:
+            await asyncio.to_thread(account.ensure_created)
+            break
+        except StorageUnavailable:
+            if clock.now() > deadline:
+                raise
+            await asyncio.sleep(KNOCK_S)
+    blob, table = account.control_blob(), account.rows()
+    return Stores(blob, table, RunLogs(account.blobs()), account.aclose)
+
+
+async def _alone(config: Config, run_id: str) -> Stores:
+    """A control blob in memory. Versions begin at the wall clock, so that a later start's writers are higher."""
+    account = MemoryAccount()
+    account.ensure_created()
+    blob, table = account.control_blob(), account.rows()
+    group_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"samza-azure:{config.app.name}:{config.app.id}:{run_id}"))
+    first = Control(group_id=group_id, revision=time.time_ns() // 1_000_000, run_id="")
+    await blob.create(control_blob.encode(first, limit=config.coordinator.blob_length), timeout=1.0)
+    logs: Blobs = Account.from_config(config.storage).blobs()
+    return Stores(blob, table, RunLogs(logs), account.aclose)

@@ -1,0 +1,130 @@
+"""Everything that a processor does to the storage account: one `match`, read from top to bottom.
+
+Each call's fence stands in its action: the ETag of the row or blob it was decided for, and for the control blob the
+lease id as well. No call is repeated here; whatever went wrong becomes an answer, and deciding goes on from there.
+"""
+
+from collections.abc import Sequence
+
+from samza_azure.errors import StorageUnavailable, Unsettled
+from samza_azure.host.runs import RunLogs
+from samza_azure.protocol import control, rows
+from samza_azure.protocol.actions import (
+    AcquireLease,
+    AnswerRequest,
+    BreakLease,
+    CleanRun,
+    CreateControl,
+    DeleteMember,
+    DeleteRequest,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadOwnRow,
+    ReadRequests,
+    ReleaseLease,
+    RenewLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    StorageAction,
+    WriteControl,
+    WriteLeaderRow,
+)
+from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.protocol.timing import LEASE_S
+from samza_azure.protocol.view import Absent, Answer, ControlRead, No, Trouble, Unchanged
+from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows
+
+
+async def perform(
+    action: StorageAction, me: str, blob: ControlBlob, table: Rows, runs: RunLogs, *, limit: int, timeout: float
+) -> Answer:
+    """Do it, and say what came of it."""
+    try:
+        return await _perform(action, me, blob, table, runs, limit, timeout)
+    except Unsettled:
+        return Trouble.UNSETTLED
+    except StorageUnavailable:
+        return Trouble.UNAVAILABLE
+
+
+async def _perform(
+    action: StorageAction, me: str, blob: ControlBlob, table: Rows, runs: RunLogs, limit: int, timeout: float
+) -> Answer:
+    match action:
+        case ReadOwnRow():
+            row = await table.get(MEMBERS, me, timeout=timeout)
+            return rows.processor_row(row.key, row.etag, row.values) if row is not None else Absent()
+        case InsertOwnRow(row=own):
+            return _etag(await table.insert(MEMBERS, me, rows.columns(own), timeout=timeout))
+        case ReplaceOwnRow(row=own, etag=etag):
+            return _etag(await table.replace(MEMBERS, me, rows.columns(own), etag=etag, timeout=timeout))
+        case MergeOwnRow(row=own, etag=etag):
+            return _etag(await table.merge(MEMBERS, me, rows.columns(own), etag=etag, timeout=timeout))
+        case ReadLeaderRow():
+            row = await table.get(LEADER, LEADER, timeout=timeout)
+            return rows.leader_row(row.etag, row.values) if row is not None else Absent()
+        case WriteLeaderRow(row=leader, etag=None):
+            return _etag(await table.insert(LEADER, LEADER, rows.leader_columns(leader), timeout=timeout))
+        case WriteLeaderRow(row=leader, etag=str() as etag):
+            return _etag(await table.merge(LEADER, LEADER, rows.leader_columns(leader), etag=etag, timeout=timeout))
+        case ReadControl(lease_id=lease_id, unless_etag=unless_etag):
+            content = await blob.read(timeout=timeout, unless_etag=unless_etag, lease_id=lease_id)
+            match content:
+                case NotModified():
+                    return Unchanged()
+                case Missing():
+                    return Absent()
+                case Refused(code=code):
+                    return No(code)
+            return ControlRead(control.decode(content.data), content.etag)
+        case CreateControl(control=value):
+            await runs.refuse_if_any()
+            return _etag(await blob.create(control.encode(value, limit=limit), timeout=timeout))
+        case BreakLease(etag=etag):
+            return _done(await blob.break_now(etag=etag, timeout=timeout))
+        case AcquireLease(lease_id=lease_id, etag=etag):
+            return _done(await blob.acquire(lease_id, seconds=LEASE_S, etag=etag, timeout=timeout))
+        case RenewLease(lease_id=lease_id):
+            return _done(await blob.renew(lease_id, timeout=timeout))
+        case ReleaseLease(lease_id=lease_id):
+            return _done(await blob.release(lease_id, timeout=timeout))
+        case WriteControl(control=value, etag=etag, lease_id=lease_id):
+            data = control.encode(value, limit=limit)
+            return _etag(await blob.write(data, etag=etag, lease_id=lease_id, timeout=timeout))
+        case ScanMembers():
+            return _all(await table.query(MEMBERS, timeout=timeout))
+        case ReadRequests():
+            found = await table.query(REQUESTS, timeout=timeout)
+            return tuple(rows.request(row.key, row.etag, row.values) for row in found)
+        case AnswerRequest(key=key, etag=etag, answer=answer):
+            return _etag(await table.merge(REQUESTS, key, {"answer": answer}, etag=etag, timeout=timeout))
+        case MarkDead(processor=processor, etag=etag, epoch=epoch):
+            values = {"state": str(rows.State.DEAD), "epoch": epoch}
+            return _etag(await table.merge(MEMBERS, processor, values, etag=etag, timeout=timeout))
+        case DeleteMember(processor=processor, etag=etag):
+            return _done(await table.delete(MEMBERS, processor, etag=etag, timeout=timeout))
+        case DeleteRequest(key=key, etag=etag):
+            return _done(await table.delete(REQUESTS, key, etag=etag, timeout=timeout))
+        case CleanRun(run_id=run_id):
+            await runs.clean(run_id)
+            return None
+
+
+def _etag(answer: str | Refused) -> Answer:
+    return No(answer.code) if isinstance(answer, Refused) else answer
+
+
+def _done(answer: None | Refused | Missing) -> Answer:
+    match answer:
+        case Refused(code=code):
+            return No(code)
+        case Missing():
+            return Absent()
+    return None
+
+
+def _all(found: Sequence[Row]) -> Answer:
+    return tuple(rows.processor_row(row.key, row.etag, row.values) for row in found)

@@ -1,0 +1,195 @@
+"""A processor's loop: learn what was answered, decide, perform; again at the next answer or the next tick.
+
+It holds no opinion of its own. Time, dice and names come from outside, so the simulator runs this very loop.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, assert_never
+
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState, SamzaAzureError
+from samza_azure.host.perform import perform
+from samza_azure.host.runs import RunLogs
+from samza_azure.protocol.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
+from samza_azure.protocol.control import Control
+from samza_azure.protocol.decide import decide
+from samza_azure.protocol.messages import Command, Ready, Rejected, Report, TaskReport
+from samza_azure.protocol.view import (
+    Settings,
+    Trouble,
+    View,
+    heard_container_lost,
+    heard_leave,
+    heard_plan,
+    heard_task,
+    learn,
+    perform_locally,
+    started,
+    turn,
+)
+from samza_azure.storage.interface import ControlBlob, Rows
+
+log = logging.getLogger(__name__)
+
+#: A processor that never reached the account gives up after this long; one that had joined never does.
+UNREACHABLE_S = 30.0
+#: No call waits longer than this for its answer.
+CALL_S = 3.0
+
+
+class Surroundings(Protocol):
+    """Where a processor gets its time and its dice, and whom it tells what."""
+
+    def now(self) -> float:
+        """Seconds; differences only."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970, for names."""
+
+    def random(self) -> float:
+        """At least 0, below 1."""
+
+    def fresh_id(self) -> str:
+        """32 hexadecimal digits, never given before."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLost:
+    """The container process ended; `reason` is for the log."""
+
+    reason: str
+
+
+class Processor:
+    """One incarnation after another of one processor, until it finishes."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        blob: ControlBlob,
+        table: Rows,
+        runs: RunLogs,
+        surroundings: Surroundings,
+        *,
+        tell: Callable[[Command], None],
+        watch: Callable[[View], None] = lambda view: None,
+    ) -> None:
+        self.view = View(settings, incarnation=surroundings.fresh_id())
+        self._blob, self._table, self._runs = blob, table, runs
+        self._surroundings = surroundings
+        self._tell, self._watch = tell, watch
+        self._news = asyncio.Event()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._reached = False
+        self._end: Finish | None = None
+        timing = settings.timing
+        self._tick = min(max(min(timing.scan_s, timing.heartbeat_s) / 20, 0.0125), 0.1)
+        self._timeout = min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
+
+    async def run(self) -> Finish:
+        """Live until there is a verdict, and return it."""
+        begun = self._surroundings.now()
+        try:
+            while self._end is None:
+                self._news.clear()
+                self._turn()
+                if self.view.finished is not None:
+                    return self.view.finished
+                if not self._reached and self._surroundings.now() > begun + UNREACHABLE_S:
+                    return Finish(3, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")
+                await self._wait()
+            return self._end
+        finally:
+            for call in self._calls:
+                call.cancel()
+
+    def hear(self, report: Report | ContainerLost) -> None:
+        """What the container says. Call it on the loop's thread."""
+        now = self._surroundings.now()
+        match report:
+            case Ready(plan=plan):
+                heard_plan(self.view, plan)
+            case TaskReport():
+                heard_task(self.view, report, now)
+            case ContainerLost(reason=reason):
+                log.warning("The container ended: %s", reason)
+                heard_container_lost(self.view, now)
+            case Rejected(message=message):
+                self._end = Finish(2, message)
+            case _:
+                assert_never(report)
+        self._news.set()
+
+    def leave(self) -> None:
+        """Hand over, then end. Call it on the loop's thread."""
+        heard_leave(self.view)
+        self._news.set()
+
+    def fail(self, finish: Finish) -> None:
+        """End at once with this verdict: something that no protocol step can mend."""
+        self._end = self._end or finish
+        self._news.set()
+
+    def _turn(self) -> None:
+        view, surroundings = self.view, self._surroundings
+        now = surroundings.now()
+        turn(view, now, random=surroundings.random(), fresh_id=surroundings.fresh_id(), wall_ms=surroundings.wall_ms())
+        for action in decide(view, now):
+            match action:
+                case Tell(command=command):
+                    perform_locally(view, action, now)
+                    self._tell(command)
+                case StepDown(reason=reason) | Rejoin(reason=reason):
+                    log.warning(reason)
+                    perform_locally(view, action, now)
+                    self._news.set()
+                case BeginEnd() | Finish():
+                    perform_locally(view, action, now)
+                    self._news.set()
+                case _ if view.free(resource(action), now):
+                    started(view, action, now)
+                    call = asyncio.get_running_loop().create_task(self._call(action, now))
+                    self._calls.add(call)
+                    call.add_done_callback(self._calls.discard)
+        self._watch(view)
+
+    async def _call(self, action: StorageAction, sent_at: float) -> None:
+        view = self.view
+        try:
+            answer = await perform(
+                action,
+                view.me,
+                self._blob,
+                self._table,
+                self._runs,
+                limit=view.settings.blob_limit,
+                timeout=self._timeout,
+            )
+            self._reached = self._reached or not isinstance(answer, Trouble)
+        except (AccessDenied, CorruptState, ConfigError) as error:
+            if isinstance(error, AccessDenied) and view.beat:
+                log.error("%s", error)  # it had access before: wait, as for any outage
+                answer = Trouble.UNAVAILABLE
+            else:
+                self.fail(Finish(error.exit_code, str(error)))
+                return
+        learn(view, action, answer, sent_at=sent_at, now=self._surroundings.now())
+        self._news.set()
+
+    async def _wait(self) -> None:
+        try:
+            async with asyncio.timeout(self._tick):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+
+
+def leader_of(view: View) -> str | None:
+    """The processor that the control blob says leads."""
+    control = view.control
+    return control.leader.processor if isinstance(control, Control) and control.leader is not None else None
+
+
+__all__ = ["ContainerLost", "Processor", "SamzaAzureError", "Surroundings", "leader_of"]

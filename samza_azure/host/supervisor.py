@@ -1,0 +1,219 @@
+"""One `samza-azure run` process: a coordinator, a container, and the wire between them.
+
+The supervisor decides nothing about tasks. It starts the container, again with a back-off if it dies, carries the
+coordinator's commands to it and its reports back, turns signals into leaving, and ends everything in order.
+"""
+
+import fcntl
+import logging
+import os
+import selectors
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+
+from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.host import clock
+from samza_azure.host.child import Child
+from samza_azure.protocol.control import DrainNotification
+from samza_azure.protocol.messages import Command, Exit, Phase, Ready, TaskReport
+
+log = logging.getLogger(__name__)
+
+#: After a container died, the next one starts so much later; doubled with each death in a row, up to the second figure.
+BACK_OFF_S = (0.5, 30.0)
+#: Deaths in a row are forgotten when a container lived this long.
+FORGIVE_S = 600.0
+#: At the end the container gets this long to close its session.
+GOODBYE_S = 5.0
+
+Say = Callable[[str], None]
+
+
+class Supervisor(JobCoordinatorListener):
+    """Runs one processor to its end."""
+
+    def __init__(self, coordinator: JobCoordinator, job: Path, directory: Path, say: Say, *, death_limit: int) -> None:
+        self._coordinator, self._job, self._directory, self._say = coordinator, job, directory, say
+        self._death_limit = death_limit
+        self._child: Child | None = None
+        self._child_lock = threading.Lock()
+        self._deaths = 0
+        self._started_at = 0.0
+        self._start_at = clock.now()
+        self._ending: Ending | None = None
+        self._signals = 0
+        self._phases: dict[str, tuple[int, Phase]] = {}
+        self._wake_up, self._woken = socket.socketpair()
+        self._wake_up.setblocking(False)
+
+    def run(self) -> Ending:
+        """On the main thread, until the coordinator has ended."""
+        signal.set_wakeup_fd(self._wake_up.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        self._coordinator.set_listener(self)
+        self._coordinator.start()
+        try:
+            while self._ending is None:
+                self._step()
+            return self._ending
+        finally:
+            self._end_child()
+
+    def on_command(self, command: Command) -> None:
+        with self._child_lock:
+            child = self._child
+        if child is not None:
+            child.send(command)
+
+    def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
+        mine = job_model.processors.get(processor_id, ())
+        self._say(f"version {job_model.version}, epoch {job_model.epoch}: {', '.join(mine) or 'no task, standing by'}")
+
+    def on_drain(self, notification: DrainNotification) -> None:
+        self._say(f"drain {notification.step}")
+
+    def on_coordinator_stop(self) -> None:
+        self._finish(Ending(0, ""))
+
+    def on_coordinator_failure(self, error: Exception) -> None:
+        code = error.exit_code if isinstance(error, SamzaAzureError) else 1
+        self._finish(Ending(code, str(error)))
+
+    def _finish(self, ending: Ending) -> None:
+        self._ending = getattr(self._coordinator, "ending", None) or ending
+        self._wake()
+
+    def _step(self) -> None:
+        """Start the container if it is time, then wait for whatever comes next."""
+        now = clock.now()
+        if self._child is None and now >= self._start_at:
+            self._start_child(now)
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._woken, selectors.EVENT_READ, "woken")
+            if self._child is not None:
+                selector.register(self._child, selectors.EVENT_READ, "child")
+            timeout = None if self._child is not None else max(0.0, self._start_at - now)
+            for key, _ in selector.select(timeout):
+                if key.data == "woken":
+                    self._woken.recv(4096)
+                else:
+                    self._hear_child()
+
+    def _start_child(self, now: float) -> None:
+        child = Child(self._job, self._directory / "container", self._directory / "container.log")
+        self._started_at = now
+        with self._child_lock:
+            self._child = child
+        log.info("Container %d started", child.pid)
+
+    def _hear_child(self) -> None:
+        child = self._child
+        if child is None:
+            return
+        reports = child.receive()
+        if reports is None:
+            self._child_died(child)
+            return
+        for report in reports:
+            if isinstance(report, Ready):
+                self._say(f"container ready after {clock.now() - self._started_at:.1f} s")
+            elif isinstance(report, TaskReport):
+                self._show(report)
+            self._coordinator.report(report)
+
+    def _child_died(self, child: Child) -> None:
+        with self._child_lock:
+            self._child = None
+        code = child.end(GOODBYE_S)
+        child.kill()
+        if self._ending is not None:
+            return
+        now = clock.now()
+        self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
+        self._coordinator.container_lost(f"exit code {code}")
+        if self._deaths > self._death_limit:
+            where = self._directory / "container.log"
+            self._ending = Ending(1, f"The container ended {self._deaths} times in a row. The reason is in {where}.")
+            return
+        wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
+        self._start_at = now + wait
+        self._say(f"container ended with {code}; the next one starts in {wait:.1f} s")
+
+    def _show(self, report: TaskReport) -> None:
+        shown = (report.attempt, report.phase)
+        if self._phases.get(report.task) == shown:
+            return
+        self._phases[report.task] = shown
+        reason = f": {report.error.message}" if report.error is not None else ""
+        self._say(f"task {report.task} {report.phase}{reason}")
+
+    def _end_child(self) -> None:
+        child = self._child
+        if child is not None:
+            child.send(Exit())
+            child.end(GOODBYE_S)
+            child.kill()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._signals += 1
+        if self._signals == 1:
+            self._say("leaving: tasks are handed over (once more kills)")
+            self._coordinator.stop()
+        elif number == signal.SIGINT:
+            if self._child is not None:
+                self._child.kill()
+            os._exit(1)
+
+    def _wake(self) -> None:
+        try:
+            self._wake_up.send(b"\0")
+        except BlockingIOError:
+            pass  # it is full: whoever reads it will wake
+
+
+class Slot:
+    """A processor's id and its directory, held by a lock so that no other process here takes them."""
+
+    def __init__(self, base: Path, processor_id: str, lock_file: int) -> None:
+        self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
+        (self.directory / "container").mkdir(parents=True, exist_ok=True)
+
+
+def take_slot(base: Path, processor_id: str | None) -> Slot:
+    """The id that was asked for, or the host's name with the first free number. `ConfigError` if it is taken here."""
+    base.mkdir(parents=True, exist_ok=True)
+    if processor_id is not None:
+        if (lock_file := _lock(base / f"{processor_id}.lock")) is None:
+            raise ConfigError(
+                f"A live processor on this machine has the id {processor_id!r}. "
+                "Start this one with another --id, or without one."
+            )
+        return Slot(base, processor_id, lock_file)
+    number = 0
+    while True:
+        name = f"{host_name()}-{number}"
+        if (lock_file := _lock(base / f"{name}.lock")) is not None:
+            return Slot(base, name, lock_file)
+        number += 1
+
+
+def host_name() -> str:
+    """This machine's name in the letters that a processor id may have."""
+    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in socket.gethostname().lower())
+    return name.strip("-")[:48] or "processor"
+
+
+def _lock(path: Path) -> int | None:
+    lock_file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock_file)
+        return None
+    return lock_file
