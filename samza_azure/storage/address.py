@@ -1,10 +1,10 @@
 """Where the storage account is and what opens it, read from `azure.storage.connect` or `azure.storage.account`.
 
-Nothing here talks to the account. Keys and signatures are kept out of `repr` and out of every message.
+Nothing here talks to the account. `samza_azure.config` has checked both settings; what is checked again is only what
+must not go wrong even without it: nothing goes unencrypted over a network. Keys and signatures are kept out of `repr`
+and of every message.
 """
 
-import base64
-import binascii
 import ipaddress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -62,6 +62,11 @@ class Address:
     signature: str | None = field(default=None, repr=False)
 
     @property
+    def host(self) -> str:
+        """The host and port of the blob endpoint, for messages."""
+        return urlsplit(self.blob_url).netloc
+
+    @property
     def by_identity(self) -> bool:
         """Whether the account is entered by the identity of this machine or user."""
         return self.key is None and self.signature is None
@@ -75,10 +80,12 @@ def address(storage: StorageSettings) -> Address:
         found = from_account_url(storage.account)
     else:
         raise ConfigError("No storage account. Set azure.storage.connect or azure.storage.account.")
-    for url in (found.blob_url, found.table_url):
-        if urlsplit(url).scheme != "https" and not _is_loopback(url):
+    for endpoint in map(urlsplit, (found.blob_url, found.table_url)):
+        if endpoint.query:
+            raise ConfigError(f"{found.setting} has an endpoint with a '?'. Put a SharedAccessSignature beside it.")
+        if endpoint.scheme != "https" and not _is_loopback(endpoint.hostname or ""):
             raise ConfigError(
-                f"{found.setting} has the endpoint {url}, which is not encrypted. "
+                f"{found.setting} goes to {endpoint.hostname} unencrypted. "
                 "Use https; plain http is for an emulator on this machine only."
             )
     return found
@@ -95,13 +102,14 @@ def from_connection_string(text: str) -> Address:
         parts[name.lower()] = value
     if parts.get("usedevelopmentstorage", "").lower() == "true":
         parts = _EMULATOR | parts
-    name = parts.get("accountname", "")
+    if "accountkey" not in parts and "sharedaccesssignature" not in parts:
+        raise ConfigError("azure.storage.connect has neither AccountKey nor SharedAccessSignature.")
     return Address(
         blob_url=_endpoint(parts, "blob"),
         table_url=_endpoint(parts, "table"),
-        name=name or urlsplit(_endpoint(parts, "blob")).netloc.partition(".")[0],
+        name=parts.get("accountname") or urlsplit(_endpoint(parts, "blob")).netloc.partition(".")[0],
         setting="azure.storage.connect",
-        key=_key(parts),
+        key=parts.get("accountkey"),
         signature=parts.get("sharedaccesssignature", "").lstrip("?") or None,
     )
 
@@ -110,7 +118,7 @@ def from_account_url(url: str) -> Address:
     """The account behind https://NAME.blob.core.windows.net (or another cloud's suffix), entered by an identity."""
     host = urlsplit(url).netloc
     if ".blob." not in host:
-        raise ConfigError(f"azure.storage.account is {url!r}. Write https://NAME.blob.core.windows.net.")
+        raise ConfigError("azure.storage.account is no blob endpoint. Write https://NAME.blob.core.windows.net.")
     return Address(
         blob_url=url.rstrip("/"),
         table_url=url.rstrip("/").replace(".blob.", ".table.", 1),
@@ -129,20 +137,7 @@ def _endpoint(parts: dict[str, str], service: str) -> str:
     return f"{protocol}://{parts['accountname']}.{service}.{suffix}"
 
 
-def _key(parts: dict[str, str]) -> str | None:
-    key = parts.get("accountkey")
-    if key is None and "sharedaccesssignature" not in parts:
-        raise ConfigError("azure.storage.connect has neither AccountKey nor SharedAccessSignature.")
-    if key is not None:
-        try:
-            base64.b64decode(key, validate=True)
-        except binascii.Error:
-            raise ConfigError("The AccountKey in azure.storage.connect is not Base64. Copy it again.") from None
-    return key
-
-
-def _is_loopback(url: str) -> bool:
-    host = urlsplit(url).hostname or ""
+def _is_loopback(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -50,7 +50,7 @@ class Account:
         self._where = where
         self._container = container
         self._table = table
-        self._calls = Calls(where.name, _remedy(where), quiet=where.signature is not None)
+        self._calls = Calls(where.host, _remedy(where), quiet=where.signature is not None)
         self._lock = threading.Lock()
         self._now: _Clients | None = None
         self._soon: _AsyncClients | None = None
