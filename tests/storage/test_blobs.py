@@ -1,0 +1,133 @@
+"""What `Blobs` promises, on memory and on Azurite."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+import pytest
+
+from samza_azure.sim.memory import MemoryAccount
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Chunk, Missing, Refused
+
+AnyAccount: TypeAlias = Account | MemoryAccount
+
+
+def test_a_blob_is_created_once_and_the_second_creation_does_not_empty_it(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    assert blobs.create("log/0") is True
+    assert blobs.append("log/0", b"rows", 0) == 4
+    assert blobs.create("log/0") is False
+    assert blobs.read("log/0", 0) == Chunk(b"rows", 4)
+
+
+def test_an_append_at_the_end_extends_the_blob_and_any_other_is_refused(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    assert blobs.append("log/0", b"one", 0) == 3
+    assert blobs.append("log/0", b"two", 3) == 6
+    assert blobs.append("log/0", b"two", 3) == Refused("AppendPositionConditionNotMet")
+    assert blobs.append("log/0", b"three", 7) == Refused("AppendPositionConditionNotMet")
+    assert blobs.read("log/0", 0) == Chunk(b"onetwo", 6)
+
+
+def test_an_append_to_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
+    assert account.blobs().append("log/0", b"rows", 0) == Missing()
+
+
+def test_an_append_to_an_immutable_blob_is_refused(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    blobs.put("large/1", b"rows")
+    assert blobs.append("large/1", b"more", 4) == Refused("InvalidBlobType")
+
+
+@pytest.mark.parametrize("size", [0, (100 << 20) + 1])
+def test_an_append_that_azure_would_not_take_is_not_sent(account: AnyAccount, size: int) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    with pytest.raises(ValueError, match="is possible"):
+        blobs.append("log/0", bytes(size), 0)
+
+
+def test_an_append_may_have_100_mebibytes(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    assert blobs.append("log/0", bytes(100 << 20), 0) == 100 << 20
+    assert blobs.read("log/0", (100 << 20) - 2) == Chunk(bytes(2), 100 << 20)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "expected"),
+    [
+        (0, None, b"0123456789"),
+        (0, 3, b"012"),
+        (4, 3, b"456"),
+        (8, 100, b"89"),
+        (4, None, b"456789"),
+        (10, None, b""),
+        (10, 5, b""),
+        (11, None, b""),
+        (500, 5, b""),
+    ],
+)
+def test_a_read_gives_the_bytes_that_are_there_and_the_size_of_all(
+    account: AnyAccount, start: int, length: int | None, expected: bytes
+) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    blobs.append("log/0", b"0123456789", 0)
+    assert blobs.read("log/0", start, length) == Chunk(expected, 10)
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_read_of_an_empty_blob_gives_nothing(account: AnyAccount, start: int) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    assert blobs.read("log/0", start) == Chunk(b"", 0)
+    assert blobs.read("log/0", start, 16) == Chunk(b"", 0)
+
+
+def test_a_read_of_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
+    assert account.blobs().read("log/0", 0) == Missing()
+
+
+def test_an_immutable_blob_is_written_once(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    assert blobs.put("large/1", b"first") is True
+    assert blobs.put("large/1", b"second") is False
+    assert blobs.read("large/1", 0) == Chunk(b"first", 5)
+    assert blobs.put("large/empty", b"") is True
+    assert blobs.read("large/empty", 0) == Chunk(b"", 0)
+
+
+def test_a_listing_has_the_names_below_the_prefix_in_order_with_their_sizes(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    for name in ("runs/a/00000010", "runs/a/00000002", "runs/b/00000001"):
+        blobs.create(name)
+    blobs.append("runs/a/00000010", b"rows", 0)
+    assert list(blobs.list("runs/a/")) == [("runs/a/00000002", 0), ("runs/a/00000010", 4)]
+    assert [name for name, _ in blobs.list("")] == ["runs/a/00000002", "runs/a/00000010", "runs/b/00000001"]
+    assert list(blobs.list("streams/")) == []
+
+
+def test_a_deletion_may_be_repeated(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    blobs.delete("log/0")
+    blobs.delete("log/0")
+    assert blobs.read("log/0", 0) == Missing()
+
+
+def test_names_may_hold_what_the_names_of_streams_and_tasks_hold(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    name = "runs/1763719200000-0a1b2c3d/by-carrier_2.x/00000000"
+    assert blobs.create(name) is True
+    assert list(blobs.list("runs/1763719200000-0a1b2c3d/")) == [(name, 0)]
+
+
+def test_of_many_threads_that_append_at_one_position_one_wins(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    blobs.create("log/0")
+    with ThreadPoolExecutor(16) as threads:
+        answers = list(threads.map(lambda number: blobs.append("log/0", b"%04d" % number, 0), range(16)))
+    assert min(answers, key=str) == 4
+    assert answers.count(Refused("AppendPositionConditionNotMet")) == 15

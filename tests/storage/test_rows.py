@@ -1,0 +1,162 @@
+"""What `Rows` promises, on memory and on Azurite."""
+
+import asyncio
+from typing import TypeAlias
+
+import pytest
+
+from samza_azure.sim.memory import MemoryAccount
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Refused, Row, Rows, Value
+
+AnyAccount: TypeAlias = Account | MemoryAccount
+
+SECONDS = 5.0
+
+
+async def inserted(rows: Rows, key: str, **values: Value) -> str:
+    """Insert a row of members; its ETag."""
+    etag = await rows.insert("members", key, values, timeout=SECONDS)
+    assert isinstance(etag, str)
+    return etag
+
+
+async def test_a_row_comes_back_as_it_was_written(account: AnyAccount) -> None:
+    rows = account.rows()
+    values: dict[str, Value] = {
+        "beat": 1,
+        "boot": -(2**63),
+        "end": 2**63 - 1,
+        "leaving": True,
+        "dead": False,
+        "state": "RUNNING",
+        "note": "",
+        "text": "ä \U0001f680 'quoted' \\ / # ?",
+    }
+    etag = await inserted(rows, "one", **values)
+    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", etag, values)
+    read = await rows.get("members", "one", timeout=SECONDS)
+    assert read is not None
+    assert {name: type(value) for name, value in read.values.items()} == {n: type(v) for n, v in values.items()}
+
+
+async def test_a_row_that_is_not_there_is_none(account: AnyAccount) -> None:
+    assert await account.rows().get("members", "one", timeout=SECONDS) is None
+
+
+async def test_a_row_is_inserted_once(account: AnyAccount) -> None:
+    rows = account.rows()
+    etag = await inserted(rows, "one", beat=1)
+    assert await rows.insert("members", "one", {"beat": 2}, timeout=SECONDS) == Refused("EntityAlreadyExists")
+    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", etag, {"beat": 1})
+
+
+async def test_a_merge_sets_its_columns_and_leaves_the_others(account: AnyAccount) -> None:
+    rows = account.rows()
+    first = await inserted(rows, "one", beat=1, state="RUNNING")
+    second = await rows.merge("members", "one", {"beat": 2, "adopted": 7}, etag=first, timeout=SECONDS)
+    assert isinstance(second, str) and second != first
+    expected = {"beat": 2, "state": "RUNNING", "adopted": 7}
+    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", second, expected)
+
+
+async def test_a_replacement_leaves_nothing(account: AnyAccount) -> None:
+    rows = account.rows()
+    first = await inserted(rows, "one", beat=1, state="RUNNING")
+    second = await rows.replace("members", "one", {"incarnation": "b"}, etag=first, timeout=SECONDS)
+    assert isinstance(second, str) and second != first
+    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", second, {"incarnation": "b"})
+
+
+async def test_a_write_of_the_same_values_changes_the_etag_too(account: AnyAccount) -> None:
+    rows = account.rows()
+    first = await inserted(rows, "one", beat=1)
+    second = await rows.merge("members", "one", {"beat": 1}, etag=first, timeout=SECONDS)
+    assert second != first
+
+
+async def test_a_write_with_an_old_etag_is_refused(account: AnyAccount) -> None:
+    rows = account.rows()
+    first = await inserted(rows, "one", beat=1)
+    second = await rows.merge("members", "one", {"beat": 2}, etag=first, timeout=SECONDS)
+    assert isinstance(second, str)
+    refused = Refused("UpdateConditionNotSatisfied")
+    assert await rows.merge("members", "one", {"beat": 3}, etag=first, timeout=SECONDS) == refused
+    assert await rows.replace("members", "one", {"beat": 3}, etag=first, timeout=SECONDS) == refused
+    assert await rows.delete("members", "one", etag=first, timeout=SECONDS) == refused
+    assert await rows.get("members", "one", timeout=SECONDS) == Row("one", second, {"beat": 2})
+
+
+async def test_a_write_to_a_row_that_is_gone_is_refused(account: AnyAccount) -> None:
+    rows = account.rows()
+    etag = await inserted(rows, "one", beat=1)
+    assert await rows.delete("members", "one", etag=etag, timeout=SECONDS) is None
+    assert isinstance(await rows.merge("members", "one", {"beat": 2}, etag=etag, timeout=SECONDS), Refused)
+    assert isinstance(await rows.replace("members", "one", {"beat": 2}, etag=etag, timeout=SECONDS), Refused)
+    assert await rows.get("members", "one", timeout=SECONDS) is None
+
+
+async def test_an_etag_does_not_survive_deletion_and_insertion(account: AnyAccount) -> None:
+    rows = account.rows()
+    first = await inserted(rows, "one", beat=1)
+    await rows.delete("members", "one", etag=first, timeout=SECONDS)
+    await inserted(rows, "one", beat=1)
+    assert isinstance(await rows.merge("members", "one", {"beat": 2}, etag=first, timeout=SECONDS), Refused)
+
+
+async def test_a_deletion_may_be_repeated(account: AnyAccount) -> None:
+    rows = account.rows()
+    etag = await inserted(rows, "one", beat=1)
+    assert await rows.delete("members", "one", etag=etag, timeout=SECONDS) is None
+    assert await rows.delete("members", "one", etag=etag, timeout=SECONDS) is None
+
+
+async def test_a_query_has_the_rows_of_one_partition_in_the_order_of_their_keys(
+    account: AnyAccount,
+) -> None:
+    rows = account.rows()
+    for key in ("b", "a-2", "a", "10", "9"):
+        await inserted(rows, key, name=key)
+    await rows.insert("leader", "leader", {"epoch": 1}, timeout=SECONDS)
+    found = await rows.query("members", timeout=SECONDS)
+    assert [(row.key, row.values) for row in found] == [(key, {"name": key}) for key in ("10", "9", "a", "a-2", "b")]
+    assert found[0] == await rows.get("members", "10", timeout=SECONDS)
+    assert await rows.query("requests", timeout=SECONDS) == []
+
+
+async def test_a_query_goes_beyond_one_page_of_a_thousand_rows(account: AnyAccount) -> None:
+    rows = account.rows()
+    keys = [f"p{number:04}" for number in range(1003)]
+    for start in range(0, len(keys), 50):
+        await asyncio.gather(*(inserted(rows, key, beat=1) for key in keys[start : start + 50]))
+    assert [row.key for row in await rows.query("members", timeout=30)] == keys
+
+
+async def test_of_many_merges_with_one_etag_one_wins(account: AnyAccount) -> None:
+    rows = account.rows()
+    etag = await inserted(rows, "one", beat=0)
+    answers = await asyncio.gather(
+        *(rows.merge("members", "one", {"beat": number}, etag=etag, timeout=SECONDS) for number in range(10))
+    )
+    assert sum(isinstance(answer, str) for answer in answers) == 1
+
+
+@pytest.mark.parametrize("key", ["a/b", "a\\b", "a#b", "a?b", "a\nb", ""])
+async def test_a_key_that_azure_would_not_take_is_not_sent(account: AnyAccount, key: str) -> None:
+    rows = account.rows()
+    with pytest.raises(ValueError, match="is no key"):
+        await rows.insert("members", key, {}, timeout=SECONDS)
+    with pytest.raises(ValueError, match="is no key"):
+        await rows.get(key, "one", timeout=SECONDS)
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, "x" * (32 * 1024 + 1)])
+async def test_a_value_that_azure_would_not_take_is_not_sent(account: AnyAccount, value: Value) -> None:
+    with pytest.raises(ValueError, match="Column progress holds"):
+        await account.rows().insert("members", "one", {"progress": value}, timeout=SECONDS)
+
+
+async def test_a_column_may_hold_32_ki_characters(account: AnyAccount) -> None:
+    etag = await inserted(account.rows(), "one", progress="x" * 32 * 1024)
+    read = await account.rows().get("members", "one", timeout=SECONDS)
+    assert read == Row("one", etag, {"progress": "x" * 32 * 1024})
