@@ -1,0 +1,447 @@
+"""Who may append to a task's log, what a refused append means, and when the log goes on in the next blob.
+
+Promised, if the storage keeps to conditional appends: the accepted records of a task form one run per writer, writers
+only rise, batch ids strictly rise, and what was once readable never changes. Nothing here relies on time.
+
+Three rules carry that:
+
+- *Take-over.* EPOCH(writer) goes to length L only from one who has read the log up to L and found no writer at or
+  above its own. The position alone would let an older owner that wakes up late take the log back.
+- *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
+  go to the same position again, as often as it takes. A higher writer: we are superseded.
+- *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
+  SNAPSHOT in one append, so a blob is empty or complete in itself, and one that is empty is made up from the one before.
+
+A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
+operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from samza_azure.errors import CorruptState, StateLost, Superseded
+from samza_azure.protocol.checkpoint import needed
+from samza_azure.protocol.messages import Position
+from samza_azure.protocol.operations import (
+    Append,
+    Create,
+    Denied,
+    Pause,
+    Put,
+    Read,
+    Rule,
+    Sent,
+    Span,
+    Window,
+    blob_name,
+    fetch,
+    indexes,
+    large_name,
+    next_blob,
+)
+from samza_azure.protocol.record import (
+    Header,
+    Kind,
+    Record,
+    Reference,
+    Slice,
+    Writer,
+    decode_files,
+    decode_header,
+    encode,
+)
+
+#: So many bytes tell our record from any other: they hold its header's CRC, which covers all the rest.
+COMPARED = 64 << 10
+
+#: How much of files that may no longer be needed is kept in memory.
+PRUNE_BYTES = 8 << 20
+
+#: A refusal although nothing was added means that no append of ours will ever be taken.
+REFUSALS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a log rolls, and how large a record may be."""
+
+    roll_bytes: int = 64 << 20  # since the last snapshot: what a restore has to read
+    roll_records: int = 40_000  # the service takes 50,000 appends in one blob
+    record_bytes: int = 4 << 20  # what is more goes to a blob of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Records that go into one append, and their bytes."""
+
+    data: bytes
+    records: tuple[tuple[Header, Mapping[str, bytes]], ...]
+
+
+@dataclass(slots=True)
+class TaskLog:
+    """All that is known of one task's log: where it ends, and what a restore needs."""
+
+    prefix: str
+    group_id: bytes
+    task: str
+    owner: Writer  # who we are; `writer` is who wrote last
+    limits: Limits = field(default_factory=Limits)
+    end: Position = (0, 0)
+    writer: Writer | None = None
+    last_batch: int = -1
+    frontier_us: int | None = None
+    watermark_us: int | None = None
+    idle: bool = False
+    drained: bool = False
+    rolled: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    files: dict[str, bytes | Reference] = field(default_factory=dict)
+    number: int = 0  # of the next record in its blob
+    snapshot_end: int = 0  # rolling counts from there
+    records: int = 0
+    length: int = 0  # bytes of these records
+    unsettled: Parcel | None = None
+    _prune_at: int = 64
+    _unpruned: int = 0
+
+    @property
+    def blob(self) -> str:
+        """The blob that takes the next record."""
+        return blob_name(self.prefix, self.end[0])
+
+    def add(self, header: Header, files: Mapping[str, bytes]) -> None:
+        """Take in the record at the end. CorruptState if no rule of ours could have written it there."""
+        self._check(header)
+        self.end = (self.end[0], self.end[1] + header.length)
+        self.number += 1
+        self.records += 1
+        self.length += header.length
+        self.writer = header.writer
+        self.last_batch = header.batch
+        self.idle = header.idle
+        if header.frontier_us is not None:
+            self.frontier_us = header.frontier_us
+        if header.watermark_us is not None:
+            self.watermark_us = header.watermark_us
+        if header.kind is Kind.EPOCH:
+            self.meta = self.meta or header.meta
+        if header.kind is Kind.SNAPSHOT:
+            self.files, self.snapshot_end = {}, self.end[1]
+        self._keep(header, files)
+        if header.kind is Kind.DRAINED:
+            self.drained = True
+        if header.kind is Kind.ROLLED:
+            self.rolled, self.end, self.number, self.snapshot_end = True, next_blob(self.end), 0, 0
+        else:
+            self.rolled = False
+
+    def take_in(self, parcel: Parcel) -> None:
+        """Take in records of our own that are now at the end."""
+        for header, files in parcel.records:
+            self.add(header, files)
+
+    def prune(self) -> None:
+        """Forget the files that no restart needs any more."""
+        self.files = needed(self.files, self.last_batch)
+        self._prune_at = 64 + 2 * len(self.files)
+
+    def _keep(self, header: Header, files: Mapping[str, bytes]) -> None:
+        self.files |= files
+        self.files |= header.references
+        self._unpruned += header.files_unpacked
+        if len(self.files) > self._prune_at or self._unpruned > PRUNE_BYTES:  # seldom, so cheap on average
+            self.prune()
+            self._unpruned = 0
+
+    def _check(self, header: Header) -> None:
+        if header.group_id != self.group_id:
+            self.refuse(f"This record belongs to another group, {header.group_id.hex()}, not {self.group_id.hex()}")
+        if header.task != self.task:
+            self.refuse(f"This record is of task {header.task!r}, not {self.task!r}")
+        if header.number != self.number:
+            self.refuse(f"This is record {header.number} of its blob, where {self.number} belongs")
+        opens, is_epoch = header.number == 0, header.kind is Kind.EPOCH
+        if opens and not is_epoch:
+            self.refuse("The blob does not begin with an EPOCH")
+        if (header.number == 1 and self.end[0] > 0) != (header.kind is Kind.SNAPSHOT):
+            self.refuse("A SNAPSHOT is the second record of each blob but the first one, and no other")
+        if self.writer is not None:
+            # Rolling repeats the writer in the new blob's EPOCH.
+            rises = header.writer > self.writer or (opens and header.writer == self.writer)
+            if is_epoch and not rises:
+                self.refuse(f"EPOCH of writer {header.writer} after writer {self.writer}")
+            if not is_epoch and header.writer != self.writer:
+                self.refuse(f"A record of writer {header.writer} without its EPOCH, after writer {self.writer}")
+        if self.drained:
+            self.refuse("A record after DRAINED")
+        first_known = self.writer is None or header.kind is Kind.SNAPSHOT
+        if header.kind in (Kind.BATCH, Kind.DRAINED):
+            if header.batch <= self.last_batch:
+                self.refuse(f"Batch {header.batch} after batch {self.last_batch}")
+        elif not first_known and header.batch != self.last_batch:
+            self.refuse(f"The record says batch {header.batch} was the last one; it was {self.last_batch}")
+
+    def refuse(self, message: str) -> None:
+        """Raise CorruptState for what lies at the end."""
+        raise CorruptState(message, blob=self.blob, position=self.end[1])
+
+
+def take_over(log: TaskLog, *, first: bool, meta: Mapping[str, Any]) -> Rule[None]:
+    """Read the log and make it ours. A drained one is only read.
+
+    Raises Superseded if a writer at or above ours has been here, StateLost if there is no log and it is not to be
+    created. An attempt must not be used twice: whoever failed to take over tries again with the next one.
+    """
+    log.end = (yield from _newest(log, first)), 0
+    yield from _catch_up(log)
+    while not log.drained:
+        if log.writer is not None and log.writer >= log.owner:
+            raise Superseded(f"{log.task} belongs to writer {log.writer}; we are {log.owner}.")
+        if (yield from _land(log, (yield from _opening(log, meta)))):
+            return
+        yield from _catch_up(log)
+
+
+def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
+    """Append the record that `make` makes, by `log_record`, once nothing is unsettled; where the log ends after it.
+
+    A batch that turns out to be appended already, since its first answer was lost, is not appended again.
+    """
+    unsettled = log.unsettled
+    if unsettled is not None:
+        yield from _place(log, unsettled)
+    record = make()
+    if unsettled is not None and _says(unsettled, record):
+        return log.end
+    if record.kind in (Kind.BATCH, Kind.DRAINED) and record.batch <= log.last_batch:
+        raise ValueError(f"Batch {record.batch} of {log.task}: batch {log.last_batch} is appended already.")
+    if log.drained:
+        raise ValueError(f"{log.task} is drained, nothing can follow.")
+
+    if not log.rolled and _is_full(log):
+        yield from _place(log, _parcel(log_record(log, Kind.ROLLED, number=log.number)))
+    if log.rolled:
+        yield from _place(log, (yield from _opening(log, log.meta)))
+    record = yield from _spill(log, replace(record, number=log.number))
+    yield from _place(log, _parcel(record))
+    return log.end
+
+
+def look(log: TaskLog) -> Rule[bool]:
+    """Whether nothing is unsettled, found out by reading alone."""
+    if log.unsettled is None:
+        return True
+    span: Span | None = yield Read(log.blob, log.end[1], min(len(log.unsettled.data), COMPARED))
+    if span is not None and span.size == log.end[1]:
+        return False
+    parcel, log.unsettled = log.unsettled, None
+    if span is not None and span.data == parcel.data[: len(span.data)]:
+        log.take_in(parcel)
+    return True
+
+
+def restored_files(log: TaskLog) -> Rule[dict[str, bytes]]:
+    """The files that a restart needs, those in blobs of their own fetched."""
+    log.prune()
+    files = {}
+    for path, content in log.files.items():
+        files[path] = (yield from fetch(content)) if isinstance(content, Reference) else content
+    return files
+
+
+def log_record(
+    log: TaskLog,
+    kind: Kind,
+    *,
+    number: int = 0,
+    batch: int | None = None,
+    frontier_us: int | None = None,
+    idle: bool | None = None,
+    watermark_us: int | None = None,
+    slices: Sequence[Slice] = (),
+    files: Mapping[str, bytes | Reference] | None = None,
+    meta: Mapping[str, Any] | None = None,
+) -> Record:
+    """A record of the owner's. What is not given is as it was; frontier and watermark never fall."""
+    return Record(
+        kind,
+        log.group_id,
+        log.task,
+        log.owner,
+        log.last_batch if batch is None else batch,
+        number,
+        _later(frontier_us, log.frontier_us),
+        log.idle if idle is None else idle,
+        _later(watermark_us, log.watermark_us),
+        slices,
+        files or {},
+        meta or {},
+    )
+
+
+def send(log_name: str, data: bytes, position: int) -> Rule[bool]:
+    """Append at exactly this position, as often as it takes. True: our bytes are there. False: others are.
+
+    Once others are there ours can never come: their position is taken.
+    """
+    tries = refusals = 0
+    while True:
+        answer = yield Append(log_name, data, position)
+        if answer is Sent.DONE:
+            return True
+        span: Span | None = yield Read(log_name, position, min(len(data), COMPARED))
+        if span is None:
+            raise StateLost("This blob of a log is gone", blob=log_name, position=position)
+        if span.size < position:
+            raise CorruptState(f"The log is {span.size} bytes long and was longer", blob=log_name, position=position)
+        if span.size > position:
+            return span.size >= position + len(data) and span.data == data[: len(span.data)]
+        if isinstance(answer, Denied):
+            refusals += 1
+            if refusals == REFUSALS_MAX:
+                raise CorruptState(f"The service takes no append: {answer.code}", blob=log_name, position=position)
+        tries += 1
+        yield Pause(tries)
+
+
+def _newest(log: TaskLog, first: bool) -> Rule[int]:
+    """The blob to read from: the newest one, or the one before if that was created and not yet opened."""
+    known = dict((yield from indexes(log.prefix)))
+    if not known:
+        if not first:
+            raise StateLost(
+                f"The log of {log.task} must exist and does not. It is never started afresh",
+                blob=blob_name(log.prefix, 0),
+            )
+        return 0
+    newest = max(known)
+    if known[newest] > 0 or newest == 0:
+        return newest
+    if newest - 1 not in known:
+        raise StateLost(
+            "The log's newest blob is empty and the one before it is gone", blob=blob_name(log.prefix, newest)
+        )
+    return newest - 1
+
+
+def _catch_up(log: TaskLog) -> Rule[None]:
+    """Read on to the end of the log, through ROLLED into the next blob. Rows are passed over."""
+    window = Window(log.blob)
+    while True:
+        if window.name != log.blob:
+            window = Window(log.blob)
+        position = log.end[1]
+        header = yield from window.header(position)
+        if header is None:
+            return
+        yield from window.reach(position, header.size + header.files_length)
+        packed = window.view(position + header.size, header.files_length)
+        log.add(header, decode_files(packed, header, blob=log.blob, position=position))
+
+
+def _opening(log: TaskLog, meta: Mapping[str, Any]) -> Rule[Parcel]:
+    """What a new owner, or a new blob, begins with."""
+    if log.end[1] == 0:
+        yield Create(log.blob)
+    idle = log.idle and log.writer == log.owner  # a new owner is not idle before it says so
+    epoch = log_record(log, Kind.EPOCH, number=log.number, idle=idle, meta=log.meta or meta)
+    if log.end[0] == 0 or log.end[1] > 0:
+        return _parcel(epoch)
+    log.prune()
+    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, idle=idle, files=log.files, meta=epoch.meta)
+    return _parcel(epoch, (yield from _spill(log, snapshot)))
+
+
+def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
+    """Append what only a higher writer may prevent."""
+    if (yield from _land(log, parcel)):
+        return
+    header = yield from Window(log.blob).header(log.end[1])
+    if header is not None and header.group_id == log.group_id and header.writer > log.owner:
+        raise Superseded(f"{log.task} belongs to writer {header.writer} now; we are {log.owner}.")
+    log.refuse(f"Instead of what writer {log.owner} appended there is something else")
+
+
+def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
+    """Append at the end and take the records in. False: others were faster."""
+    sending = send(log.blob, parcel.data, log.end[1])
+    answer: Any = None
+    while True:
+        try:
+            operation = sending.send(answer)
+        except StopIteration as stop:
+            landed = bool(stop.value)
+            break
+        answer = yield operation
+        if answer is Sent.UNKNOWN:
+            log.unsettled = parcel
+    log.unsettled = None
+    if landed:
+        log.take_in(parcel)
+    return landed
+
+
+def _spill(log: TaskLog, record: Record) -> Rule[Record]:
+    """The record, its largest parts moved to one blob of their own if it would be too large."""
+    moved = _too_large(record, log.limits.record_bytes)
+    if not moved:
+        return record
+    data = b"".join(moved.values())
+    # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
+    mark = f"{log.owner}-{record.batch}-{record.kind.name.lower()}-{len(data)}-{zlib.crc32(data):08x}"
+    name = large_name(log.prefix, log.end[0], mark)
+    yield Put(name, data)
+
+    references, offset = {}, 0
+    for key, content in moved.items():
+        references[key] = Reference(name, offset, len(content), zlib.crc32(content))
+        offset += len(content)
+    slices = tuple(replace(part, data=references.get(place, part.data)) for place, part in enumerate(record.slices))
+    files = {path: references.get(path, content) for path, content in record.files.items()}
+    return replace(record, slices=slices, files=files)
+
+
+def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
+    """The largest slices (by their place) and files (by their path), until the rest fits into the limit."""
+    contents: dict[str | int, bytes | Reference] = dict(enumerate(part.data for part in record.slices))
+    contents.update(record.files)
+    parts = [(key, content) for key, content in contents.items() if not isinstance(content, Reference)]
+    rest = sum(len(content) for _, content in parts)
+    moved: dict[str | int, bytes] = {}
+    for key, content in sorted(parts, key=lambda part: -len(part[1])):
+        if rest <= limit:
+            break
+        moved[key] = content
+        rest -= len(content)
+    return moved
+
+
+def _is_full(log: TaskLog) -> bool:
+    return log.end[1] - log.snapshot_end >= log.limits.roll_bytes or log.number >= log.limits.roll_records
+
+
+def _parcel(*records: Record) -> Parcel:
+    encoded = [encode(record) for record in records]
+    headers = [decode_header(data, blob="", position=0) for data in encoded]
+    return Parcel(
+        b"".join(encoded),
+        tuple(
+            (header, {path: content for path, content in record.files.items() if not isinstance(content, Reference)})
+            for header, record in zip(headers, records, strict=True)
+        ),
+    )
+
+
+def _says(parcel: Parcel, record: Record) -> bool:
+    """Whether the parcel holds this very batch."""
+    last = parcel.records[-1][0]
+    return last.kind is record.kind and last.kind in (Kind.BATCH, Kind.DRAINED) and last.batch == record.batch
+
+
+def _later(given: int | None, known: int | None) -> int | None:
+    if given is None or known is None:
+        return known if given is None else given
+    return max(given, known)

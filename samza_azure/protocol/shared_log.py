@@ -1,0 +1,124 @@
+"""The log of a source stream's partition: any number of producers append, each record in one piece.
+
+Promised: a record that was reported appended is there once. Not promised: an order between producers, nor that a
+producer which dies and starts again knows what it had written. There is no owner, so there is no EPOCH and no
+take-over: who is refused reads what was added and goes on at the new end.
+
+The group id is made by whoever appends the first record of all; everybody else learns it from there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from samza_azure.errors import CorruptState
+from samza_azure.protocol.log import Limits, send
+from samza_azure.protocol.messages import Position
+from samza_azure.protocol.operations import Create, Rule, Window, blob_name, next_blob
+from samza_azure.protocol.reading import tail
+from samza_azure.protocol.record import Header, Kind, Record, Slice, Writer, decode_header, encode
+
+#: Producers are not counted by generations.
+NOBODY = Writer(0, 0)
+
+#: Nothing is restored from a source log, so its blobs may be long.
+SOURCE_LIMITS = Limits(roll_bytes=256 << 20)
+
+
+@dataclass(slots=True)
+class SharedLog:
+    """What one producer knows of a log. `fresh_id` becomes the group id if the log has none yet."""
+
+    prefix: str
+    producer: str
+    fresh_id: bytes
+    meta: Mapping[str, Any] = field(default_factory=dict)  # for the first record of each blob
+    limits: Limits = SOURCE_LIMITS
+    group_id: bytes | None = None
+    end: Position = (0, 0)
+    number: int = 0  # of the next record in its blob
+    sequence: int = -1  # of this producer's last record
+    is_open: bool = False
+
+    def add(self, header: Header) -> None:
+        """Pass the record at the end."""
+        if self.group_id is not None and header.group_id != self.group_id:
+            raise CorruptState(
+                f"This record belongs to another stream, {header.group_id.hex()}, not {self.group_id.hex()}",
+                blob=blob_name(self.prefix, self.end[0]),
+                position=self.end[1],
+            )
+        self.group_id = header.group_id
+        end = self.end[0], self.end[1] + header.length
+        if header.kind is Kind.ROLLED:
+            self.end, self.number = next_blob(end), 0
+        else:
+            self.end, self.number = end, header.number + 1
+
+
+def append_shared(
+    log: SharedLog,
+    kind: Kind,
+    *,
+    frontier_us: int | None = None,
+    idle: bool = False,
+    slices: Sequence[Slice] = (),
+) -> Rule[Position]:
+    """Append this producer's next record, wherever the end is by then; where the log ends after it."""
+    if not log.is_open:
+        yield from _open(log)
+    while True:
+        if log.number >= log.limits.roll_records or log.end[1] >= log.limits.roll_bytes:
+            yield from _try(log, _record(log, Kind.ROLLED, log.sequence, frontier_us, idle))
+            continue
+        if (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
+            log.sequence += 1
+            return log.end
+
+
+def _open(log: SharedLog) -> Rule[None]:
+    """Find the end of the log, if there is one."""
+    last = yield from tail(log.prefix)
+    if last is not None:
+        log.group_id, log.end = last.header.group_id, last.end
+        log.number = 0 if last.header.kind is Kind.ROLLED else last.header.number + 1
+    log.is_open = True
+
+
+def _try(log: SharedLog, record: Record) -> Rule[bool]:
+    """Append at the end as we know it. False: others were faster, and the end is known anew."""
+    name = blob_name(log.prefix, log.end[0])
+    data = encode(record)
+    if log.end[1] == 0:
+        yield Create(name)
+    if (yield from send(name, data, log.end[1])):
+        log.add(decode_header(data, blob=name, position=log.end[1]))
+        return True
+    window, index = Window(name), log.end[0]
+    while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
+        log.add(header)
+    return False
+
+
+def _record(
+    log: SharedLog,
+    kind: Kind,
+    sequence: int,
+    frontier_us: int | None,
+    idle: bool,
+    slices: Sequence[Slice] = (),
+) -> Record:
+    return Record(
+        kind,
+        log.group_id or log.fresh_id,
+        log.producer,
+        NOBODY,
+        sequence,
+        log.number,
+        frontier_us,
+        idle,
+        None,
+        slices,
+        {},
+        log.meta if log.number == 0 else {},
+    )

@@ -1,0 +1,206 @@
+"""The logs, read and written over a storage account.
+
+Promised: a record that `append` has returned is durable and visible, once. After `close` nothing more is appended.
+Not promised: that a record whose `append` raised is *not* there; the next owner finds it in the log or does not.
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
+from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files
+from samza_azure.protocol.log import take_over as take_over_rule
+from samza_azure.protocol.messages import Position
+from samza_azure.protocol.reading import Part, Scan, Tail, fetch_part, scan, tail
+from samza_azure.protocol.record import Kind, Reference, Slice, Writer
+from samza_azure.storage.driver import Wait, back_off, drive
+from samza_azure.storage.interface import Blobs, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """What the log says a task's state is."""
+
+    files: Mapping[str, bytes]  # into the empty checkpoint directory; the caller adds commits/N
+    last_batch: int  # -1: none yet
+    watermark_us: int | None
+    frontier_us: int | None
+    drained: bool  # the task is done; the log was not taken over
+    records: int  # how many were read, and their bytes
+    bytes: int
+    meta: Mapping[str, Any]  # as the log's first owner gave it
+
+
+class LogWriter:
+    """The owner's end of a task's log. May be used from any thread; appends one record at a time."""
+
+    def __init__(self, log: TaskLog, blobs: Blobs, may_append: Callable[[], bool], wait: Wait) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._may_append = may_append
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._ended: SamzaAzureError | None = None
+
+    @property
+    def position(self) -> Position:
+        """Where the log ends, as far as we know."""
+        return self._log.end
+
+    @property
+    def last_batch(self) -> int:
+        """The last batch appended; -1: none yet. A replay of it runs its plan and appends nothing."""
+        return self._log.last_batch
+
+    @property
+    def frontier_us(self) -> int | None:
+        """The frontier of the last record."""
+        return self._log.frontier_us
+
+    def append(
+        self,
+        batch: int,
+        *,
+        kind: Kind = Kind.BATCH,
+        frontier_us: int | None = None,
+        watermark_us: int | None = None,
+        slices: Sequence[Slice] = (),
+        files: Mapping[str, bytes | Reference] | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> Position:
+        """Append one batch, whatever it takes; where the log ends after it.
+
+        Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
+        """
+        return self._append(
+            kind,
+            batch=batch,
+            frontier_us=frontier_us,
+            idle=False,
+            watermark_us=watermark_us,
+            slices=slices,
+            files=files,
+            meta=meta,
+        )
+
+    def append_frontier(self, frontier_us: int | None, *, idle: bool = False) -> Position:
+        """Say that event time has moved, or that the task is idle. After DRAINED there is nothing left to say."""
+        if self._log.drained:
+            return self._log.end
+        return self._append(Kind.FRONTIER, frontier_us=frontier_us, idle=idle)
+
+    def close(self) -> bool:
+        """Append nothing any more, after the append in flight has ended. False: what became of it is not known.
+
+        False is no danger, only doubt; ask again. The next owner's EPOCH settles it.
+        """
+        with self._lock:
+            self._ended = self._ended or PermitExpired(f"The writer of {self._log.prefix} is closed.")
+            try:
+                return drive(look(self._log), self._blobs)
+            except StorageUnavailable:
+                return False
+
+    def _append(self, kind: Kind, **fields: Any) -> Position:
+        with self._lock:
+            if self._ended is not None:
+                raise self._ended
+            rule = append(self._log, lambda: log_record(self._log, kind, **fields))
+            try:
+                return drive(rule, self._blobs, may_append=self._may_append, wait=self._wait)
+            except (PermitExpired, StorageUnavailable):
+                raise
+            except SamzaAzureError as error:
+                self._ended = error
+                raise
+
+
+def take_over(
+    blobs: Blobs,
+    prefix: str,
+    *,
+    group_id: bytes,
+    task: str,
+    writer: Writer,
+    first: bool,
+    may_append: Callable[[], bool],
+    meta: Mapping[str, Any],
+    limits: Limits | None = None,
+    wait: Wait = back_off,
+) -> tuple[LogWriter, Restored]:
+    """Read a task's log and make it ours, or create it if the task is `first`.
+
+    Raises Superseded if a writer at or above ours has been here, StateLost if the log should exist and does not,
+    PermitExpired if the storage did not answer in time: use a new attempt then, never the same one twice.
+    A drained log is not taken over, and its writer is closed.
+    """
+    log = TaskLog(prefix, group_id, task, writer, limits or Limits())
+    drive(take_over_rule(log, first=first, meta=meta), blobs, may_append=may_append, wait=wait)
+    log_writer = LogWriter(log, blobs, may_append, wait)
+    if log.drained:
+        log_writer.close()
+    files = drive(restored_files(log), blobs, may_append=may_append, wait=wait)
+    restored = Restored(
+        files, log.last_batch, log.watermark_us, log.frontier_us, log.drained, log.records, log.length, log.meta
+    )
+    return log_writer, restored
+
+
+class LogReader:
+    """A consumer's view of a log: records in order, rows of some destinations only (None: all).
+
+    Storage errors are raised at once; the caller decides when to ask again. Without `group_id` the first record read
+    says which it is, and all others must agree.
+    """
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        prefix: str,
+        destinations: frozenset[int] | None = None,
+        *,
+        group_id: bytes | None = None,
+    ) -> None:
+        self.prefix = prefix
+        self.group_id = group_id
+        self._blobs = blobs
+        self._destinations = destinations
+
+    def scan(self, position: Position, max_bytes: int | None = None, until: Position | None = None) -> Scan:
+        """What is new since `position`, up to `max_bytes` of our rows but at least one record of them.
+
+        `until` is the end of a record, known from an earlier scan: nothing behind it is looked at.
+        """
+        return self._scan(position, max_bytes=max_bytes, until=until)
+
+    def slices(self, start: Position, end: Position) -> Iterator[bytes]:
+        """The rows between two positions that a scan has returned, as Arrow IPC streams, one per slice."""
+        found = self._scan(start, until=end, reads_max=None)
+        if found.end != end:
+            raise CorruptState(f"The log ends before {end}", blob=self.prefix, position=found.end[1])
+        return self.fetch(found.parts)
+
+    def fetch(self, parts: Iterable[Part]) -> Iterator[bytes]:
+        """The rows of these parts. What the scan has downloaded is not downloaded again."""
+        for part in parts:
+            yield drive(fetch_part(part), self._blobs)
+
+    def tail(self, index: int | None = None) -> Tail | None:
+        """The last record, read from the end. `index` is a blob known to exist; without it the log is listed."""
+        return drive(tail(self.prefix, index), self._blobs)
+
+    def _scan(self, position: Position, **arguments: Any) -> Scan:
+        rule = scan(self.prefix, position, destinations=self._destinations, group_id=self.group_id, **arguments)
+        found = drive(rule, self._blobs)
+        self.group_id = found.group_id
+        return found
+
+
+def hint_values(end: Position, frontier_us: int | None, drained: bool) -> dict[str, Value]:
+    """What a hint row says of a log, published under the log's prefix."""
+    values: dict[str, Value] = {"blob": end[0], "length": end[1], "drained": drained}
+    if frontier_us is not None:
+        values["frontier_us"] = frontier_us
+    return values
