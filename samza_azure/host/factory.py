@@ -21,9 +21,9 @@ from samza_azure.protocol.control import Control
 from samza_azure.protocol.messages import Command, Report
 from samza_azure.protocol.run import assigned
 from samza_azure.protocol.view import Settings, View
+from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, ControlBlob, Rows
-from samza_azure.sim.memory import MemoryAccount
 
 log = logging.getLogger(__name__)
 

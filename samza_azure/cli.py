@@ -1,0 +1,330 @@
+"""The commands; the only place where everything meets.
+
+Progress goes to stderr, results to stdout. Exit codes: 0 done, 1 the job failed, 2 wrong usage or configuration,
+3 storage unreachable, 4 timed out. Each command imports what it needs when it runs: `run` must stay small and beat
+within a second of its start.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
+
+if TYPE_CHECKING:
+    from samza_azure.config import Config
+    from samza_azure.protocol.control import Control
+    from samza_azure.protocol.rows import ProcessorRow
+    from samza_azure.storage.connection import Account
+
+app = typer.Typer(
+    name="samza-azure",
+    help="Stateful PySpark streaming jobs as a fleet of equal processors, coordinated by one Azure Storage account.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+Job = Annotated[Path, typer.Argument(help="The job file, for example job.toml.", show_default=False)]
+T = TypeVar("T")
+
+#: A command gives the account so long to answer.
+PATIENCE_S = 30.0
+POLL_S = 0.5
+
+
+def main() -> NoReturn:
+    """The entry point: run a command, and turn our errors into their exit codes and one message."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("azure").setLevel(logging.ERROR)
+    try:
+        code = app(standalone_mode=False)
+    except SamzaAzureError as error:
+        say(f"samza-azure: {error}")
+        code = error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        code = 1
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None or not hasattr(error, "format_message"):
+            raise
+        error.show()  # type: ignore[attr-defined]
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+@app.command()
+def run(
+    job: Job,
+    id: Annotated[str | None, typer.Option(help="This processor's id, instead of the host's name and a slot.")] = None,
+    new_run: Annotated[bool, typer.Option("--new-run", help="Begin the next run after a drained one.")] = False,
+    wait_for_upgrade: Annotated[
+        bool,
+        typer.Option("--wait-for-upgrade", help="Stay after a drain until a changed pipeline begins the next run."),
+    ] = False,
+) -> None:
+    """Run one processor, in the foreground.
+
+    SIGTERM and Ctrl-C hand its tasks over and end it; a second Ctrl-C kills.
+
+    Example: samza-azure run job.toml
+    """
+    from samza_azure.coordinator import load_factory
+    from samza_azure.host.supervisor import Supervisor, take_slot
+
+    config = load(job, {"processor.id": id} if id else None)
+    slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
+    begun = time.monotonic()
+
+    def report(text: str) -> None:
+        say(f"{time.monotonic() - begun:7.1f} s  {slot.processor_id}  {text}")
+
+    coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
+    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade)
+    report(f"pid {os.getpid()}, directory {slot.directory}")
+    supervisor = Supervisor(coordinator, config.path, slot.directory, report, death_limit=config.task.restart_limit)
+    ending = supervisor.run()
+    if ending.message:
+        report(ending.message)
+    raise typer.Exit(ending.code)
+
+
+@app.command()
+def dev(
+    job: Job,
+    processors: Annotated[int, typer.Option(min=1, max=64, help="How many to start.")] = 2,
+) -> None:
+    """Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
+
+    Example: samza-azure dev job.toml --processors 3
+    """
+    from samza_azure.host.dev import develop
+
+    raise typer.Exit(develop(job, processors, say))
+
+
+@app.command()
+def azurite(
+    port: Annotated[
+        int, typer.Option(min=0, max=65534, help="Blobs here, tables two further on; 0: any free.")
+    ] = 10000,
+) -> None:
+    """The storage emulator alone, in memory, until Ctrl-C.
+
+    Example: samza-azure azurite
+    """
+    from samza_azure.host.azurite import Azurite
+
+    with Azurite(say=say).start(port, port + 2 if port else 0) as emulator:
+        print(emulator.connection_string, flush=True)
+        say("Set AZURE_STORAGE_CONNECTION_STRING to the line above. Ctrl-C ends the emulator and forgets its data.")
+        wait_for_interrupt()
+
+
+@app.command()
+def produce(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A source stream of the job file.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Parquet, CSV or JSON lines.", show_default=False)],
+    key: Annotated[str | None, typer.Option(help="The column that decides the partition; without it: in turn.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, help="Rows per second; without it: as fast as it goes.")
+    ] = None,
+) -> None:
+    """Put the rows of a file into a source stream, in file order.
+
+    Example: samza-azure produce job.toml flights flights.parquet --key dest
+    """
+    from samza_azure.host.produce import produce as put
+
+    config = load(job)
+    account = reach(config)
+    rows = put(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"))
+    print(f"{rows} rows into {stream}")
+
+
+@app.command()
+def export(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
+    to: Annotated[Path, typer.Option(help="The Parquet file to write.", show_default=False)],
+) -> None:
+    """Write the committed rows of a stream to a Parquet file.
+
+    Example: samza-azure export job.toml daily-delays --to daily.parquet
+    """
+    from samza_azure.host.export import export as take
+
+    config = load(job)
+    account = reach(config)
+    control, _ = look(config, account)
+    rows = take(config, account, control, stream, to, progress=Progress(f"export {stream}"))
+    print(f"{rows} rows to {to}")
+
+
+@app.command()
+def status(job: Job, as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False) -> None:
+    """Who leads, who is alive, who runs what, where each task stands.
+
+    Example: samza-azure status job.toml --json
+    """
+    from samza_azure.host.status import document
+
+    config = load(job)
+    control, rows = look(config, reach(config))
+    shown = document(config.app.name, control, rows)
+    if as_json:
+        print(json.dumps(shown, indent=2))
+        return
+    from rich.console import Console
+
+    from samza_azure.host.show import status_view
+
+    Console().print(status_view(shown))
+
+
+@app.command()
+def drain(
+    job: Job,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is drained, and show each task.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(min=0, help="Seconds to wait; then exit 4. The drain goes on.")
+    ] = None,
+    run_id: Annotated[str, typer.Option(help="The run to drain; without it the one in progress, or the next.")] = "",
+) -> None:
+    """End the run for good: read no more, fire every window, commit, exit everywhere, clean up.
+
+    Example: samza-azure drain job.toml --wait --timeout 300
+    """
+    from samza_azure.host.ask import ask_drain
+
+    config = load(job)
+    account = reach(config)
+    control, _ = look(config, account)
+    asked = with_rows(account, lambda blob, table: ask_drain(control, table, run_id))
+    if asked.already == "already drained":
+        print(f"Run {asked.run_id} is already drained.")
+        return
+    say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
+    if wait:
+        print(wait_for_drain(config, account, asked.run_id, timeout))
+
+
+def wait_for_drain(config: "Config", account: "Account", run_id: str, timeout: float | None) -> str:
+    """Show how the drain goes until it is over; raise `TimedOut` or `JobFailed` if it does not get there."""
+    from samza_azure.host.show import DrainDisplay
+    from samza_azure.host.status import document, phase
+    from samza_azure.protocol.control import RunPhase
+
+    begun = time.monotonic()
+    with DrainDisplay(sys.stderr) as display:
+        while True:
+            control, rows = look(config, account)
+            if control is not None:
+                run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
+                shown = document(config.app.name, control, rows)
+                display.update(shown)
+                if run_id and run_id in control.past and (control.cleaned or not any(row.alive for row in rows)):
+                    return f"Run {run_id} is drained after {time.monotonic() - begun:.1f} s."
+                if phase(control, rows) == "FAILED" and control.failure is not None:
+                    raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
+            if timeout is not None and time.monotonic() - begun > timeout:
+                tasks = document(config.app.name, control, rows)["tasks"]
+                where = ", ".join(f"{task['name']} {task['phase']}" for task in tasks) or "no task has started"
+                raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}.")
+            time.sleep(POLL_S)
+
+
+def load(job: Path, overrides: "dict[str, Any] | None" = None) -> "Config":
+    """The checked configuration."""
+    from samza_azure.config import Config
+
+    return Config.load(job, overrides=overrides)
+
+
+def reach(config: "Config") -> "Account":
+    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer."""
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    from samza_azure.storage.connection import Account
+
+    account = Account.from_config(config.storage)
+    again = Retrying(
+        retry=retry_if_exception_type(StorageUnavailable),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_fixed(1),
+        reraise=True,
+        before_sleep=lambda state: (
+            say("The storage account does not answer; trying again.") if state.attempt_number == 1 else None
+        ),
+    )
+    again(account.ensure_created)
+    return account
+
+
+def look(config: "Config", account: "Account") -> "tuple[Control | None, list[ProcessorRow]]":
+    """The control blob and the processors' rows, read now."""
+    from samza_azure.host.status import read
+
+    return with_rows(account, read)
+
+
+def with_rows(account: "Account", ask: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
+    """Run one asynchronous exchange with the control blob and the table, tried again while nothing was reached."""
+    from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+    async def once() -> T:
+        try:
+            return await ask(account.control_blob(), account.rows())
+        finally:
+            await account.aclose()
+
+    again = Retrying(
+        retry=retry_if_exception_type(StorageUnavailable),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_fixed(1),
+        reraise=True,
+    )
+    return again(lambda: asyncio.run(once()))
+
+
+class Progress:
+    """Counts rows on stderr: in place on a terminal, a plain line every five seconds elsewhere."""
+
+    EVERY_S = 5.0
+
+    def __init__(self, what: str) -> None:
+        self._what, self._begun, self._shown = what, time.monotonic(), time.monotonic()
+
+    def __call__(self, rows: int, total: int | None = None) -> None:
+        now = time.monotonic()
+        terminal = sys.stderr.isatty()
+        if now < self._shown + (0.2 if terminal else self.EVERY_S) and rows != total:
+            return
+        self._shown = now
+        of = f" of {total}" if total else ""
+        text = f"{self._what}: {rows}{of} rows, {rows / max(now - self._begun, 1e-3):,.0f} rows/s"
+        print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
+
+
+def say(text: str) -> None:
+    """A line of progress."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def wait_for_interrupt() -> None:
+    """Until Ctrl-C or SIGTERM."""
+    import signal
+
+    signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+__all__ = ["ConfigError", "app", "main"]

@@ -1,0 +1,104 @@
+"""Several processors on this machine, and a look at them through the account: what `dev`, the demo and tests use."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from samza_azure.config import Config
+from samza_azure.errors import TimedOut
+from samza_azure.host.child import die_with_parent
+from samza_azure.host.status import document, read
+from samza_azure.storage.connection import Account
+
+Say = Callable[[str], None]
+POLL_S = 0.1
+
+
+class Fleet:
+    """Processes of one job, each with its log file beside the state directory. They die with this process."""
+
+    def __init__(self, job: Path, directory: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.job, self.directory = job, directory
+        self.environment = {**os.environ, **(environment or {})}
+        self.config = Config.load(job, environment=self.environment)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        directory.mkdir(parents=True, exist_ok=True)
+
+    def start(self, processor_id: str, *options: str) -> None:
+        """Start one processor. Call it on the main thread: the processor dies with the thread that started it."""
+        command = [sys.executable, "-m", "samza_azure", "run", str(self.job), "--id", processor_id, *options]
+        with self.log_file(processor_id).open("ab") as output:
+            self.processes[processor_id] = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=self.environment,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def log_file(self, processor_id: str) -> Path:
+        """What this processor has printed."""
+        return self.directory / f"{processor_id}.log"
+
+    def send(self, processor_id: str, number: signal.Signals) -> None:
+        """A signal to one processor's supervisor."""
+        self.processes[processor_id].send_signal(number)
+
+    def alive(self) -> list[str]:
+        """Those whose process runs."""
+        return [name for name, process in self.processes.items() if process.poll() is None]
+
+    def exit_codes(self, timeout_s: float) -> dict[str, int]:
+        """Wait for all to end by themselves; how they ended."""
+        deadline = time.monotonic() + timeout_s
+        codes = {}
+        for name, process in self.processes.items():
+            try:
+                codes[name] = process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                raise TimedOut(f"Processor {name} still runs after {timeout_s:g} s.") from None
+        return codes
+
+    def stop(self) -> None:
+        """Kill whatever still runs, with all its children."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+        for process in self.processes.values():
+            process.wait()
+
+    def status(self) -> dict[str, Any]:
+        """The status document, read from the account now."""
+        return asyncio.run(self._status())
+
+    async def _status(self) -> dict[str, Any]:
+        account = Account.from_config(self.config.storage)
+        try:
+            control, rows = await read(account.control_blob(), account.rows())
+            return document(self.config.app.name, control, rows)
+        finally:
+            await account.aclose()
+
+    def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float) -> dict[str, Any]:
+        """Poll the status until it is as wished; `TimedOut` tells how it stood instead."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            shown = self.status()
+            if holds(shown):
+                return shown
+            if time.monotonic() > deadline:
+                raise TimedOut(f"Not within {timeout_s:g} s: {what}. The status was {shown}.")
+            time.sleep(POLL_S)
+
+
+def all_running(shown: dict[str, Any]) -> bool:
+    """Every task has an owner that reports it RUNNING."""
+    return bool(shown["tasks"]) and all(task["phase"] == "RUNNING" for task in shown["tasks"])

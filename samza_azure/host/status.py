@@ -1,0 +1,108 @@
+"""What the control blob and the rows say of a run, as the document that `samza-azure status --json` prints.
+
+Hearsay, read at one moment: a processor that was killed is shown as it last said, until the leader declares it dead.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from samza_azure.protocol import control as control_blob
+from samza_azure.protocol.control import Assignment, Control, RunPhase
+from samza_azure.protocol.messages import DrainPhase, Phase, TaskReport
+from samza_azure.protocol.rows import MEMBERS, ProcessorRow, processor_row
+from samza_azure.storage.interface import Content, ControlBlob, Rows
+
+CALL_S = 5.0
+
+
+async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[ProcessorRow]]:
+    """The control blob, if there is one, and all processors' rows."""
+    content = await blob.read(timeout=CALL_S)
+    rows = [processor_row(row.key, row.etag, row.values) for row in await table.query(MEMBERS, timeout=CALL_S)]
+    return (control_blob.decode(content.data) if isinstance(content, Content) else None), rows
+
+
+def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) -> dict[str, Any]:
+    """The status as data. Fields may be added, never renamed."""
+    by_processor = {row.processor: row for row in rows}
+    if control is None:
+        control = Control(group_id="")
+    return {
+        "app": app,
+        "run_id": control.run_id or None,
+        "phase": phase(control, rows),
+        "epoch": control.epoch,
+        "version": control.version,
+        "leader": control.leader.processor if control.leader is not None else None,
+        "barrier": {"version": control.barrier.version, "state": str(control.barrier.state)},
+        "drain": _drain(control),
+        "processors": [_processor(row, control) for row in rows],
+        "tasks": [_task(name, each, control, by_processor) for name, each in control.tasks.items()],
+        "failure": asdict(control.failure) if control.failure is not None else None,
+    }
+
+
+def phase(control: Control, rows: Sequence[ProcessorRow]) -> str:
+    """Of the run. Without anybody alive a run that is not over is STOPPED."""
+    over = control.phase in (RunPhase.DRAINED, RunPhase.FAILED)
+    if not over and (control.phase is RunPhase.NONE or not any(row.alive for row in rows)):
+        return "STOPPED"
+    return str(control.phase)
+
+
+def task_phase(report: TaskReport | None, control: Control) -> str:
+    """Of one task, as people are shown it; while draining, how far it is with that."""
+    if control.phase is RunPhase.DRAINED:
+        return DrainPhase.DRAINED
+    if control.phase is RunPhase.DRAINING:
+        if report is None:
+            return DrainPhase.REQUESTED
+        if report.phase is Phase.DRAINED:
+            return DrainPhase.COMMITTED
+        if report.phase is Phase.RUNNING:
+            return report.drain or DrainPhase.REQUESTED
+    return report.phase if report is not None else Phase.STARTING
+
+
+def _drain(control: Control) -> dict[str, Any] | None:
+    drain = control.drain
+    if drain is None:
+        return None
+    step = "DRAINED" if control.phase is RunPhase.DRAINED else str(drain.step)
+    history = list(drain.history)
+    return {"uuid": drain.uuid, "run_id": drain.run_id, "mode": drain.mode, "step": step, "history": history}
+
+
+def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
+    tasks = [
+        name
+        for name, each in control.tasks.items()
+        if each.owner is not None and (each.owner.processor, each.owner.incarnation) == (row.processor, row.incarnation)
+    ]
+    return {
+        "id": row.processor,
+        "incarnation": row.incarnation,
+        "state": str(row.state),
+        "port": row.port,
+        "tasks": tasks,
+    }
+
+
+def _task(name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow]) -> dict[str, Any]:
+    owner = each.owner
+    row = rows.get(owner.processor) if owner is not None else None
+    mine = row is not None and owner is not None and row.incarnation == owner.incarnation
+    report = row.tasks.get(name) if row is not None and mine else None
+    if report is not None and owner is not None and report.generation != owner.generation:
+        report = None
+    return {
+        "name": name,
+        "stage": name.rpartition("-")[0],
+        "owner": owner.processor if owner is not None else None,
+        "generation": owner.generation if owner is not None else None,
+        "phase": str(task_phase(report, control)),
+        "batch": report.batch if report is not None else None,
+        "late": report.late if report is not None else 0,
+        "error": asdict(report.error) if report is not None and report.error is not None else None,
+    }
