@@ -1,0 +1,176 @@
+"""The emulator as all tests use it: the pinned version, started on free ports, gone with the one who started it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from azure.core.exceptions import AzureError
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
+
+from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.host import azurite
+from samza_azure.host.azurite import Azurite, find_node
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_S = 20.0
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there and not just waiting to be buried."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def gone(process: int) -> bool:
+    """Whether a process ends in time."""
+    deadline = time.monotonic() + PATIENCE_S
+    while is_running(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def blobs(running: Azurite) -> BlobServiceClient:
+    """A client that does not wait long."""
+    return BlobServiceClient.from_connection_string(running.connection_string, retry_total=0, read_timeout=1)
+
+
+def tables(running: Azurite) -> TableServiceClient:
+    """A client that does not wait long."""
+    return TableServiceClient.from_connection_string(running.connection_string, retry_total=0, read_timeout=1)
+
+
+def test_the_pinned_version_is_the_same_in_infra() -> None:
+    package = json.loads((ROOT / "infra" / "azurite" / "package.json").read_text())
+    assert package["dependencies"] == {"azurite": azurite.VERSION}
+
+
+def test_it_tells_what_it_does_answers_at_once_and_is_gone_after_stop() -> None:
+    told: list[str] = []
+    with Azurite(say=told.append).start() as running:
+        blobs(running).create_container("here")
+        tables(running).create_table("here")
+        process = running.pid
+        assert running.table_pid == process
+    assert told[-1].startswith(f"Azurite {azurite.VERSION} answers on 127.0.0.1, blobs at port ")
+    assert not is_running(process)
+
+
+def test_two_emulators_have_two_ports_and_share_nothing() -> None:
+    with Azurite() as one, Azurite() as other:
+        blobs(one).create_container("here")
+        blobs(other).create_container("here")
+        assert len({one.blob_port, one.table_port, other.blob_port, other.table_port}) == 4
+
+
+def test_one_of_two_separate_services_can_be_stopped_alone() -> None:
+    with Azurite(separate=True) as running:
+        tables(running).create_table("here")
+        os.kill(running.table_pid, signal.SIGSTOP)
+        blobs(running).create_container("here")
+        with pytest.raises(AzureError):
+            tables(running).create_table("there")
+        os.kill(running.table_pid, signal.SIGCONT)
+        assert [table.name for table in tables(running).list_tables()][0] == "here"
+
+
+def test_a_stopped_process_can_still_be_ended() -> None:
+    running = Azurite().start()
+    process = running.pid
+    os.kill(process, signal.SIGSTOP)
+    running.stop()
+    running.stop()
+    assert not is_running(process)
+
+
+def test_it_dies_with_the_one_who_started_it_even_by_kill() -> None:
+    program = textwrap.dedent("""
+        import time
+        from samza_azure.host.azurite import Azurite
+        running = Azurite(separate=True).start()
+        print(running.pid, running.table_pid, flush=True)
+        time.sleep(600)
+    """)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as starter:
+        assert starter.stdout is not None
+        services = [int(word) for word in starter.stdout.readline().split()]
+        assert [is_running(service) for service in services] == [True, True]
+        starter.kill()
+    assert [gone(service) for service in services] == [True, True]
+
+
+def test_a_port_that_is_taken_is_named_in_what_azurite_said() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(SamzaAzureError, match=rf"(?s)blob service ended .*EADDRINUSE.*{port}"):
+            Azurite().start(blob_port=port)
+
+
+def test_without_a_node_on_the_path_the_wheels_is_taken(tmp_path: Path) -> None:
+    found = find_node({"PATH": str(tmp_path)})
+    said = subprocess.check_output([*found.npm, "--version"], text=True, env={"PATH": str(found.program.parent)})
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", said)
+
+
+def test_an_old_node_is_not_taken(tmp_path: Path) -> None:
+    for name, line in (("node", "echo v16.20.2"), ("npm", "echo 8.0.0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    assert find_node({"PATH": str(tmp_path)}).program.parent != tmp_path
+
+
+def test_a_failed_installation_says_what_npm_said_and_leaves_nothing(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, line in (("node", "echo v20.0.0"), ("npm", "echo no network >&2; exit 7")):
+        (programs / name).write_text(f"#!/bin/sh\n{line}\n")
+        (programs / name).chmod(0o755)
+    with pytest.raises(SamzaAzureError, match=r"(?s)npm could not install .*exit code 7.*no network"):
+        azurite.install(environment={"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")})
+    assert [path.name for path in (tmp_path / "cache" / "samza-azure").iterdir()] == [f"azurite-{azurite.VERSION}.lock"]
+
+
+def test_two_processes_that_want_it_at_once_install_it_once(tmp_path: Path) -> None:
+    programs, made = tmp_path / "bin", tmp_path / "made"
+    programs.mkdir()
+    script = f"""#!/bin/sh
+        echo installed >> {made}
+        while [ $# -gt 0 ]; do [ "$1" = --prefix ] && home=$2; shift; done
+        mkdir -p $home/node_modules/azurite/dist/src
+        sleep 0.3
+    """
+    for name, text in (("node", "#!/bin/sh\necho v20.0.0\n"), ("npm", script)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "samza_azure.host.azurite"]
+    both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=60)[1] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert made.read_text() == "installed\n"
+    assert sum("Another process is installing Azurite" in text for text in said) <= 1
+
+
+def test_the_message_without_any_node_says_what_to_do() -> None:
+    # -S: an interpreter without what pip installed, so without the wheel.
+    program = "from samza_azure.host.azurite import find_node; find_node({'PATH': '/nowhere'})"
+    command = [sys.executable, "-S", "-c", program]
+    done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
+    assert ConfigError.__name__ in done.stderr
+    assert "Azurite needs Node.js 18 or newer with npm, and there is no node on PATH." in done.stderr
+    assert "pip install 'samza-azure[local]'" in done.stderr
