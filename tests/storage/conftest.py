@@ -72,7 +72,7 @@ def settings(connect: str) -> Settings:
 @pytest.fixture
 def connect(azurite: Azurite, runner: asyncio.Runner) -> Iterator[Callable[[str], Account]]:
     """Makes accounts from connection strings and closes them."""
-    accounts = []
+    accounts: list[Account] = []
 
     def make(text: str) -> Account:
         accounts.append(Account.from_config(settings(text)))

@@ -56,7 +56,7 @@ async def test_a_merge_sets_its_columns_and_leaves_the_others(account: AnyAccoun
     first = await inserted(rows, "one", beat=1, state="RUNNING")
     second = await rows.merge("members", "one", {"beat": 2, "adopted": 7}, etag=first, timeout=SECONDS)
     assert isinstance(second, str) and second != first
-    expected = {"beat": 2, "state": "RUNNING", "adopted": 7}
+    expected: dict[str, Value] = {"beat": 2, "state": "RUNNING", "adopted": 7}
     assert await rows.get("members", "one", timeout=SECONDS) == Row("one", second, expected)
 
 

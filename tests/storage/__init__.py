@@ -1,0 +1,1 @@
+"""Tests of samza_azure.storage: contracts on memory and Azurite, faults, secrets."""

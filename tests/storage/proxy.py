@@ -1,0 +1,133 @@
+"""A TCP proxy that can lose what passes through it, and a server that always gives the same answer."""
+
+import socket
+import threading
+from collections.abc import Callable
+from enum import Enum, auto
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+
+
+class Mode(Enum):
+    """What happens to a connection."""
+
+    PASS = auto()
+    LOSE_ANSWERS = auto()  # the request arrives; the connection breaks when its answer begins
+    BREAK_ANSWERS = auto()  # the connection breaks after the first kilobyte of the answer
+    HOLD_ANSWERS = auto()  # the request arrives; the answer never does
+    LOSE_REQUESTS = auto()  # the connection breaks when the request begins
+
+
+class Proxy:
+    """Listens on `port` and passes on to `target`, as `mode` says at each moment. Counts the requests that arrived."""
+
+    def __init__(self, target: int) -> None:
+        self.mode = Mode.PASS
+        self.connections = 0
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._sockets = [self._listener]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for one in self._sockets:
+            _end(one)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            server = socket.create_connection(("127.0.0.1", self._target))
+            self._sockets += [client, server]
+            for source, target, keep in ((client, server, self._request), (server, client, self._answer)):
+                threading.Thread(target=self._pump, args=(source, target, keep), daemon=True).start()
+
+    def _pump(self, source: socket.socket, target: socket.socket, keep: Callable[[bytes], bytes | None]) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                kept = keep(data)
+                if kept is not None:
+                    target.sendall(kept)
+                if kept is None or (kept and len(kept) < len(data)):
+                    break
+        except OSError:
+            pass
+        _end(source)
+        _end(target)
+
+    def _request(self, data: bytes) -> bytes | None:
+        return None if self.mode is Mode.LOSE_REQUESTS else data
+
+    def _answer(self, data: bytes) -> bytes | None:
+        match self.mode:
+            case Mode.LOSE_ANSWERS:
+                return None
+            case Mode.BREAK_ANSWERS:
+                return data[:1024]
+            case Mode.HOLD_ANSWERS:
+                return b""
+            case _:
+                return data
+
+
+def _end(connection: socket.socket) -> None:
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        pass
+    connection.close()
+
+
+class Answering:
+    """An HTTP server that answers everything with one status and one of Azure's error codes, or none."""
+
+    def __init__(self, status: int, code: str | None) -> None:
+        self.requests: list[str] = []
+        requests = self.requests
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                self.raw_requestline = self.rfile.readline(65537)
+                if not self.raw_requestline or not self.parse_request():
+                    self.close_connection = True
+                    return
+                self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                requests.append(f"{self.command} {self.path}")
+                body = b"" if status == 304 else b"<html>no answer of Azure's</html>"
+                self.send_response(status)
+                if code is not None:
+                    self.send_header("x-ms-error-code", code)
+                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+                self.send_header("Retry-After", "1")
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
