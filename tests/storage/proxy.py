@@ -14,6 +14,7 @@ class Mode(Enum):
 
     PASS = auto()
     LOSE_ANSWERS = auto()  # the request arrives; the connection breaks when its answer begins
+    LOSE_ONE_ANSWER = auto()  # the same, once; then PASS
     BREAK_ANSWERS = auto()  # the connection breaks after the first kilobyte of the answer
     HOLD_ANSWERS = auto()  # the request arrives; the answer never does
     LOSE_REQUESTS = auto()  # the connection breaks when the request begins
@@ -72,6 +73,9 @@ class Proxy:
         match self.mode:
             case Mode.LOSE_ANSWERS:
                 return None
+            case Mode.LOSE_ONE_ANSWER:
+                self.mode = Mode.PASS
+                return None
             case Mode.BREAK_ANSWERS:
                 return data[:1024]
             case Mode.HOLD_ANSWERS:
@@ -110,7 +114,7 @@ class Answering:
                 if code is not None:
                     self.send_header("x-ms-error-code", code)
                 self.send_header("Content-Length", str(len(body)))
-                self.send_header("Location", f"http://127.0.0.1:{self.server.server_port}/elsewhere")
+                self.send_header("Location", "/elsewhere")
                 self.send_header("Retry-After", "1")
                 self.end_headers()
                 if self.command != "HEAD":
