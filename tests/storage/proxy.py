@@ -1,5 +1,6 @@
 """A TCP proxy that can lose what passes through it, and a server that always gives the same answer."""
 
+import contextlib
 import socket
 import threading
 from collections.abc import Callable
@@ -85,10 +86,8 @@ class Proxy:
 
 
 def _end(connection: socket.socket) -> None:
-    try:
+    with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
-    except OSError:
-        pass
     connection.close()
 
 
