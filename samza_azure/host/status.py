@@ -39,6 +39,7 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
         "drain": _drain(control),
         "processors": [_processor(row, control) for row in rows],
         "tasks": [_task(name, each, control, by_processor) for name, each in control.tasks.items()],
+        "read": _read(control, by_processor),
         "failure": asdict(control.failure) if control.failure is not None else None,
     }
 
@@ -63,6 +64,27 @@ def task_phase(report: TaskReport | None, control: Control) -> str:
         if report.phase is Phase.RUNNING:
             return report.drain or DrainPhase.REQUESTED
     return report.phase if report is not None else Phase.STARTING
+
+
+def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int]]:
+    """How far the appended batches of all readers have read each source partition: blob and position, the least."""
+    read = {f"{stream}/{number}": (0, 0) for stream, count in control.sources.items() for number in range(count)}
+    seen: dict[str, list[tuple[int, int]]] = {}
+    for name in control.tasks:
+        report = _report(name, control.tasks[name], rows)
+        for partition, position in ((report.read if report is not None else None) or {}).items():
+            seen.setdefault(partition, []).append(position)
+    return {partition: list(min(seen.get(partition, [start]))) for partition, start in read.items()}
+
+
+def _report(name: str, each: Assignment, rows: dict[str, ProcessorRow]) -> TaskReport | None:
+    """What a task's present owner says of it."""
+    owner = each.owner
+    row = rows.get(owner.processor) if owner is not None else None
+    if row is None or owner is None or row.incarnation != owner.incarnation:
+        return None
+    report = row.tasks.get(name)
+    return report if report is not None and report.generation == owner.generation else None
 
 
 def _drain(control: Control) -> dict[str, Any] | None:
@@ -90,12 +112,7 @@ def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
 
 
 def _task(name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow]) -> dict[str, Any]:
-    owner = each.owner
-    row = rows.get(owner.processor) if owner is not None else None
-    mine = row is not None and owner is not None and row.incarnation == owner.incarnation
-    report = row.tasks.get(name) if row is not None and mine else None
-    if report is not None and owner is not None and report.generation != owner.generation:
-        report = None
+    owner, report = each.owner, _report(name, each, rows)
     return {
         "name": name,
         "stage": name.rpartition("-")[0],

@@ -157,6 +157,7 @@ class TaskReport:
     late: int = 0  # rows dropped as late, in this attempt
     drain: DrainPhase | None = None
     ends: Ends | None = None  # set once the freeze holds: the furthest end per source partition it has read to
+    read: Ends | None = None  # how far its appended batches have read each source partition
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
 
@@ -190,6 +191,7 @@ def decode(line: bytes) -> Command | Report:
             fields["phase"] = Phase(fields["phase"])
             fields["drain"] = fields["drain"] and DrainPhase(fields["drain"])
             fields["ends"] = None if fields["ends"] is None else ends_from(fields["ends"])
+            fields["read"] = None if fields.get("read") is None else ends_from(fields["read"])
             fields["error"] = fields["error"] and TaskError(**fields["error"])
     message: Command | Report = _TYPES[kind](**fields)
     return message

@@ -191,6 +191,7 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         late=int(fields.get("late", 0)),
         drain=DrainPhase(fields["drain"]) if fields.get("drain") else None,
         ends=ends,
+        read=ends_from(fields["read"]) if fields.get("read") is not None else None,
         error=TaskError(**fields["error"]) if fields.get("error") else None,
         appended_at=fields.get("appended_at"),
     )
