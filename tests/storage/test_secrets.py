@@ -1,7 +1,9 @@
 """No key and no signature is shown: not in a repr, not in a log line, not in an error with all its causes."""
 
 import asyncio
+import contextlib
 import logging
+import socket
 import subprocess
 import sys
 import traceback
@@ -11,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
-from samza_azure.errors import SamzaAzureError
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.host.azurite import Azurite
 from samza_azure.storage.address import from_connection_string
 from samza_azure.storage.connection import Account
@@ -89,6 +91,22 @@ async def test_the_signature_is_not_shown(azurite: Azurite, connect: Connect, ca
         shown = [repr(from_connection_string(text)), *await use(connect(text)), caplog.text]
         assert not [one for one in shown if signature in one]
     assert len(caplog.records) > 20
+
+
+async def test_a_connection_that_does_not_come_about_shows_no_url(azurite: Azurite, connect: Connect) -> None:
+    """aiohttp tells the whole URL then. And nothing was sent, so nothing can have happened."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as full, contextlib.ExitStack() as waiting:
+        for _ in range(3):  # nobody accepts them, and the next one gets no answer at all
+            one = waiting.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(full.getsockname())
+        text = by_signature(azurite, signature_of(azurite)).replace(
+            f":{azurite.blob_port}/", f":{full.getsockname()[1]}/"
+        )
+        with pytest.raises(StorageUnavailable) as raised:
+            await connect(text).control_blob().create(b"0", timeout=10)
+    assert type(raised.value) is StorageUnavailable
+    assert "sig=" not in "".join(traceback.format_exception(raised.value))
 
 
 async def test_a_signature_opens_the_account(azurite: Azurite, connect: Connect) -> None:
