@@ -166,7 +166,7 @@ def export(
     config = load(job)
     account = reach(config)
     control, _ = look(config, account)
-    rows = take(config, account, control, stream, to, progress=Progress(f"export {stream}"))
+    rows = take(account, control, stream, to, progress=Progress(f"export {stream}"))
     print(f"{rows} rows to {to}")
 
 

@@ -1,0 +1,130 @@
+"""The rows of a file into a source stream, in file order, as `samza-azure produce` does it.
+
+The whole file is checked against the stream's schema before the first row is written, so a row that does not fit
+leaves nothing half done.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+
+from samza_azure.config import Config, Stream
+from samza_azure.errors import ConfigError
+from samza_azure.storage.connection import Account
+from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.source_stream import SourceWriter, fitted
+
+#: Rows read from the file at a time.
+CHUNK_ROWS = 50_000
+#: With a rate, rows are written in so many flushes per second.
+FLUSHES_PER_S = 5.0
+
+
+def produce(
+    config: Config,
+    account: Account,
+    stream: str,
+    file: Path,
+    *,
+    key: str | None,
+    rate: float | None,
+    progress: Callable[[int, int], None],
+) -> int:
+    """Write all rows; how many there were."""
+    settings = _source(config, stream)
+    schema = arrow_schema(settings.schema or "")
+    total = _checked(file, stream, schema, key)
+    at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
+    writer = SourceWriter(
+        account.blobs(),
+        account.hints(),
+        stream,
+        settings.partitions,
+        schema=schema,
+        event_time=settings.event_time,
+        frontier_lag_s=settings.frontier_lag_s,
+        flush_rows=at_once,
+    )
+    written, begun = 0, time.monotonic()
+    for chunk in _chunks(file):
+        for start in range(0, chunk.num_rows, at_once):
+            rows = chunk.slice(start, at_once)
+            writer.write(rows, key)
+            written += rows.num_rows
+            progress(written, total)
+            if rate is not None:
+                time.sleep(max(0.0, begun + written / rate - time.monotonic()))
+    writer.close()
+    return written
+
+
+def _source(config: Config, stream: str) -> Stream:
+    if stream not in config.streams:
+        known = ", ".join(name for name, each in config.streams.items() if each.schema) or "none"
+        raise ConfigError(f"The job file has no stream {stream!r}. Source streams in it: {known}.")
+    settings = config.streams[stream]
+    if settings.schema is None:
+        raise ConfigError(
+            f"The stream {stream!r} has no schema in the job file, so it is no source stream. "
+            f'Add streams.{stream}.schema = "column type, …" if it is to be one.'
+        )
+    return settings
+
+
+def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:
+    """The number of rows, once all of them are known to fit."""
+    total = 0
+    for chunk in _chunks(file):
+        if key is not None and key not in chunk.column_names:
+            raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
+        try:
+            fitted(chunk, schema)
+        except ConfigError:
+            row, reason = _first_misfit(chunk, schema)
+            raise ConfigError(
+                f"Row {total + row + 1} of {file} does not fit the stream {stream!r}. {reason} Nothing was written."
+            ) from None
+        total += chunk.num_rows
+    return total
+
+
+def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
+    """The number of the first row that does not fit, by halves, and why."""
+    low, high, reason = 0, chunk.num_rows, ""
+    while True:
+        middle = (low + high) // 2 if high - low > 1 else high
+        try:
+            fitted(chunk.slice(low, middle - low), schema)
+        except ConfigError as error:
+            reason, high = str(error), middle
+            if high - low <= 1:
+                return low, reason
+        else:
+            low = middle
+
+
+def _chunks(file: Path) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time, in file order."""
+    try:
+        match file.suffix.lower():
+            case ".parquet":
+                with pq.ParquetFile(file) as parquet:
+                    for batch in parquet.iter_batches(CHUNK_ROWS):
+                        yield pa.Table.from_batches([batch])
+            case ".csv":
+                with pyarrow.csv.open_csv(file) as lines:
+                    for batch in lines:
+                        yield pa.Table.from_batches([batch])
+            case ".json" | ".jsonl" | ".ndjson":
+                yield pyarrow.json.read_json(file)
+            case other:
+                raise ConfigError(f"{file} ends in {other or 'nothing'}. Give a .parquet, .csv or .jsonl file.")
+    except FileNotFoundError:
+        raise ConfigError(f"There is no file {file}.") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
