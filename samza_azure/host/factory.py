@@ -44,7 +44,7 @@ class HostSurroundings:
         return random.random()
 
     def fresh_id(self) -> str:
-        return str(uuid.uuid4())
+        return uuid.uuid4().hex
 
 
 class AzureJobCoordinatorFactory:
@@ -227,7 +227,7 @@ async def _alone(config: Config, run_id: str) -> Stores:
     account = MemoryAccount()
     account.ensure_created()
     blob, table = account.control_blob(), account.rows()
-    group_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"samza-azure:{config.app.name}:{config.app.id}:{run_id}"))
+    group_id = uuid.uuid5(uuid.NAMESPACE_URL, f"samza-azure:{config.app.name}:{config.app.id}:{run_id}").hex
     first = Control(group_id=group_id, revision=time.time_ns() // 1_000_000, run_id="")
     await blob.create(control_blob.encode(first, limit=config.coordinator.blob_length), timeout=1.0)
     logs: Blobs = Account.from_config(config.storage).blobs()

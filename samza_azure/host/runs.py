@@ -3,7 +3,9 @@
 import asyncio
 
 from samza_azure.errors import StateLost
+from samza_azure.storage.export import first_blobs
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogReader
 
 PREFIX = "runs/"
 
@@ -28,4 +30,8 @@ class RunLogs:
         await asyncio.to_thread(self._clean, run_id)
 
     def _clean(self, run_id: str) -> None:
-        raise AssertionError(run_id)
+        for prefix, index in first_blobs(self._blobs, f"{PREFIX}{run_id}/"):
+            opening = LogReader(self._blobs, prefix, frozenset()).scan((index, 0))
+            if opening.meta.get("intermediate"):
+                for name, _ in self._blobs.list(f"{prefix}/"):
+                    self._blobs.delete(name)

@@ -1,0 +1,89 @@
+"""The committed rows of a stream, over all runs and tasks.
+
+A stream is the logs of its runs, one run after the other; within a run one task after the other; within a log the
+order in which rows were appended, destination by destination. A stream that comes from outside has one log for each
+partition and no runs. Every row that was committed when the log was read is there, once.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from samza_azure.errors import ConfigError
+from samza_azure.protocol.messages import Position
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogReader
+
+_TASK_LOG = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")
+_SOURCE_LOG = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
+
+#: So much of one log is fetched before it is handed on.
+_AT_ONCE = 32 << 20
+
+
+def export(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> pa.Table:
+    """All rows as one table. ConfigError if no log holds the stream, or none has a row yet."""
+    batches = list(batches_of(blobs, stream, runs))
+    if not batches:
+        raise ConfigError(f"The stream {stream!r} has no rows yet.")
+    return pa.Table.from_batches(batches)
+
+
+def batches_of(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """All rows, batch by batch. `runs` are run ids in their order; without them all runs, by name."""
+    logs = _source_logs(blobs, stream) or _task_logs(blobs, stream, runs)
+    if not logs:
+        raise ConfigError(f"No log holds the stream {stream!r}. Known are {', '.join(streams(blobs)) or 'none'}.")
+    for prefix, index in logs:
+        yield from _rows(LogReader(blobs, prefix), (index, 0))
+
+
+def streams(blobs: Blobs) -> list[str]:
+    """The streams that have logs, by name."""
+    sources = {found["stream"] for name, _ in blobs.list("streams/") if (found := _SOURCE_LOG.fullmatch(name))}
+    written = {_stream_of(blobs, *log) for log in first_blobs(blobs, "runs/")}
+    return sorted(sources | (written - {""}))
+
+
+def _rows(reader: LogReader, position: Position) -> Iterator[pa.RecordBatch]:
+    while True:
+        found = reader.scan(position, _AT_ONCE)
+        for data in reader.fetch(found.parts):
+            yield from decode(data)
+        if found.at_end:
+            return
+        position = found.end
+
+
+def _source_logs(blobs: Blobs, stream: str) -> list[tuple[str, int]]:
+    """The logs of a source stream and their first blobs, in the order of partitions."""
+    first: dict[tuple[int, str], int] = {}
+    for name, _ in blobs.list(f"streams/{stream}/"):
+        if found := _SOURCE_LOG.fullmatch(name):
+            first.setdefault((int(found["number"]), found["prefix"]), int(found["index"]))
+    return [(prefix, first[number, prefix]) for number, prefix in sorted(first)]
+
+
+def _task_logs(blobs: Blobs, stream: str, runs: Sequence[str] | None) -> list[tuple[str, int]]:
+    """The logs of all tasks that write a stream, and their first blobs."""
+    prefixes = ["runs/"] if runs is None else [f"runs/{run}/" for run in runs]
+    logs = [log for prefix in prefixes for log in first_blobs(blobs, prefix)]
+    return [log for log in logs if _stream_of(blobs, *log) == stream]
+
+
+def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
+    """The task logs below a prefix, in the order of runs, stages and numbers, and the first blob that each still has."""
+    first: dict[tuple[str, str, int, str], int] = {}
+    for name, _ in blobs.list(below):
+        if found := _TASK_LOG.fullmatch(name):
+            key = found["run"], found["stage"], int(found["number"]), found["prefix"]
+            first.setdefault(key, int(found["index"]))
+    return [(key[-1], first[key]) for key in sorted(first)]
+
+
+def _stream_of(blobs: Blobs, prefix: str, index: int) -> str:
+    """The stream that a task's log says it holds; empty for a log without a record."""
+    opening = LogReader(blobs, prefix, frozenset()).scan((index, 0))
+    return str(opening.meta.get("stream", ""))
