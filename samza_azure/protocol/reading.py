@@ -120,6 +120,11 @@ def fetch_part(part: Part) -> Rule[bytes]:
     return part.data if part.data is not None else (yield from fetch(part.place))
 
 
+def opening(prefix: str, index: int = 0) -> Rule[Header | None]:
+    """The first record of a blob, whose meta says what the log is; None while there is none."""
+    return (yield from Window(blob_name(prefix, index)).header(0))
+
+
 def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
     """The last record, found from the end; None for a log without any. `index` is a blob known to exist: without it
     the log is listed."""

@@ -74,7 +74,7 @@ def _task_logs(blobs: Blobs, stream: str, runs: Sequence[str] | None) -> list[tu
 
 
 def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
-    """The task logs below a prefix, in the order of runs, stages and numbers, and the first blob that each still has."""
+    """The task logs below a prefix by run, stage and number, and the first blob that each still has."""
     first: dict[tuple[str, str, int, str], int] = {}
     for name, _ in blobs.list(below):
         if found := _TASK_LOG.fullmatch(name):
@@ -85,5 +85,5 @@ def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
 
 def _stream_of(blobs: Blobs, prefix: str, index: int) -> str:
     """The stream that a task's log says it holds; empty for a log without a record."""
-    opening = LogReader(blobs, prefix, frozenset()).scan((index, 0))
-    return str(opening.meta.get("stream", ""))
+    opening = LogReader(blobs, prefix).opening(index)
+    return "" if opening is None else str(opening.meta.get("stream", ""))

@@ -13,8 +13,8 @@ from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, Sto
 from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files
 from samza_azure.protocol.log import take_over as take_over_rule
 from samza_azure.protocol.messages import Position
-from samza_azure.protocol.reading import Part, Scan, Tail, fetch_part, scan, tail
-from samza_azure.protocol.record import Kind, Reference, Slice, Writer
+from samza_azure.protocol.reading import Part, Scan, Tail, fetch_part, opening, scan, tail
+from samza_azure.protocol.record import Header, Kind, Reference, Slice, Writer
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Value
 
@@ -87,8 +87,6 @@ class LogWriter:
 
     def append_frontier(self, frontier_us: int | None, *, idle: bool = False) -> Position:
         """Say that event time has moved, or that the task is idle. After DRAINED there is nothing left to say."""
-        if self._log.drained:
-            return self._log.end
         return self._append(Kind.FRONTIER, frontier_us=frontier_us, idle=idle)
 
     def close(self) -> bool:
@@ -107,6 +105,8 @@ class LogWriter:
         with self._lock:
             if self._ended is not None:
                 raise self._ended
+            if kind is Kind.FRONTIER and self._log.drained:
+                return self._log.end
             rule = append(self._log, lambda: log_record(self._log, kind, **fields))
             try:
                 return drive(rule, self._blobs, may_append=self._may_append, wait=self._wait)
@@ -186,6 +186,10 @@ class LogReader:
         """The rows of these parts. What the scan has downloaded is not downloaded again."""
         for part in parts:
             yield drive(fetch_part(part), self._blobs)
+
+    def opening(self, index: int = 0) -> Header | None:
+        """The first record of a blob; None while there is none."""
+        return drive(opening(self.prefix, index), self._blobs)
 
     def tail(self, index: int | None = None) -> Tail | None:
         """The last record, read from the end. `index` is a blob known to exist; without it the log is listed."""

@@ -1,0 +1,77 @@
+"""Rows as bytes and back: Arrow IPC streams, lz4-compressed, one for each destination of a record."""
+
+import io
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from samza_azure.errors import ConfigError
+from samza_azure.protocol.record import Slice
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_BATCH_ROWS = 64 << 10
+_MICROSECONDS = pa.timestamp("us", tz="UTC")
+
+
+def encode(rows: pa.Table) -> bytes:
+    """The rows as one stream, their order kept."""
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
+        stream.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
+    return sink.getvalue()
+
+
+def decode(data: bytes) -> Iterator[pa.RecordBatch]:
+    """The rows of one stream."""
+    with pa.ipc.open_stream(data) as stream:
+        yield from stream
+
+
+def schema_of(data: bytes) -> pa.Schema:
+    """The schema of one stream, which it has even without rows."""
+    with pa.ipc.open_stream(data) as stream:
+        return stream.schema
+
+
+def slices(rows: pa.Table, *, destinations: str | None, event_time: str | None = None) -> list[Slice]:
+    """One slice for each destination that has rows, in the order of destinations; within one, rows keep their order.
+
+    `destinations` names the integer column that says where each row goes, and which is not stored; None: all to 0.
+    """
+    if rows.num_rows == 0:
+        return []
+    if destinations is None:
+        return [one_slice(0, rows, event_time)]
+    column = rows[destinations]
+    rest = rows.drop_columns([destinations])
+    present = sorted(pc.unique(column).to_pylist())
+    if len(present) == 1:
+        return [one_slice(present[0], rest, event_time)]
+    return [one_slice(number, rest.filter(pc.equal(column, number)), event_time) for number in present]
+
+
+def one_slice(destination: int, rows: pa.Table, event_time: str | None = None) -> Slice:
+    """All these rows, for one destination."""
+    least_us, greatest_us = (None, None) if event_time is None else event_time_range(rows, event_time)
+    return Slice(destination, encode(rows), rows.num_rows, least_us, greatest_us)
+
+
+def event_time_range(rows: pa.Table, column: str) -> tuple[int | None, int | None]:
+    """The least and greatest event time, in microseconds since 1970; None and None without any.
+
+    A window counts by its last instant, as in Spark's `window_time`: a microsecond before its end.
+    """
+    values = rows[column]
+    is_window = pa.types.is_struct(values.type)
+    if is_window:
+        values = pc.struct_field(values, "end")
+    if not (pa.types.is_timestamp(values.type) or pa.types.is_date(values.type)):
+        raise ConfigError(f"The event-time column {column!r} is {values.type}; it must be a timestamp, date or window.")
+    if pa.types.is_timestamp(values.type) and values.type.tz is None:
+        values = pc.cast(values, pa.timestamp("us"), safe=False)
+    extremes = pc.min_max(pc.cast(pc.cast(values, _MICROSECONDS, safe=False), pa.int64()))
+    least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
+    if least is None:
+        return None, None
+    return (least - 1, greatest - 1) if is_window else (least, greatest)

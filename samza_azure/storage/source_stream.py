@@ -1,0 +1,169 @@
+"""Rows into a source stream: what `samza-azure produce` and programs of one's own write with.
+
+Promised: rows of one partition keep their order, and each row that `flush` or `close` has returned for is stored once.
+Each flush says in *every* partition how far event time has come, so that a partition without rows holds nobody back;
+`close` says that this producer is idle. Not promised: a writer that died does not know which rows of its last flush
+are stored.
+
+Several writers may write one stream. Readers take the latest frontier for all of them, so writers at the same time
+must be at about the same event time, or the stream declare a `frontier_lag` that covers the difference.
+"""
+
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.protocol.partition import partition_of
+from samza_azure.protocol.record import Kind
+from samza_azure.protocol.shared_log import SharedLog, append_shared
+from samza_azure.storage.arrow import event_time_range, one_slice
+from samza_azure.storage.driver import Wait, back_off, drive
+from samza_azure.storage.interface import Blobs, Hints
+from samza_azure.storage.log import hint_values
+
+#: A row counts for as many bytes in a record as it has in memory; compression only helps.
+FLUSH_ROWS = 10_000
+FLUSH_BYTES = 8 << 20
+
+
+def source_prefix(stream: str, partition: int) -> str:
+    """The log of one partition of a source stream."""
+    return f"streams/{stream}/{partition}"
+
+
+class SourceWriter:
+    """Buffers rows per partition and appends them, all partitions at once. For one thread.
+
+    With `schema` rows are brought into it, or refused. While the storage does not answer, `wait` is called again and
+    again with the number of tries; it gives up by raising. After an error the writer is of no use any more: what
+    became of the last append is not known.
+    """
+
+    def __init__(
+        self,
+        blobs: Blobs,
+        hints: Hints,
+        stream: str,
+        partitions: int,
+        *,
+        schema: pa.Schema | None = None,
+        event_time: str | None = None,
+        frontier_lag_s: float = 0.0,
+        flush_rows: int = FLUSH_ROWS,
+        flush_bytes: int = FLUSH_BYTES,
+        wait: Wait = back_off,
+        new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+    ) -> None:
+        self._blobs = blobs
+        self._hints = hints
+        self._schema = schema
+        self._event_time = event_time
+        self._frontier_lag_us = round(frontier_lag_s * 1_000_000)
+        self._flush_rows = flush_rows
+        self._flush_bytes = flush_bytes
+        self._wait = wait
+        producer = new_id().hex()
+        meta = {"stream": stream, "partitions": partitions}
+        self._logs = [
+            SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
+            for number in range(partitions)
+        ]
+        self._buffers: list[list[pa.Table]] = [[] for _ in range(partitions)]
+        self._rows = 0
+        self._bytes = 0
+        self._greatest_us: int | None = None
+        self._next_partition = 0
+
+    @property
+    def frontier_us(self) -> int | None:
+        """The event time up to which all rows are written; None: none had a time."""
+        return None if self._greatest_us is None else self._greatest_us - self._frontier_lag_us
+
+    def write(self, rows: pa.Table, key: str | Sequence[str] | None = None) -> None:
+        """Buffer rows, and flush when enough have come together. Without a key the partitions take turns."""
+        size = max(1, self._flush_rows)
+        for start in range(0, rows.num_rows, size):
+            self._buffer(rows.slice(start, size), key)
+            if self._rows >= self._flush_rows or self._bytes >= self._flush_bytes:
+                self.flush()
+
+    def flush(self) -> None:
+        """Append what is buffered, and the frontier to every partition."""
+        if self._rows:
+            self._append_all(idle=False)
+
+    def close(self) -> None:
+        """Flush, and say in every partition that this producer is idle. Partitions are created if they are absent."""
+        self.flush()
+        self._append_all(idle=True)
+
+    def _buffer(self, rows: pa.Table, key: str | Sequence[str] | None) -> None:
+        parts = self._partitioned(rows, key)  # by any column of the rows, also one that the stream does not keep
+        rows = rows if self._schema is None else fitted(rows, self._schema)
+        if self._event_time is not None:
+            _, greatest_us = event_time_range(rows, self._event_time)
+            if greatest_us is not None:
+                self._greatest_us = max(greatest_us, greatest_us if self._greatest_us is None else self._greatest_us)
+        for number, chosen in parts:
+            self._buffers[number].append(rows if chosen is None else rows.filter(chosen))
+        self._rows += rows.num_rows
+        self._bytes += rows.nbytes
+
+    def _partitioned(self, rows: pa.Table, key: str | Sequence[str] | None) -> list[tuple[int, pa.Array | None]]:
+        """Partitions, and which rows each gets; None: all of them."""
+        if key is None:
+            self._next_partition = (self._next_partition + 1) % len(self._logs)
+            return [(self._next_partition, None)]
+        numbers = partition_numbers(rows, (key,) if isinstance(key, str) else tuple(key), len(self._logs))
+        return [(number, pc.equal(numbers, number)) for number in pc.unique(numbers).to_pylist()]
+
+    def _append_all(self, *, idle: bool) -> None:
+        for log, buffered in zip(self._logs, self._buffers, strict=True):
+            if buffered:
+                part = one_slice(0, pa.concat_tables(buffered), self._event_time)
+                self._append(log, Kind.BATCH, idle=idle, slices=(part,))
+            else:
+                self._append(log, Kind.FRONTIER, idle=idle)
+            buffered.clear()
+        self._rows = self._bytes = 0
+
+    def _append(self, log: SharedLog, kind: Kind, **fields: Any) -> None:
+        end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
+        with suppress(StorageUnavailable):  # a hint that is missing only costs time
+            self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
+
+
+def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with exactly the columns and types of a schema. ConfigError if they do not fit."""
+    missing = [name for name in schema.names if name not in rows.column_names]
+    if missing:
+        raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
+    try:
+        return pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"The rows do not fit the stream's schema: {error}") from error
+
+
+def partition_numbers(rows: pa.Table, key: Sequence[str], partitions: int) -> pa.Array:
+    """The partition of each row. Each distinct key is hashed once, since files often have few."""
+    for column in key:
+        if column not in rows.column_names:
+            raise ConfigError(f"There is no column {column!r}. Columns are {', '.join(rows.column_names)}.")
+    keys = rows.select(list(key)).to_pylist() if len(key) > 1 else None
+    if keys is None:
+        encoded = rows[key[0]].combine_chunks().dictionary_encode()
+        numbers = pa.array([_number((value,), partitions) for value in encoded.dictionary.to_pylist()], pa.int32())
+        return pc.fill_null(numbers.take(encoded.indices), 0)
+    return pa.array([_number(tuple(row[column] for column in key), partitions) for row in keys], pa.int32())
+
+
+def _number(key: Sequence[Any], partitions: int) -> int:
+    try:
+        return partition_of(key, partitions)
+    except TypeError as error:
+        raise ConfigError(str(error)) from error
