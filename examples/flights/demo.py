@@ -25,6 +25,8 @@ from samza_azure.host.azurite import Azurite
 from samza_azure.host.dev import VARIABLE
 from samza_azure.host.fleet import Fleet, all_running
 from samza_azure.host.show import status_view
+from samza_azure.storage.connection import Account
+from samza_azure.storage.log import LogReader
 
 HERE = Path(__file__).parent
 PROCESSORS = 3
@@ -84,7 +86,7 @@ def story(work: Path, fleet: Fleet, flights: Path, count: int) -> int:
     if produced.wait() != 0:
         say("The producer failed.")
         return 1
-    watch(fleet, "all flights are read", lambda now: behind(now) == 0)
+    watch(fleet, "all flights are read", lambda now: unread(fleet, now) == 0)
 
     step("4. Drain: read no more, fire every window, commit, exit, clean up")
     drained = time.monotonic()
@@ -121,9 +123,9 @@ def batch(work: Path, flights: Path) -> pa.Table:
     sys.path.insert(0, str(work))
     from pipeline import clean, daily_delays
 
-    from samza_azure.spark.session import plain_session
+    from samza_azure.spark.session import start_session
 
-    spark = plain_session()
+    spark = start_session("the same as one batch", {}, work / "batch")
     try:
         return daily_delays(clean(spark.read.parquet(str(flights)))).toArrow()
     finally:
@@ -183,9 +185,16 @@ def no_task_of(processor: str, shown: dict[str, Any]) -> bool:
     return all(task["owner"] != processor for task in shown["tasks"])
 
 
-def behind(shown: dict[str, Any]) -> int:
-    """Bytes of the source streams that no task has read yet."""
-    return int(shown["behind"])
+def unread(fleet: Fleet, shown: dict[str, Any]) -> int:
+    """Rows of the source stream that no appended batch has read yet."""
+    account = Account.from_config(fleet.config.storage)
+    try:
+        return sum(
+            LogReader(account.blobs(), f"streams/{partition}").scan((blob, position)).rows
+            for partition, (blob, position) in shown["read"].items()
+        )
+    finally:
+        account.close()
 
 
 def command(work: Path, name: str, *rest: str) -> list[str]:

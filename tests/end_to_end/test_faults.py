@@ -1,0 +1,133 @@
+"""One warm fleet of three processors through one fault after another; after each the rows are exact.
+
+The tests of this file share the fleet and run in their order. The last one drains it with data in flight, and the
+result equals the batch over everything.
+"""
+
+import signal
+import time
+from collections import Counter
+
+from conftest import World, daily, daily_rows
+
+CHUNK = 6_000
+
+
+def test_three_processors_share_all_tasks(world: World) -> None:
+    shown = world.start("p0", "p1", "p2")
+    assert sorted(Counter(task["owner"] for task in shown["tasks"]).values()) == [2, 3, 3]
+    world.produce(CHUNK)
+    world.exact()
+
+
+def test_the_leader_is_killed(world: World) -> None:
+    before = world.settled()
+    producer = world.producing(CHUNK, 2_000)
+    world.fleet.send(before["leader"], signal.SIGKILL)
+    world.fleet.processes[before["leader"]].wait()
+    after = world.settled(lambda shown: shown["epoch"] > before["epoch"])
+    assert after["leader"] != before["leader"]
+    assert producer.wait() == 0
+    world.exact()
+    world.start(before["leader"])
+
+
+def test_a_follower_is_killed(world: World) -> None:
+    before = world.settled()
+    victim = next(name for name in world.fleet.alive() if name != before["leader"])
+    producer = world.producing(CHUNK, 2_000)
+    world.fleet.send(victim, signal.SIGKILL)
+    world.fleet.processes[victim].wait()
+    after = world.settled()
+    assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])
+    assert producer.wait() == 0
+    world.exact()
+    world.start(victim)
+
+
+def test_only_the_container_is_killed(world: World) -> None:
+    before = world.settled()
+    victim = next(name for name in world.fleet.alive() if name != before["leader"])
+    producer = world.producing(CHUNK, 2_000)
+    world.container(victim).kill()
+    assert producer.wait() == 0
+    world.exact()
+    after = world.settled()
+    owners = {task["name"]: (task["owner"], task["generation"]) for task in before["tasks"]}
+    assert {task["name"]: (task["owner"], task["generation"]) for task in after["tasks"]} == owners
+
+
+def test_only_the_jvm_is_killed(world: World) -> None:
+    victim = next(iter(world.fleet.alive()))
+    producer = world.producing(CHUNK, 2_000)
+    world.jvm(victim).kill()
+    assert producer.wait() == 0
+    world.exact()
+    world.settled()
+
+
+def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World) -> None:
+    before = world.settled()
+    victim = next(name for name in world.fleet.alive() if name != before["leader"])
+    incarnation = next(row["incarnation"] for row in before["processors"] if row["id"] == victim)
+    producer = world.producing(CHUNK, 2_000)
+    world.signal_tree(victim, signal.SIGSTOP)
+    try:
+        world.settled(lambda shown: victim not in {task["owner"] for task in shown["tasks"]})
+    finally:
+        world.signal_tree(victim, signal.SIGCONT)
+    after = world.settled(
+        lambda shown: any(row["id"] == victim and row["incarnation"] != incarnation for row in shown["processors"])
+        and victim in {task["owner"] for task in shown["tasks"]}
+    )
+    assert after["epoch"] == before["epoch"]
+    assert producer.wait() == 0
+    world.exact()
+
+
+def test_a_fourth_joins_and_one_leaves(world: World) -> None:
+    before = world.settled()
+    producer = world.producing(CHUNK, 1_000)
+    world.start("p3")
+    leaver = next(name for name in world.fleet.alive() if name not in (before["leader"], "p3"))
+    world.fleet.send(leaver, signal.SIGTERM)
+    assert world.fleet.processes[leaver].wait(60) == 0
+    world.settled()
+    assert producer.wait() == 0
+    world.exact()
+
+
+def test_the_storage_is_out_of_reach_for_twenty_seconds(world: World) -> None:
+    before = world.settled()
+    alive = world.fleet.alive()
+    producer = world.producing(CHUNK, 2_000)
+    world.emulator_signal(signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            assert world.fleet.alive() == alive
+            time.sleep(0.5)  # how long the outage lasts, not a hope
+    finally:
+        world.emulator_signal(signal.SIGCONT)
+    assert producer.wait() == 0
+    world.exact()
+    world.settled()
+    assert world.fleet.alive() == alive
+    assert before["run_id"] == world.fleet.status()["run_id"]
+
+
+def test_a_drain_with_data_in_flight_fires_everything_once(world: World) -> None:
+    world.settled()
+    for name in [name for name in world.fleet.processes if name not in world.fleet.alive()]:
+        world.fleet.processes.pop(name)
+    producer = world.producing(4 * CHUNK, 4_000)
+    ended = world.command("drain", "--wait", "--timeout", "120")
+    assert ended.returncode == 0, ended.stderr
+    assert set(world.fleet.exit_codes(60).values()) == {0}
+    assert producer.wait() == 0
+    read = world.rows_up_to_positions()
+    assert daily_rows(world.stream("daily-delays")) == daily(read)
+    shown = world.fleet.status()
+    assert (shown["phase"], shown["drain"]["step"]) == ("DRAINED", "DRAINED")
+    assert {task["phase"] for task in shown["tasks"]} == {"DRAINED"}
+    assert "No log holds" in world.command("export", "by-carrier", "--to", str(world.directory / "x.parquet")).stderr
