@@ -4,6 +4,7 @@ Each method is one call, sent once. The position of an append and If-None-Match 
 """
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from azure.core.exceptions import AzureError, HttpResponseError
@@ -16,6 +17,7 @@ from samza_azure.storage.limits import checked_append
 
 #: A block is sent within the time for connecting, so that grows with it. A slower line than this is of no use.
 _BYTES_PER_SECOND_MIN = 4 << 20
+_NAMES_MAX = 256
 
 
 class AzureBlobs:
@@ -23,11 +25,12 @@ class AzureBlobs:
 
     def __init__(self, container: ContainerClient, calls: Calls, *, timeout_s: float) -> None:
         self._container = container
+        self._client = lru_cache(_NAMES_MAX)(container.get_blob_client)  # making one takes a tenth of a call
         self._calls = calls
         self._timeout_s = timeout_s
 
     def create(self, name: str) -> bool:
-        blob = self._container.get_blob_client(name)
+        blob = self._client(name)
         # Not as match_condition, which this method of the SDK does not know: without the header it truncates.
         answer = self._calls.make(
             lambda: blob.create_append_blob(headers={"If-None-Match": "*"}, **self._timeouts()),
@@ -37,7 +40,7 @@ class AzureBlobs:
         return self._created(answer, name)
 
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
-        blob = self._container.get_blob_client(name)
+        blob = self._client(name)
         checked_append(data)
         answer = self._calls.make(
             lambda: blob.append_block(
@@ -51,7 +54,7 @@ class AzureBlobs:
     def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
         if length == 0:
             raise ValueError(f"A read of no bytes from {name}.")
-        blob = self._container.get_blob_client(name)
+        blob = self._client(name)
         try:
             download = blob.download_blob(offset=start, length=length, **self._timeouts())
             data = download.readall()
@@ -68,7 +71,7 @@ class AzureBlobs:
         return Chunk(data, _total(download.properties.content_range or ""))
 
     def put(self, name: str, data: bytes) -> bool:
-        blob = self._container.get_blob_client(name)
+        blob = self._client(name)
         answer = self._calls.make(
             lambda: blob.upload_blob(data, length=len(data), overwrite=False, **self._timeouts(len(data))),
             f"Writing {name}",
@@ -90,7 +93,7 @@ class AzureBlobs:
         return answer
 
     def delete(self, name: str) -> None:
-        blob = self._container.get_blob_client(name)
+        blob = self._client(name)
         self._calls.make(lambda: blob.delete_blob(**self._timeouts()), f"Deleting {name}", write=True)
 
     def _created(self, answer: object, name: str) -> bool:
@@ -103,7 +106,7 @@ class AzureBlobs:
         headers: Mapping[str, str] = getattr(error.response, "headers", {})
         if content_range := headers.get("Content-Range"):
             return _total(content_range)
-        blob = self._container.get_blob_client(name)
+        blob = self._client(name)
         answer = self._calls.make(
             lambda: blob.get_blob_properties(**self._timeouts()), f"Measuring {name}", write=False
         )

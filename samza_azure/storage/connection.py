@@ -68,8 +68,8 @@ class Account:
     def ensure_created(self) -> None:
         """Create the container and the table if they are absent."""
         clients = self._synchronous()
-        self._create(lambda: clients.container.create_container(), f"Creating the container {self._container}")
-        self._create(lambda: clients.table.create_table(), f"Creating the table {self._table}")
+        self._create(clients.container.create_container, f"Creating the container {self._container}")
+        self._create(clients.table.create_table, f"Creating the table {self._table}")
 
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
         """The logs. No call waits longer than about `timeout_s` for a sign of life."""
@@ -132,7 +132,7 @@ class _Clients:
 
     def __init__(self, where: Address, container: str, table: str) -> None:
         self._session = requests.Session()
-        self._session.trust_env = _goes_by_proxy(where.blob_url)
+        self._session.trust_env = where.blob_url.startswith("https:")  # proxies and certificates; not for an emulator
         self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
         self._session.mount("http://", adapter)
         self._transport = RequestsTransport(session=self._session, session_owner=False, **_TRANSPORT)
@@ -218,8 +218,8 @@ def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | No
 def _remedy(where: Address) -> str:
     if where.by_identity:
         return (
-            f"The identity found on this machine needs the roles Storage Blob Data Contributor and Storage Table Data "
-            f"Contributor on the account of {where.setting}."
+            "Give this machine a managed identity or sign in with `az login`. The identity needs the roles "
+            f"Storage Blob Data Contributor and Storage Table Data Contributor on the account in {where.setting}."
         )
     return (
         f"Check the key or signature in {where.setting}, the account's firewall, and that this machine's clock "
@@ -228,9 +228,9 @@ def _remedy(where: Address) -> str:
 
 
 def _goes_by_proxy(url: str) -> bool:
-    """Whether the environment names a proxy for this URL. Asked once: asking with each call would cost more."""
+    """Whether the environment names a proxy for this URL. Asked once: aiohttp would start a thread for each call."""
     parts = urlsplit(url)
-    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
+    return not getproxies().keys().isdisjoint({parts.scheme, "all"}) and not proxy_bypass(parts.hostname or "")
 
 
 def _hide_signature(record: logging.LogRecord) -> bool:

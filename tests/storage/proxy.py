@@ -92,7 +92,8 @@ def _end(connection: socket.socket) -> None:
 
 
 class Answering:
-    """An HTTP server that answers everything with one status and one of Azure's error codes, or none."""
+    """An HTTP server that answers everything with one status and one of Azure's error codes, or none; but a question
+    for a blob's size with 3."""
 
     def __init__(self, status: int, code: str | None) -> None:
         self.requests: list[str] = []
@@ -108,7 +109,12 @@ class Answering:
                     return
                 self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 requests.append(f"{self.command} {self.path}")
-                body = b"" if status == 304 else b"<html>no answer of Azure's</html>"
+                if self.command == "HEAD":
+                    self.send_response(200)
+                    self.send_header("Content-Length", "3")
+                    self.end_headers()
+                    return
+                body = b"<html>no answer of Azure's</html>"
                 self.send_response(status)
                 if code is not None:
                     self.send_header("x-ms-error-code", code)
@@ -116,8 +122,7 @@ class Answering:
                 self.send_header("Location", "/elsewhere")
                 self.send_header("Retry-After", "1")
                 self.end_headers()
-                if self.command != "HEAD":
-                    self.wfile.write(body)
+                self.wfile.write(body)
 
             def log_message(self, *_: object) -> None:
                 pass

@@ -344,6 +344,14 @@ async def test_what_azure_does_not_accept_at_all_is_not_tried_again(
             await account.rows().insert("members", "one", {}, timeout=SECONDS)
 
 
+def test_the_size_is_asked_for_if_the_answer_to_a_read_behind_the_end_does_not_tell(
+    azurite: Azurite, connect: Connect
+) -> None:
+    with Answering(416, "InvalidRange") as server:
+        blobs = connect(with_ports(azurite, server.port, server.port)).blobs()
+        assert blobs.read("log/0", 3) == Chunk(b"", 3)
+
+
 # The account refuses us.
 
 WRONG_KEY = "d3Jvbmcta2V5LXdyb25nLWtleQ=="
