@@ -1,0 +1,50 @@
+"""The storage account for Spark's own processes, which know neither the job file nor the container.
+
+The settings travel in the environment, which only this user can read: not on disk, not in a data source's options,
+which Spark shows and logs.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from functools import cache
+
+from samza_azure.storage.address import StorageSettings
+from samza_azure.storage.connection import Account
+
+VARIABLE = "SAMZA_AZURE_STORAGE"
+
+
+@dataclass(frozen=True, slots=True)
+class _Secret:
+    value: str = field(repr=False)
+
+    def get_secret_value(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    connect: _Secret | None
+    account: str | None
+    container: str
+    table: str
+
+
+def to_environment(storage: StorageSettings) -> dict[str, str]:
+    """The variable that `account` reads in a process started with it."""
+    settings = {
+        "connect": storage.connect.get_secret_value() if storage.connect else None,
+        "account": storage.account,
+        "container": storage.container,
+        "table": storage.table,
+    }
+    return {VARIABLE: json.dumps(settings)}
+
+
+@cache
+def account() -> Account:
+    """The account, one for the life of a process."""
+    fields = json.loads(os.environ[VARIABLE])
+    secret = fields.pop("connect")
+    return Account.from_config(_Settings(_Secret(secret) if secret else None, **fields))

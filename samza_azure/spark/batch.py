@@ -1,0 +1,157 @@
+"""What happens in foreachBatch: the batch becomes one record, the record is appended, the watermark is set.
+
+Promised: a batch's rows, its state and its place in the inputs become durable together, or not at all. A storage that
+does not answer is waited for inside; only the log's own rules end the waiting (see `LogWriter`).
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
+from samza_azure.protocol.record import Kind, Slice
+from samza_azure.spark.analysis import Watermark
+from samza_azure.spark.checkpoint import NewFiles, Planned, planned
+from samza_azure.spark.destination import COLUMN
+from samza_azure.spark.offset import least_us
+from samza_azure.spark.pipeline import AnalysedStage
+from samza_azure.spark.schema import arrow_schema
+from samza_azure.spark.watermark import INFINITY_US, OwnedWatermark
+from samza_azure.storage.arrow import one_slice, slices
+from samza_azure.storage.log import LogWriter
+
+#: Between two tries of the same append, when storage or permit are missing.
+RETRY_S = 0.2
+
+
+def next_watermark_us(plan: Planned, watermarks: Sequence[Watermark]) -> int | None:
+    """The watermark after a batch: the least progress of all producers less the delay, over all withWatermark.
+
+    None: there is none, or somebody has not said anything yet. Whole milliseconds, as Spark counts.
+    """
+    if plan.step >= 1:
+        return INFINITY_US
+    found = []
+    for each in watermarks:
+        places = [place for offset in plan.offsets if offset.of == each.stream for place in offset.at]
+        least = least_us(places)
+        if least is None:
+            return None
+        found.append(least // 1000 * 1000 - each.delay_ms * 1000)
+    return min(found, default=None)
+
+
+def frontier_us(plan: Planned, stage: AnalysedStage) -> int | None:
+    """The event time below which this batch and all before it have put out everything."""
+    if stage.analysis.stateful and stage.analysis.watermarks:
+        frontier = plan.watermark_ms * 1000 or None  # Spark's 0 means: none yet
+    else:
+        frontier = least_us([place for offset in plan.offsets for place in offset.at])
+    if frontier is None or frontier >= INFINITY_US:
+        return frontier
+    return frontier - stage.frontier_lag_us
+
+
+def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
+    """The rows by destination, laid out as the stream's schema says. Without keys a task writes its own partition."""
+    schema = arrow_schema(stage.analysis.schema)
+    if COLUMN in table.column_names:
+        rows = table.cast(schema.append(table.schema.field(COLUMN)))
+        return slices(rows, destinations=COLUMN, event_time=stage.event_time)
+    if table.num_rows == 0:
+        return []
+    return [one_slice(0 if stage.partitions else number, table.cast(schema), stage.event_time)]
+
+
+class BatchWriter:
+    """The foreachBatch of one task."""
+
+    def __init__(
+        self,
+        stage: AnalysedStage,
+        number: int,
+        log: LogWriter,
+        checkpoint: Path,
+        files: NewFiles,
+        own_watermark: Callable[[], OwnedWatermark],
+        appended: Callable[[int, Planned], None],
+    ) -> None:
+        self._stage = stage
+        self._number = number
+        self._log = log
+        self._checkpoint = checkpoint
+        self._files = files
+        self._own_watermark = own_watermark
+        self._watermark: OwnedWatermark | None = None
+        self._appended = appended
+        self._running = threading.Lock()
+        self.closed = threading.Event()
+        self.error: BaseException | None = None
+        self.idle = False  # whether the last record says so
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Called by Spark, once per batch."""
+        with self._running:
+            try:
+                self._write(frame, batch)
+            except BaseException as error:
+                self.error = self.error or error
+                raise
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the running batch to end; whether it has."""
+        if not self._running.acquire(timeout=seconds):
+            return False
+        self._running.release()
+        return True
+
+    def declare_idle(self) -> None:
+        """Say that the inputs have been at their end for long. The next record takes it back."""
+        if self._running.acquire(blocking=False):
+            try:
+                self._log.append_frontier(None, idle=True)
+                self.idle = True
+            finally:
+                self._running.release()
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        table = frame.toArrow()  # runs the plan; its state files are on disk after this
+        if batch <= self._log.last_batch:
+            return  # a replay: its record is in the log already
+        plan = planned(self._checkpoint, batch)
+        files = self._files.of_batch(batch)
+        watermark = next_watermark_us(plan, self._stage.analysis.watermarks)
+        parts = _slices(table, self._stage, self._number)
+        self._own().raise_to(0 if watermark is None else watermark // 1000)
+        while True:
+            try:
+                self._log.append(
+                    batch,
+                    kind=Kind.DRAINED if plan.step >= 2 else Kind.BATCH,
+                    frontier_us=frontier_us(plan, self._stage),
+                    watermark_us=watermark,
+                    slices=parts,
+                    files=files,
+                )
+                break
+            except (PermitExpired, StorageUnavailable):
+                if self.closed.wait(RETRY_S):
+                    raise
+        self._files.recorded(files)
+        self.idle = False
+        self._appended(batch, plan)
+
+    def _own(self) -> OwnedWatermark:
+        if self._watermark is None:
+            self._watermark = self._own_watermark()
+        return self._watermark
+
+
+def is_waiting_for_storage(error: BaseException | None) -> bool:
+    """Whether a query ended for want of storage or permit: to be started again, and no failure."""
+    return isinstance(error, PermitExpired | StorageUnavailable) or (
+        not isinstance(error, SamzaAzureError) and error is not None and "StorageUnavailable" in str(error)
+    )

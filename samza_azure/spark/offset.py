@@ -1,0 +1,121 @@
+"""Where a source stands, and what its next offset is. Pure: no clock, no I/O, nothing of Spark.
+
+An offset goes through Spark's own log, so a replay and a restore see the same frontiers and compute the same watermark.
+As JSON: {"of": stream, "step": 0, "fired": 5, "at": [[blob, position, frontier], [blob, position, frontier, "idle"]]},
+the producers in the order that the plan fixes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from samza_azure.protocol.messages import Position
+
+#: The end of time in microseconds; see `samza_azure.spark.watermark`.
+INFINITY_US = 253402300799000000
+
+
+class State(StrEnum):
+    """What a producer said last of itself."""
+
+    ACTIVE = "active"
+    IDLE = "idle"  # left out of the least frontier until its next record
+    DRAINED = "drained"  # nothing comes any more
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a source stands in one producer's log. A frontier of None: nothing is known yet, so it holds back."""
+
+    position: Position
+    frontier_us: int | None = None
+    state: State = State.ACTIVE
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Where a source stands in all its producers' logs."""
+
+    of: str
+    step: int  # 0 run, 1 flush, 2 final
+    fired_us: int | None  # the least frontier that the batch up to here ran with
+    at: tuple[Place, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As Spark gets it: compact, since it is written with each batch."""
+        return {"of": self.of, "step": self.step, "fired": self.fired_us, "at": [_place_json(each) for each in self.at]}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Offset":
+        """As `to_json` made it."""
+        return cls(value["of"], value["step"], value["fired"], tuple(_place(each) for each in value["at"]))
+
+
+def _place_json(place: Place) -> list[Any]:
+    short = [*place.position, place.frontier_us]
+    return short if place.state is State.ACTIVE else [*short, str(place.state)]
+
+
+def _place(value: Sequence[Any]) -> Place:
+    blob, position, frontier, *state = value
+    return Place((blob, position), frontier, State(state[0]) if state else State.ACTIVE)
+
+
+def least_us(places: Sequence[Place]) -> int | None:
+    """The event time up to which all producers are done. None: somebody has not said anything yet.
+
+    Idle producers do not hold the others back. When nobody else is left, what they promised before still holds.
+    """
+    active = [place.frontier_us for place in places if place.state is State.ACTIVE]
+    if active:
+        return None if None in active else min(frontier for frontier in active if frontier is not None)
+    idle = [place.frontier_us for place in places if place.state is State.IDLE and place.frontier_us is not None]
+    if any(place.state is State.IDLE for place in places):
+        return min(idle, default=None)
+    return INFINITY_US
+
+
+def is_quiet(places: Sequence[Place]) -> bool:
+    """Whether nobody is active: then the reader is idle too."""
+    return all(place.state is not State.ACTIVE for place in places)
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often a source may make a batch, in seconds."""
+
+    between_rows: float
+    between_ticks: float
+    has_watermark: bool  # a tick of its own is needed for windows to fire
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a source has found beyond the offset where it stands."""
+
+    heads: tuple[Place, ...]
+    rows: int
+    is_at_end: bool  # a drain has told the ends, and all of it is read
+    since_rows: float  # seconds since the last batch with rows
+    since_tick: float  # seconds since the last batch without
+
+
+def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draining: bool) -> Offset:
+    """The next offset, `start` itself if there is no reason for a batch yet."""
+    onward = Offset(start.of, start.step, least_us(start.at), found.heads)
+    if found.rows:
+        return onward if draining or found.since_rows >= pace.between_rows else start
+    if found.is_at_end and step > start.step:
+        return Offset(start.of, step, onward.fired_us, found.heads)
+    if start.step or not _is_tick_due(start, found.heads, pace):
+        return start
+    return onward if draining or found.since_tick >= pace.between_ticks else start
+
+
+def _is_tick_due(start: Offset, heads: Sequence[Place], pace: Pace) -> bool:
+    """Whether a batch without rows would move anything: the frontier, or windows that the last batch made due."""
+    before, after = least_us(start.at), least_us(heads)
+    moved = after is not None and (before is None or after > before)
+    due = pace.has_watermark and before is not None and (start.fired_us is None or before > start.fired_us)
+    return moved or due or is_quiet(start.at) != is_quiet(heads)
