@@ -82,6 +82,7 @@ class Fleet:
     async def _status(self) -> dict[str, Any]:
         account = Account.from_config(self.config.storage)
         try:
+            account.ensure_created()
             control, rows = await read(account.control_blob(), account.rows())
             return document(self.config.app.name, control, rows)
         finally:
