@@ -41,6 +41,9 @@ _SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
 _ONCE = {"retry_total": 0, "permit_redirects": False}
 _TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
 _THREADS_MAX = 64
+# How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
+_IDLE_S = 15.0
+_IDLE_EMULATOR_S = 4.0
 
 
 class Account:
@@ -154,6 +157,7 @@ class _AsyncClients:
 
     def __init__(self, where: Address, container: str, table: str) -> None:
         self._transport = _OneTry(use_env_settings=_goes_by_proxy(where.blob_url), **_TRANSPORT)
+        self._transport.idle_s = _IDLE_S if where.blob_url.startswith("https:") else _IDLE_EMULATOR_S
         self._identity = _async_identity() if where.by_identity else None
         common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or self._identity, **_ONCE}
         self.container = AsyncContainerClient(where.blob_url, container, **(common | _SIZES))
@@ -174,11 +178,13 @@ class _OneTry(AioHttpTransport):  # type: ignore[misc]  # azure.core loads it la
     """A transport whose session sends each request once."""
 
     session: aiohttp.ClientSession | None
+    idle_s: float
     _use_env_settings: bool
 
     async def open(self) -> None:
         if self.session is None:
             self.session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(keepalive_timeout=self.idle_s),
                 trust_env=self._use_env_settings,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
