@@ -1,14 +1,16 @@
 """Azurite, Microsoft's emulator of Azure Storage, on this machine: found or installed, started, and gone with us.
 
-Promised: the pinned version, in memory, reachable from this machine only, without telemetry. It is installed once per
-user, by npm, into the cache; two processes that want it at once install it once. It dies with the thread that started
-it, so `start` belongs on the main thread.
+Promised: the pinned version with pinned packages, in memory, reachable from this machine only, without telemetry (a
+package of ours stands in for the one that reports, which is most of what there would be to fetch). It is installed once
+per user, by npm, into the cache; two processes that want it at once install it once. It dies with the thread that
+started it, so `start` belongs on the main thread.
 Not promised: that it behaves as Azure does. It is kinder (an expired lease can be renewed under any id); what must
 hold on Azure is held against the documented rules in `samza_azure.sim.memory`.
 """
 
 import contextlib
 import fcntl
+import hashlib
 import importlib.util
 import os
 import re
@@ -33,6 +35,8 @@ __all__ = ["VERSION", "Azurite", "Node", "find_node", "install"]
 
 #: The version that all tests and numbers stand on. infra/azurite/package.json says it too.
 VERSION = "3.37.0"
+#: What npm is given: the version, and in package-lock.json every package below it with its checksum.
+PACKAGES = Path(__file__).with_name("azurite_packages")
 
 OLDEST_NODE = 18
 START_TIMEOUT_S = 30.0
@@ -93,7 +97,7 @@ def _major(program: Path) -> int | None:
 
 def install(say: Say = _nothing, environment: Mapping[str, str] = os.environ) -> Path:
     """The folder of Azurite's programs; installed first if this user has none."""
-    home = _cache(environment) / f"azurite-{VERSION}"
+    home = _home(environment)
     programs = home / "node_modules" / "azurite" / "dist" / "src"
     if programs.exists():
         return programs
@@ -104,8 +108,11 @@ def install(say: Say = _nothing, environment: Mapping[str, str] = os.environ) ->
     return programs
 
 
-def _cache(environment: Mapping[str, str]) -> Path:
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "samza-azure"
+def _home(environment: Mapping[str, str]) -> Path:
+    """Where this very set of packages belongs: another one never takes its place."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "samza-azure"
+    packages = hashlib.sha256((PACKAGES / "package-lock.json").read_bytes()).hexdigest()[:8]
+    return cache / f"azurite-{VERSION}-{packages}"
 
 
 @contextlib.contextmanager
@@ -123,16 +130,16 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
 def _install(home: Path, say: Say, environment: Mapping[str, str]) -> None:
     """Install beside, then rename: what has the name is complete."""
     node = find_node(environment)
-    say(f"Installing Azurite {VERSION} with npm, once for this user; it takes about half a minute.")
+    say(f"Installing Azurite {VERSION} with npm, once for this user: 130 MB, less than a minute.")
     for leftover in home.parent.glob(f"{home.name}.new-*"):
         shutil.rmtree(leftover, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}.new-", dir=home.parent))
-    command = [*node.npm, "install", f"azurite@{VERSION}", "--prefix", str(fresh)]
-    # No script of any of its packages runs here: it needs none.
-    command += ["--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+    shutil.copytree(PACKAGES, fresh, dirs_exist_ok=True)
+    # No script of any of the packages runs here: Azurite needs none.
+    options = ["--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
     search = f"{node.program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
     done = subprocess.run(
-        command,
+        [*node.npm, "ci", *options],
         cwd=fresh,
         env={**environment, "PATH": search},
         stdin=subprocess.DEVNULL,
@@ -147,6 +154,7 @@ def _install(home: Path, say: Say, environment: Mapping[str, str]) -> None:
             f"{_last_lines(done.stderr or done.stdout)}\n"
             "Check that npm reaches its registry, then start again."
         )
+    shutil.rmtree(home, ignore_errors=True)  # what is left of one that somebody damaged
     fresh.rename(home)
     say(f"Azurite {VERSION} is installed in {home}.")
 

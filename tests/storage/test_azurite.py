@@ -53,9 +53,18 @@ def tables(running: Azurite) -> TableServiceClient:
     return TableServiceClient.from_connection_string(running.connection_string, retry_total=0, read_timeout=1)
 
 
-def test_the_pinned_version_is_the_same_in_infra() -> None:
-    package = json.loads((ROOT / "infra" / "azurite" / "package.json").read_text())
-    assert package["dependencies"] == {"azurite": azurite.VERSION}
+def test_the_pinned_version_is_the_same_everywhere() -> None:
+    infra = json.loads((ROOT / "infra" / "azurite" / "package.json").read_text())
+    package = json.loads((azurite.PACKAGES / "package.json").read_text())
+    lock = json.loads((azurite.PACKAGES / "package-lock.json").read_text())
+    assert infra["dependencies"] == {"azurite": azurite.VERSION}
+    assert package["dependencies"] == {"azurite": azurite.VERSION, "applicationinsights": "file:no-telemetry"}
+    assert lock["packages"]["node_modules/azurite"]["version"] == azurite.VERSION
+
+
+def test_what_would_report_to_microsoft_is_not_even_there() -> None:
+    package = azurite.install().parents[2] / "applicationinsights"
+    assert (package / "index.js").read_text() == "module.exports = {};\n"
 
 
 def test_it_tells_what_it_does_answers_at_once_and_is_gone_after_stop() -> None:
@@ -142,7 +151,7 @@ def test_a_failed_installation_says_what_npm_said_and_leaves_nothing(tmp_path: P
         (programs / name).chmod(0o755)
     with pytest.raises(SamzaAzureError, match=r"(?s)npm could not install .*exit code 7.*no network"):
         azurite.install(environment={"PATH": str(programs), "XDG_CACHE_HOME": str(tmp_path / "cache")})
-    assert [path.name for path in (tmp_path / "cache" / "samza-azure").iterdir()] == [f"azurite-{azurite.VERSION}.lock"]
+    assert [path.suffix for path in (tmp_path / "cache" / "samza-azure").iterdir()] == [".lock"]
 
 
 def test_two_processes_that_want_it_at_once_install_it_once(tmp_path: Path) -> None:
@@ -150,8 +159,7 @@ def test_two_processes_that_want_it_at_once_install_it_once(tmp_path: Path) -> N
     programs.mkdir()
     script = f"""#!/bin/sh
         echo installed >> {made}
-        while [ $# -gt 0 ]; do [ "$1" = --prefix ] && home=$2; shift; done
-        mkdir -p $home/node_modules/azurite/dist/src
+        mkdir -p node_modules/azurite/dist/src
         sleep 0.3
     """
     for name, text in (("node", "#!/bin/sh\necho v20.0.0\n"), ("npm", script)):
