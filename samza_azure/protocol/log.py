@@ -10,7 +10,7 @@ Three rules carry that:
 - *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
   go to the same position again, as often as it takes. A higher writer: we are superseded.
 - *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
-  SNAPSHOT in one append, so a blob is empty or complete in itself, and one that is empty is made up from the one before.
+  SNAPSHOT in one append. So a blob is empty or complete in itself, and an empty one is made up from the one before.
 
 A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
 operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.

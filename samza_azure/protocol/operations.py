@@ -16,7 +16,16 @@ from typing import Any, TypeAlias, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost
 from samza_azure.protocol.messages import Position
-from samza_azure.protocol.record import PREFIX_LENGTH, Header, Reference, checked, decode_header, header_size
+from samza_azure.protocol.record import (
+    PREFIX_LENGTH,
+    TRAILER_LENGTH,
+    Header,
+    Reference,
+    check_trailer,
+    checked,
+    decode_header,
+    header_size,
+)
 
 T = TypeVar("T")
 
@@ -110,13 +119,18 @@ def blob_index(prefix: str, name: str) -> int | None:
     return int(leaf) if name != leaf and len(leaf) == 8 and leaf.isdecimal() else None
 
 
-def large_name(prefix: str, index: int, mark: str) -> str:
-    """The name of an immutable blob that a record of blob `index` refers to.
+def large_prefix(prefix: str) -> str:
+    """Where the immutable blobs lie that a log's records refer to.
 
-    It is kept out of the log's own prefix, so that listing a log shows its blobs only.
+    Not below the log's own prefix, so that listing a log shows its blobs only; whoever deletes a log deletes both.
     """
     parent, _, leaf = prefix.rpartition("/")
-    return f"{parent}/large/{leaf}/{index:08d}/{mark}"
+    return f"{parent}/large/{leaf}"
+
+
+def large_name(prefix: str, index: int, mark: str) -> str:
+    """The name of an immutable blob that a record of blob `index` refers to."""
+    return f"{large_prefix(prefix)}/{index:08d}/{mark}"
 
 
 def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:
@@ -182,6 +196,9 @@ class Window:
         header = decode_header(self.view(position, size), blob=self.name, position=position)
         if position + header.length > self._size:  # an append is atomic, so this can never be a matter of waiting
             raise CorruptState("The log ends in the middle of a record", blob=self.name, position=position)
+        trailer = position + header.length - TRAILER_LENGTH
+        if self.has(trailer, TRAILER_LENGTH):
+            check_trailer(self.view(trailer, TRAILER_LENGTH), header, blob=self.name, position=position)
         return header
 
     def _read(self, position: int, length: int) -> Rule[bool]:

@@ -13,12 +13,12 @@ colon and the bytes, a null as ~. In Spark: concat(octet_length(b), ':', b) with
 coalesce(…, '~'). Python's own `hash` differs between processes and must not be used.
 """
 
-import datetime
+import datetime as dt
 import zlib
 from collections.abc import Sequence
 from typing import TypeAlias
 
-Key: TypeAlias = str | int | bool | bytes | datetime.date | None
+Key: TypeAlias = str | int | bool | bytes | dt.date | None
 
 
 def partition_of(key: Sequence[Key], partitions: int) -> int:
@@ -34,7 +34,7 @@ def key_bytes(key: Sequence[Key]) -> bytes | None:
     return b"".join(_framed(value) for value in key)
 
 
-def canonical(value: str | int | bool | bytes | datetime.date) -> bytes:
+def canonical(value: str | int | bool | bytes | dt.date) -> bytes:
     """One value's bytes. TypeError for a type that cannot be a key."""
     match value:
         case str():
@@ -45,7 +45,7 @@ def canonical(value: str | int | bool | bytes | datetime.date) -> bytes:
             return b"%d" % value
         case bytes():
             return value
-        case datetime.date() if not isinstance(value, datetime.datetime):
+        case dt.date() if not isinstance(value, dt.datetime):
             return value.isoformat().encode()
     raise TypeError(
         f"A {type(value).__name__} cannot decide a partition. Use a string, integer, boolean, date or binary column."

@@ -158,8 +158,7 @@ def _last_record(prefix: str, index: int) -> Rule[Tail | None]:
     header = yield from window.header(start)
     if header is None or start + header.length != size:
         raise CorruptState("The last record's lengths differ", blob=name, position=start)
-    yield from window.reach(size - TRAILER_LENGTH, TRAILER_LENGTH)
-    check_trailer(window.view(size - TRAILER_LENGTH, TRAILER_LENGTH), header, blob=name, position=start)
+    check_trailer(trailer, header, blob=name, position=start)
     return Tail(header, next_blob((index, size)) if header.kind is Kind.ROLLED else (index, size))
 
 

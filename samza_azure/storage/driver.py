@@ -47,52 +47,23 @@ def drive(rule: Rule[T], blobs: Blobs, *, may_append: Callable[[], bool] = alway
     answer: Any = None
     try:
         while True:
-            answer = _perform(rule.send(answer), blobs, may_append, wait)
+            operation = rule.send(answer)
+            answer = perform(operation, blobs) if wait is None else _insist(operation, blobs, may_append, wait)
     except StopIteration as stop:
         result: T = stop.value
         return result
 
 
-def _perform(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: Wait | None) -> Any:
+def perform(operation: Operation, blobs: Blobs) -> Any:
+    """One operation, sent once. What is lost of an append is its answer; what is lost of the others is raised."""
     match operation:
-        case Append():
-            if not may_append():
-                raise PermitExpired(f"Nothing may be appended to {operation.name} now.")
-            return _append(operation, blobs)
-        case Pause():
-            return (wait or back_off)(operation.tries)
-    tries = 0
-    while True:
-        try:
-            return _repeatable(operation, blobs)
-        except StorageUnavailable as error:
-            if wait is None:
-                raise
-            if not may_append():
-                raise PermitExpired(f"The storage does not answer, and the permit is over: {error}") from error
-            tries += 1
-            wait(tries)
-
-
-def _append(operation: Append, blobs: Blobs) -> Sent | Denied:
-    try:
-        answer = blobs.append(operation.name, operation.data, operation.position)
-    except Unsettled:
-        return Sent.UNKNOWN
-    except StorageUnavailable:
-        return Sent.NOT
-    match answer:
-        case int():
-            return Sent.DONE
-        case Refused(code):
-            return Denied(code)
-        case Missing():
-            return Denied("BlobNotFound")
-    assert_never(answer)
-
-
-def _repeatable(operation: Create | Read | Enumerate | Put, blobs: Blobs) -> Any:
-    match operation:
+        case Append(name, data, position):
+            try:
+                return _answer(blobs.append(name, data, position))
+            except Unsettled:
+                return Sent.UNKNOWN
+            except StorageUnavailable:
+                return Sent.NOT
         case Create(name):
             blobs.create(name)
         case Put(name, data):
@@ -105,4 +76,36 @@ def _repeatable(operation: Create | Read | Enumerate | Put, blobs: Blobs) -> Any
                     return None
         case Enumerate(prefix):
             return blobs.list(prefix)
+        case Pause():
+            pass
+        case _:
+            assert_never(operation)
     return None
+
+
+def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: Wait) -> Any:
+    """One operation, repeated until it is answered. An append is not; its answer always comes."""
+    if isinstance(operation, Append) and not may_append():
+        raise PermitExpired(f"Nothing may be appended to {operation.name} now.")
+    if isinstance(operation, Pause):
+        return wait(operation.tries)
+    tries = 0
+    while True:
+        try:
+            return perform(operation, blobs)
+        except StorageUnavailable as error:
+            if not may_append():
+                raise PermitExpired(f"The storage does not answer, and the permit is over: {error}") from error
+            tries += 1
+            wait(tries)
+
+
+def _answer(answer: int | Refused | Missing) -> Sent | Denied:
+    match answer:
+        case int():
+            return Sent.DONE
+        case Refused(code):
+            return Denied(code)
+        case Missing():
+            return Denied("BlobNotFound")
+    assert_never(answer)

@@ -1,0 +1,56 @@
+"""Which files of a checkpoint a restart needs."""
+
+from samza_azure.protocol.checkpoint import needed
+
+
+def kept(batch: int, *paths: str) -> list[str]:
+    return list(needed(dict.fromkeys(paths, b""), batch))
+
+
+def test_of_offsets_the_last_two_and_of_commits_none() -> None:
+    paths = ("metadata", "offsets/3", "offsets/4", "offsets/5", "offsets/6", "commits/4", "commits/5")
+    assert kept(5, *paths) == ["metadata", "offsets/4", "offsets/5"]
+
+
+def test_of_each_store_the_newest_snapshot_and_what_follows() -> None:
+    paths = [f"state/0/0/{version}.delta" for version in range(1, 8)]
+    assert kept(6, *paths, "state/0/0/3.snapshot", "state/0/0/5.snapshot") == [
+        "state/0/0/6.delta",
+        "state/0/0/7.delta",
+        "state/0/0/5.snapshot",
+    ]
+
+
+def test_a_snapshot_of_the_last_version_leaves_no_delta() -> None:
+    assert kept(6, "state/0/0/7.delta", "state/0/0/7.snapshot") == ["state/0/0/7.snapshot"]
+
+
+def test_stores_are_told_apart_by_operator_partition_and_name() -> None:
+    paths = (
+        "state/0/0/left-keyToNumValues/4.delta",
+        "state/0/0/left-keyToNumValues/5.delta",
+        "state/0/0/left-keyToNumValues/4.snapshot",
+        "state/0/0/right-keyToNumValues/4.delta",
+        "state/0/1/left-keyToNumValues/4.delta",
+        "state/1/0/4.delta",
+    )
+    assert kept(4, *paths) == list(paths[1:])
+
+
+def test_a_snapshot_newer_than_the_last_batch_is_no_start() -> None:
+    assert kept(3, "state/0/0/4.delta", "state/0/0/9.snapshot") == ["state/0/0/4.delta"]
+
+
+def test_a_store_of_rocksdb_is_a_zip_and_changelogs() -> None:
+    paths = ("state/0/0/4.zip", "state/0/0/4.changelog", "state/0/0/5.changelog", "state/0/0/3.changelog")
+    assert kept(4, *paths) == ["state/0/0/4.zip", "state/0/0/5.changelog"]
+
+
+def test_what_has_no_version_stays() -> None:
+    paths = ("metadata", "state/0/_metadata/metadata", "state/0/0/_metadata/schema", "state/0/0/SSTs/000008-x.sst")
+    assert kept(9, *paths) == list(paths)
+
+
+def test_of_a_source_the_newest_compaction_and_what_follows() -> None:
+    paths = ("sources/0/8", "sources/0/9.compact", "sources/0/10", "sources/1/8")
+    assert kept(10, *paths) == ["sources/0/9.compact", "sources/0/10", "sources/1/8"]
