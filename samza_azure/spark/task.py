@@ -8,7 +8,7 @@ import logging
 import shutil
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -179,6 +179,7 @@ class Task:
             "schema": self.stage.plan.schema,
             "partitions": self.stage.partitions or self.stage.plan.tasks,
             "event_time": self.stage.event_time,
+            "intermediate": self.stage.plan.output in self._around.pipeline.streams,  # a drain's clean-up deletes it
         }
 
     def _start_query(self, checkpoint: Path) -> None:
@@ -245,7 +246,7 @@ class Task:
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
-        self._tell(batch=batch, appended_at=self.report.appended_at or boot_time())
+        self._tell(batch=batch, read=self._places(plan.offsets), appended_at=self.report.appended_at or boot_time())
         if is_first or self._gate.draining:
             self._around.changed()
         if is_drained:
@@ -367,11 +368,12 @@ class Task:
 
     def _furthest(self, said: list[Acknowledgement]) -> Ends:
         """How far each source partition has been read, over all sources of the task."""
+        return self._places([Offset.from_json(each.offset) for each in said if each.offset is not None])
+
+    def _places(self, offsets: Iterable[Offset]) -> Ends:
+        """The furthest end of each source partition."""
         ends: Ends = {}
-        for each in said:
-            if each.offset is None:
-                continue
-            offset = Offset.from_json(each.offset)
+        for offset in offsets:
             producers = next(item for item in self.inputs if item.stream == offset.of).producers
             for producer, place in zip(producers, offset.at, strict=True):
                 if producer.source is not None:
