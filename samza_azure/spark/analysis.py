@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.schema import check_columns, nullable
+from samza_azure.spark.session import jvm_of
 
 STATEFUL = {
     "Aggregate": "aggregation",
@@ -124,7 +125,8 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
         raise PipelineRefused(f"Stage {stage.name} returns {type(frame).__name__}. Return a DataFrame.")
     if not frame.isStreaming:
         raise PipelineRefused(
-            f"Stage {stage.name} returns a DataFrame that does not stream. Make it from the DataFrames that it is given."
+            f"Stage {stage.name} returns a DataFrame that does not stream. "
+            "Make it from the DataFrames that it is given."
         )
     return frame
 
@@ -203,12 +205,11 @@ def _state_of(node: Any) -> str | None:
 def _check_state(stage: Stage, nodes: Sequence[Any]) -> None:
     for node in nodes:
         kind = _kind(node)
-        if kind in ("FlatMapGroupsWithState", "FlatMapGroupsInPandasWithState"):
-            if "ProcessingTime" in str(node.timeout().toString()):
-                raise PipelineRefused(
-                    f"Stage {stage.name} uses ProcessingTimeTimeout, which a drain cannot bring to an end. "
-                    "Use GroupStateTimeout.EventTimeTimeout."
-                )
+        if kind.startswith("FlatMapGroups") and "ProcessingTime" in str(node.timeout().toString()):
+            raise PipelineRefused(
+                f"Stage {stage.name} uses ProcessingTimeTimeout, which a drain cannot bring to an end. "
+                "Use GroupStateTimeout.EventTimeTimeout."
+            )
         if kind.startswith("TransformWithState") and "ProcessingTime" in str(node.timeMode().toString()):
             raise PipelineRefused(
                 f'Stage {stage.name} uses timeMode "ProcessingTime", which a drain cannot bring to an end. '
@@ -218,7 +219,7 @@ def _check_state(stage: Stage, nodes: Sequence[Any]) -> None:
 
 def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     """What Spark itself would refuse, but only when the query starts."""
-    jvm = spark.sparkContext._jvm
+    jvm = jvm_of(spark)
     modes = jvm.org.apache.spark.sql.streaming.OutputMode
     mode = modes.Update() if stage.output_mode == "update" else modes.Append()
     try:
@@ -232,8 +233,10 @@ def _warnings(stage: Stage, plan: Any) -> tuple[str, ...]:
     if plan.deterministic():
         return ()
     return (
-        f"Stage {stage.name} is not deterministic (rand, uuid, a non-deterministic function): "
-        "its output cannot be compared with a second run over the same input.",
+        (
+            f"Stage {stage.name} is not deterministic (rand, uuid, a non-deterministic function): "
+            "its output cannot be compared with a second run over the same input."
+        ),
     )
 
 

@@ -133,7 +133,7 @@ class Container:
                 return  # repeated: the report says how it is
         try:
             task = Task(self._around, command)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._channel.tell(_failed(command, error, self._around))
             return
         self._tasks[command.task] = task
@@ -193,7 +193,7 @@ def _start_after(before: Task | None, task: Task, patience_s: float) -> None:
 
 
 def _without_batches(report: TaskReport) -> TaskReport:
-    return replace(report, batch=-1, late=0)
+    return replace(report, batch=-1, late=0, read=None)
 
 
 def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:

@@ -239,6 +239,13 @@ def _connection(process: "subprocess.Popen[bytes]", information: Path) -> Gatewa
     return Gateway(process, int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode())
 
 
+def end(process: "subprocess.Popen[bytes]", timeout_s: float = TRAINING_TIMEOUT_S) -> None:
+    """Let the JVM end by itself: it does when its input ends, and only then writes what it has to write."""
+    if process.stdin is not None:
+        process.stdin.close()
+    process.wait(timeout_s)
+
+
 def archive_options(environment: Mapping[str, str]) -> list[str]:
     """The options that use the class-data archive, if there is one."""
     java = find_java(environment)
@@ -266,7 +273,7 @@ def build_archive(environment: Mapping[str, str]) -> Path | None:
         if not archive.exists():
             fresh = archive.with_suffix(".new")
             command = [sys.executable, "-m", "samza_azure.spark.training", str(fresh), *_base_archive(java, archive)]
-            subprocess.run(command, env=dict(environment), check=True, preexec_fn=_low_priority, **_quiet())
+            _run_quietly(command, environment)
             fresh.rename(archive)
     return archive
 
@@ -279,7 +286,7 @@ def _base_archive(java: Java, archive: Path) -> list[str]:
     if not base.exists():
         fresh = base.with_suffix(".base-new")
         command = [str(java.binary), "-Xshare:dump", f"-XX:SharedArchiveFile={fresh}"]
-        subprocess.run(command, check=True, preexec_fn=_low_priority, **_quiet())
+        _run_quietly(command, os.environ)
         fresh.rename(base)
     return [str(base)]
 
@@ -289,5 +296,13 @@ def _low_priority() -> None:
     os.nice(19)
 
 
-def _quiet() -> dict[str, int]:
-    return {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "timeout": TRAINING_TIMEOUT_S}
+def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None:
+    subprocess.run(
+        command,
+        env=dict(environment),
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=TRAINING_TIMEOUT_S,
+        preexec_fn=_low_priority,
+    )

@@ -22,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.session import jvm_of
 
 #: By the name that Spark gives the type, since some of these types have no public class in pyspark.
 _REFUSED = {
@@ -34,7 +35,7 @@ _REFUSED = {
 def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
     """The columns of a stream as the job file declares them."""
     try:
-        declared = spark.sparkContext._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)
+        declared = jvm_of(spark).org.apache.spark.sql.types.StructType.fromDDL(ddl)
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise PipelineRefused(
@@ -46,8 +47,8 @@ def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
 
 def nullable(schema: DataType, spark: SparkSession) -> StructType:
     """The same schema, with every column and every element allowed to be null, and without metadata."""
-    ddl = spark.sparkContext._jvm.org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable().toDDL()
-    parsed = spark.sparkContext._jvm.org.apache.spark.sql.types.StructType.fromDDL(ddl)
+    ddl = jvm_of(spark).org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable().toDDL()
+    parsed = jvm_of(spark).org.apache.spark.sql.types.StructType.fromDDL(ddl)
     result = _parse_datatype_json_string(parsed.json())
     assert isinstance(result, StructType)
     return result

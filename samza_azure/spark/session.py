@@ -1,9 +1,11 @@
 """The one Spark session of a container, with the settings that the container relies on."""
 
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -36,6 +38,11 @@ LOCAL_STATE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateSto
 ROCKSDB_STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
+def jvm_of(spark: SparkSession) -> Any:
+    """The Java side of a session. There always is one here, which pyspark's types do not know."""
+    return spark.sparkContext._jvm
+
+
 def start_session(
     name: str,
     settings: Mapping[str, str],
@@ -53,7 +60,19 @@ def start_session(
     builder = SparkSession.builder.appName(name)
     for key, value in chosen.items():
         builder = builder.config(key, value)
-    return _connect(builder, gateway)
+    spark = _connect(builder, gateway)
+    _gateway_of(spark).proc = gateway.process  # as if pyspark had started it
+    return spark
+
+
+def java_process(spark: SparkSession) -> "subprocess.Popen[bytes]":
+    """The JVM of a session."""
+    process: subprocess.Popen[bytes] = _gateway_of(spark).proc
+    return process
+
+
+def _gateway_of(spark: SparkSession) -> Any:
+    return spark.sparkContext._gateway
 
 
 def _connect(builder: SparkSession.Builder, gateway: java.Gateway) -> SparkSession:

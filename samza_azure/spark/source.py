@@ -75,7 +75,7 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
     def __init__(self, spec: str, schema: StructType) -> None:
         self.spec_path = spec
         self.schema = schema
-        self.simple_reader = None
+        self.simple_reader: Any = None  # pyspark asks for it
         self.cache = []
 
     def __getstate__(self) -> dict[str, Any]:
@@ -98,16 +98,16 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadAllAvailable()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         return self.poller.latest(start)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Range(start, end)]
 
-    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:  # type: ignore[override]
+    def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
         return self.poller.prefetched(start, end)
 
-    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:  # type: ignore[override]
+    def read(self, partition: Range) -> Iterator[pa.RecordBatch]:
         start, end = Offset.from_json(partition.start), Offset.from_json(partition.end)
         schema = arrow_schema(self.schema)
         for reader, first, last in zip(_readers(self.spec), start.at, end.at, strict=True):
@@ -190,7 +190,7 @@ class Poller:
             self._failed(trouble=str(error))
         except SamzaAzureError as error:
             self._failed(corrupt=str(error))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # raising would kill the query
             self._failed(trouble=f"{type(error).__name__}: {error}")
         return start
 
@@ -347,8 +347,7 @@ class Poller:
         """Rest, and leave a note. Silence that could not be listened to does not count."""
         self.round, self.resting_until = None, boot_time() + BACK_OFF_S
         self.silent_since = [None] * len(self.readers)
-        version = self.acknowledged.version if self.acknowledged else -1
-        self._acknowledge(Acknowledgement(version=version, trouble=trouble, corrupt=corrupt))
+        self._acknowledge(Acknowledgement(version=-1, trouble=trouble, corrupt=corrupt))
 
     def _acknowledge(self, said: Acknowledgement) -> None:
         if said != self.acknowledged:

@@ -9,12 +9,13 @@ import shutil
 import threading
 import traceback
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
@@ -124,7 +125,7 @@ class Task:
         except Superseded as error:
             log.info("%s: %s", self.name, error)
             self._end(Phase.SUPERSEDED)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # the stage's own code runs in there
             self._end(Phase.RESTART if is_waiting_for_storage(error) else Phase.FAILED, error)
         finally:
             self._taken_over.set()
@@ -246,7 +247,7 @@ class Task:
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
-        self._tell(batch=batch, read=self._places(plan.offsets), appended_at=self.report.appended_at or boot_time())
+        self._tell(batch=batch, read=self._read_to(plan.offsets), appended_at=self.report.appended_at or boot_time())
         if is_first or self._gate.draining:
             self._around.changed()
         if is_drained:
@@ -315,7 +316,7 @@ class Task:
                 operator.numRowsDroppedByWatermark() for each in progresses for operator in each.stateOperators()
             )
             self._late_through = max((each.batchId() for each in progresses), default=self._late_through)
-        except Exception as error:  # the query may be ending
+        except Exception as error:  # noqa: BLE001  # the query may be ending
             log.info("%s: late rows were not counted: %s", self.name, error)
             return
         if late:
@@ -342,10 +343,8 @@ class Task:
     def _set_gate(self, gate: Gate) -> None:
         """Under the lock."""
         self._gate = gate
-        try:
+        with suppress(FileNotFoundError):  # not laid out yet: `start` writes it; or gone already
             gate.write(self._directory / "gate")
-        except FileNotFoundError:
-            pass  # not laid out yet: `start` writes it; or gone already
 
     def _advance(self, drain: Drain, said: list[Acknowledgement]) -> None:
         """One step further, if all sources of the task have said what it needs."""
@@ -356,7 +355,8 @@ class Task:
             each.version == gate.version for each in said
         )
         if has_answered and self.reads_source and report.ends is None:
-            self._tell(ends=self._furthest(said), drain=DrainPhase.SOURCES_STOPPED)
+            offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
+            self._tell(ends=self._read_to(offsets), drain=DrainPhase.SOURCES_STOPPED)
         if drain.step is not DrainStep.FLUSH or gate.ends is None:
             return
         with self._lock:
@@ -366,15 +366,11 @@ class Task:
             elif gate.step == 1 and self._step >= 1:
                 self._set_gate(self._gate.changed(step=2))
 
-    def _furthest(self, said: list[Acknowledgement]) -> Ends:
+    def _read_to(self, offsets: Iterable[Offset]) -> Ends:
         """How far each source partition has been read, over all sources of the task."""
-        return self._places([Offset.from_json(each.offset) for each in said if each.offset is not None])
-
-    def _places(self, offsets: Iterable[Offset]) -> Ends:
-        """The furthest end of each source partition."""
         ends: Ends = {}
         for offset in offsets:
-            producers = next(item for item in self.inputs if item.stream == offset.of).producers
+            producers = next(each for each in self.inputs if each.stream == offset.of).producers
             for producer, place in zip(producers, offset.at, strict=True):
                 if producer.source is not None:
                     ends[producer.source] = max(place.position, ends.get(producer.source, (0, 0)))
@@ -411,7 +407,7 @@ class Task:
         if query is not None:
             try:
                 query.stop()
-            except Exception as error:  # Spark may be on its way out
+            except Exception as error:  # noqa: BLE001  # Spark may be on its way out
                 log.info("The query of %s did not stop: %s", self.name, error)
         shutil.rmtree(self._directory, ignore_errors=True)
         self.is_finished.set()

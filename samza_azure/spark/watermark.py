@@ -9,9 +9,10 @@ Promised: `probe` says at start whether this Spark has the interface. One test p
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import ConfigError
+from samza_azure.spark.session import jvm_of
 
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
 #: The end of time: 9999-12-31T23:59:59, the last second that a Python datetime can hold.
@@ -24,7 +25,7 @@ class OwnedWatermark:
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         """Take it over. Call this in the query's first foreachBatch, before Spark has raised anything."""
-        jvm = spark.sparkContext._jvm
+        jvm = jvm_of(spark)
         self._tracker: Any = query._jsq.streamingQuery().watermarkTracker()
         entries = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")
         entries.setAccessible(True)
@@ -43,7 +44,7 @@ class OwnedWatermark:
 
 def probe(spark: SparkSession) -> None:
     """Refuse a Spark whose watermark cannot be owned."""
-    jvm = spark.sparkContext._jvm
+    jvm = jvm_of(spark)
     try:
         kind = jvm.java.lang.Class.forName(TRACKER)
         kind.getDeclaredField("operatorToWatermarkMap").setAccessible(True)
