@@ -1,0 +1,142 @@
+"""What no linter finds: leftovers, modules that do not say what they are for, things that belong on one machine only.
+
+Each finding is a line that says where and what to do instead.
+"""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+
+import samza_azure
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "samza_azure"
+MADE = {"node_modules", "__pycache__", "build", "dist"}
+TEXTS = {".py", ".toml", ".txt", ".md", ".json", ".yml", ".yaml", ".js", ".cfg", ""}
+
+# Written with brackets, so that this file does not find itself.
+FIX_ME = re.compile(r"\b(?:FIXM[E]|TOD[O]|XX[X]|HAC[K])\b")
+MACHINE_PATH = re.compile(r"(?<![\w.:/~$}])/(?:roo[t]|hom[e]|wor[k]|User[s])/\w")
+REGISTRY = re.compile(r"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|artifactor[y]|jfro[g]")
+#: An account's key. A checksum is no key: it has its kind and a hyphen before it.
+KEY = re.compile(r"(?<![A-Za-z0-9+/-])[A-Za-z0-9+/]{86}==")
+
+
+@cache
+def texts() -> list[tuple[Path, str]]:
+    """All text files of the project, without what was made from them."""
+    found = []
+    for folder, inner, files in os.walk(ROOT):
+        inner[:] = [name for name in inner if name not in MADE and (name == ".ci" or not name.startswith("."))]
+        paths = [Path(folder, name) for name in files]
+        found += [(path.relative_to(ROOT), path.read_text(errors="replace")) for path in paths if path.suffix in TEXTS]
+    return sorted(found)
+
+
+def lines_with(pattern: re.Pattern[str], advice: str) -> list[str]:
+    """Where the pattern is found, and what to do about it."""
+    return [
+        f"{path}:{number}: {found[0]!r}: {advice}"
+        for path, text in texts()
+        for number, line in enumerate(text.splitlines(), 1)
+        if (found := pattern.search(line))
+    ]
+
+
+def modules() -> list[Path]:
+    """The modules of the package."""
+    return sorted(path for path in PACKAGE.rglob("*.py") if "__pycache__" not in path.parts)
+
+
+def listed(tree: ast.Module) -> list[str] | None:
+    """The `__all__` of a module, if it has one."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "__all__" for t in node.targets):
+            return list(ast.literal_eval(node.value))
+    return None
+
+
+def test_nothing_is_left_to_be_done_later() -> None:
+    assert lines_with(FIX_ME, "do it now, or say in a sentence why it is as it is") == []
+
+
+def test_no_file_knows_the_machine_it_was_written_on() -> None:
+    assert lines_with(MACHINE_PATH, "build the path from a place that every machine has") == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert lines_with(REGISTRY, "leave it to the configuration of pip and npm") == []
+
+
+def test_the_emulators_public_key_is_written_once_and_no_other_key_at_all() -> None:
+    places = [line.split(":")[0] for line in lines_with(KEY, "take it from the environment")]
+    assert [place for place in places if not place.startswith("tests/")] == ["samza_azure/storage/address.py"]
+
+
+def test_each_module_begins_with_a_sentence() -> None:
+    findings = []
+    for path in modules():
+        first = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
+        if len(first.split()) < 3 or not re.search(r"[.:]", first):
+            findings.append(f"{path.relative_to(ROOT)}: begin it with a sentence that says what it is for")
+    assert findings == []
+
+
+def test_what_others_import_from_a_module_is_public_there() -> None:
+    lists = {}
+    for path in modules():
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        lists[name] = listed(ast.parse(path.read_text()))
+    findings = []
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module in lists:
+                public = lists[node.module]
+                for name in (alias.name for alias in node.names if f"{node.module}.{alias.name}" not in lists):
+                    where = f"{path.relative_to(ROOT)}:{node.lineno}"
+                    if name.startswith("_"):
+                        findings.append(f"{where}: {name!r} belongs to {node.module} alone: name it without the '_'")
+                    elif public is not None and name not in public:
+                        findings.append(f"{where}: add {name!r} to __all__ of {node.module}")
+    assert findings == []
+
+
+@pytest.mark.parametrize("name", samza_azure.__all__)
+def test_each_public_name_is_there(name: str) -> None:
+    assert getattr(samza_azure, name).__name__ == name
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        _ = samza_azure.Nothing
+
+
+def loaded_by(statement: str, *watched: str) -> str:
+    """Which of these modules a statement loads, in an interpreter of its own."""
+    program = f"import sys\n{statement}\nprint(*sorted({set(watched)!r} & set(sys.modules)))"
+    return subprocess.check_output([sys.executable, "-c", program], text=True).strip()
+
+
+def test_importing_the_package_loads_neither_azure_nor_spark() -> None:
+    assert loaded_by("import samza_azure", "azure", "pyspark", "pyarrow", "pydantic", "asyncio") == ""
+
+
+def test_writing_a_pipeline_loads_neither_azure_nor_spark() -> None:
+    assert loaded_by("from samza_azure import Application", "azure", "pyspark", "pyarrow", "pydantic", "asyncio") == ""
+
+
+def test_the_supervisor_never_loads_spark() -> None:
+    assert loaded_by("import samza_azure.host.supervisor", "pyspark", "pyarrow", "pandas", "numpy") == ""
+
+
+def test_the_command_is_installed() -> None:
+    (command,) = entry_points(group="console_scripts", name="samza-azure")
+    assert command.value == "samza_azure.cli:main"
+    assert callable(command.load())
