@@ -8,7 +8,7 @@ import signal
 import time
 from collections import Counter
 
-from conftest import World, daily, daily_rows
+from .world import World, daily, daily_rows
 
 CHUNK = 6_000
 
@@ -77,8 +77,10 @@ def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World
     finally:
         world.signal_tree(victim, signal.SIGCONT)
     after = world.settled(
-        lambda shown: any(row["id"] == victim and row["incarnation"] != incarnation for row in shown["processors"])
-        and victim in {task["owner"] for task in shown["tasks"]}
+        lambda shown: (
+            any(row["id"] == victim and row["incarnation"] != incarnation for row in shown["processors"])
+            and victim in {task["owner"] for task in shown["tasks"]}
+        )
     )
     assert after["epoch"] == before["epoch"]
     assert producer.wait() == 0

@@ -1,0 +1,107 @@
+"""How single processors begin and end: drained before they began, killed with a JVM that hangs, refused, failed."""
+
+import signal
+
+import psutil
+import pyarrow as pa
+
+from samza_azure.host.fleet import Fleet
+
+from .world import PATIENCE_S, World
+
+FAILS_ON_ZZ = "rows.where(\"if(carrier = 'ZZ', raise_error('no such carrier'), true)\").withWatermark"
+
+
+def test_a_drain_asked_for_before_the_start_reads_nothing(world: World) -> None:
+    world.produce(2_000)
+    asked = world.command("drain")
+    assert (asked.returncode, asked.stdout) == (0, "")
+    assert "next run" in asked.stderr
+    world.fleet.start("p0")
+    assert world.fleet.exit_codes(PATIENCE_S) == {"p0": 0}
+    shown = world.fleet.status()
+    assert shown["phase"] == "DRAINED"
+    assert set(map(tuple, shown["positions"].values())) <= {(0, 0)}
+    assert world.stream("daily-delays").num_rows == 0
+    assert "already drained" in world.command("drain").stdout
+
+
+def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: World) -> None:
+    world.fleet.start("p0")
+    assert world.fleet.exit_codes(PATIENCE_S) == {"p0": 0}
+    assert "is drained and the pipeline is the same" in world.fleet.log_file("p0").read_text()
+
+
+def test_the_next_run_begins_where_the_drained_one_stopped(world: World) -> None:
+    world.fleet.start("p0", "--new-run")
+    world.settled()
+    world.exact()
+
+
+def test_the_whole_tree_dies_with_its_supervisor_even_if_the_jvm_hangs(world: World) -> None:
+    tree = world.tree("p0")
+    assert len(tree) >= 3
+    world.jvm("p0").send_signal(signal.SIGSTOP)
+    world.fleet.send("p0", signal.SIGKILL)
+    _, alive = psutil.wait_procs(tree, timeout=10)
+    assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: World) -> None:
+    world.start("p0")
+    here = world.fleet
+    same_machine = Fleet(here.job, world.directory / "again", here.environment)
+    same_machine.start("p0")
+    assert same_machine.exit_codes(30) == {"p0": 2}
+    assert "A live processor on this machine has the id 'p0'" in same_machine.log_file("p0").read_text()
+    elsewhere = world.another("elsewhere", "[processor]\ndir = 'elsewhere'\n")
+    elsewhere.start("p0")
+    assert elsewhere.exit_codes(30) == {"p0": 2}
+    assert "A live processor has the id 'p0'" in elsewhere.log_file("p0").read_text()
+
+
+def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None:
+    changed = world.another("changed", "", lambda text: text.replace('alias("delay")', 'alias("mean_delay")'))
+    changed.start("p1")
+    assert changed.exit_codes(PATIENCE_S) == {"p1": 2}
+    said = changed.log_file("p1").read_text()
+    assert "has pipeline" in said and "samza-azure drain" in said
+    world.settled()
+
+
+def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: World) -> None:
+    world.drained()
+    failing = world.another(
+        "failing",
+        "[task]\nrestart.limit = 1\n",
+        lambda text: text.replace("rows.withWatermark", FAILS_ON_ZZ).replace('alias("delay")', 'alias("minutes")'),
+    )
+    failing.start("p0")
+    world.fleet.processes.pop("p0")
+    failing.wait_until(
+        "all run",
+        lambda shown: all(task["phase"] == "RUNNING" for task in shown["tasks"]) and bool(shown["tasks"]),
+        PATIENCE_S,
+    )
+    poison = pa.table(
+        {"carrier": ["ZZ"], "dest": ["ZZZ"], "ts": world.flights["ts"].slice(world.produced, 1), "dep_delay": [1.0]}
+    )
+    world.flights = pa.concat_tables(
+        [world.flights.slice(0, world.produced), poison.cast(world.flights.schema), world.flights.slice(world.produced)]
+    )
+    world.produce(3_000)
+    assert failing.exit_codes(PATIENCE_S) == {"p0": 1}
+    shown = failing.status()
+    assert shown["phase"] == "FAILED"
+    assert shown["failure"]["stage"] == "daily_delays"
+    assert "no such carrier" in shown["failure"]["message"] + shown["failure"]["traceback"]
+    assert "no such carrier" in failing.log_file("p0").read_text()
+    pipeline = failing.job.parent / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace("raise_error('no such carrier')", "true"))
+    failing.start("p0")
+    failing.wait_until(
+        "the run goes on", lambda shown: shown["phase"] == "RUNNING" and bool(shown["tasks"]), PATIENCE_S
+    )
+    world.exact()
+    assert world.command("drain", "--wait", "--timeout", "60").returncode == 0
+    assert failing.exit_codes(PATIENCE_S) == {"p0": 0}

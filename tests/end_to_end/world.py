@@ -1,0 +1,227 @@
+"""Fleets of real processes on a real Azurite, and the oracle that their output must equal.
+
+The job is the example's. Rows come in chunks of the flights, so a warm fleet can serve several cases: after each, the
+intermediate stream must hold exactly the rows of all chunks so far, and after the drain the result must be the batch's.
+"""
+
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from samza_azure.host.azurite import Azurite
+from samza_azure.host.dev import VARIABLE
+from samza_azure.host.fleet import Fleet, all_running
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.connection import Account
+from samza_azure.storage.export import batches_of
+from samza_azure.storage.log import LogReader
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "examples" / "flights"
+#: Faster than the default profile, slower than the fast one: Spark and the fleet share two cores here.
+TIMING = """
+[job.coordinator.heartbeat]
+interval = "1 s"
+timeout = "5 s"
+[job.coordinator.leader]
+timeout = "3 s"
+[job.coordinator.scan]
+interval = "0.5 s"
+"""
+PATIENCE_S = 90.0
+
+
+class World:
+    """One Azurite, one job, one fleet, and the rows produced so far."""
+
+    def __init__(self, directory: Path, flights: pa.Table, *, separate: bool = False, more: str = "") -> None:
+        self.directory, self.flights = directory, flights
+        self.emulator = Azurite(separate=separate).start()
+        job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{TIMING}\n[azure.storage]") + more
+        (directory / "job.toml").write_text(job)
+        (directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        self.fleet = Fleet(directory / "job.toml", directory / "logs", {VARIABLE: self.emulator.connection_string})
+        self.produced = 0
+        self.others: list[Fleet] = []
+
+    def close(self) -> None:
+        """Kill everything that is ours, by process id."""
+        ours = [process for name in self.fleet.alive() for process in self.tree(name)]
+        for fleet in (self.fleet, *self.others):
+            fleet.stop()
+        for process in ours:
+            with_patience(process.kill)
+        self.emulator.stop()
+
+    def start(self, *names: str) -> dict[str, Any]:
+        """Start processors and wait until every task runs and each of them owns one."""
+        for name in names:
+            self.fleet.start(name)
+        return self.settled(lambda shown: {task["owner"] for task in shown["tasks"]} >= set(names))
+
+    def settled(self, holds: Callable[[dict[str, Any]], bool] = lambda shown: True) -> dict[str, Any]:
+        """All tasks run, on processors that are alive, and whatever else is asked."""
+        return self.fleet.wait_until(
+            "all tasks run on living processors",
+            lambda shown: (
+                all_running(shown)
+                and {task["owner"] for task in shown["tasks"]} <= set(self.fleet.alive())
+                and holds(shown)
+            ),
+            PATIENCE_S,
+        )
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """A command on this job; what it printed and how it ended."""
+        name, *rest = arguments
+        command = [sys.executable, "-m", "samza_azure", name, str(self.fleet.job), *rest]
+        return subprocess.run(
+            command, env=self.fleet.environment, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=False
+        )
+
+    def produce(self, rows: int) -> None:
+        """The next so many flights into the source stream."""
+        path = self.directory / f"chunk-{self.produced}.parquet"
+        pq.write_table(self.flights.slice(self.produced, rows), path)
+        ended = self.command("produce", "flights", str(path), "--key", "dest")
+        assert ended.returncode == 0, ended.stderr
+        self.produced += rows
+
+    def producing(self, rows: int, rate: float) -> subprocess.Popen[bytes]:
+        """The same in the background, at a rate."""
+        path = self.directory / f"chunk-{self.produced}.parquet"
+        pq.write_table(self.flights.slice(self.produced, rows), path)
+        self.produced += rows
+        arguments = ["produce", str(self.fleet.job), "flights", str(path), "--key", "dest", "--rate", str(rate)]
+        return subprocess.Popen([sys.executable, "-m", "samza_azure", *arguments], env=self.fleet.environment)
+
+    def exact(self) -> None:
+        """The intermediate stream comes to hold each produced row that the first stage keeps, exactly once."""
+        expected = rows_of(cleaned(self.flights.slice(0, self.produced)))
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            found = self.stream("by-carrier")
+            if found.num_rows >= sum(expected.values()):
+                break
+            if time.monotonic() > deadline:
+                pytest.fail(
+                    f"{found.num_rows} of {sum(expected.values())} rows came through; {self.fleet.status()}"
+                    + "".join(
+                        f"\n{name}:\n{self.fleet.log_file(name).read_text()[-2000:]}" for name in self.fleet.processes
+                    )
+                )
+            time.sleep(0.2)  # the pace of asking
+        assert rows_of(found) == expected
+
+    def another(self, name: str, more: str, change: Callable[[str], str] = str) -> Fleet:
+        """A fleet of the same job from another folder, with a changed pipeline or more keys."""
+        directory = self.directory / name
+        directory.mkdir()
+        (directory / "job.toml").write_text(self.fleet.job.read_text() + more)
+        (directory / "pipeline.py").write_text(change((self.directory / "pipeline.py").read_text()))
+        fleet = Fleet(directory / "job.toml", directory / "logs", self.fleet.environment)
+        self.others.append(fleet)
+        return fleet
+
+    def drained(self) -> dict[str, int]:
+        """Drain, wait for the end of all, and compare the result with the batch over what was read."""
+        ended = self.command("drain", "--wait", "--timeout", str(PATIENCE_S))
+        assert ended.returncode == 0, ended.stderr
+        codes = self.fleet.exit_codes(PATIENCE_S)
+        return codes
+
+    def stream(self, name: str) -> pa.Table:
+        """The committed rows of a stream."""
+        account = Account.from_config(self.fleet.config.storage)
+        try:
+            batches = list(batches_of(account.blobs(), name))
+        except Exception as error:
+            if "No log holds" in str(error):
+                return pa.table({})
+            raise
+        finally:
+            account.close()
+        return pa.Table.from_batches(batches) if batches else pa.table({})
+
+    def rows_up_to_positions(self) -> pa.Table:
+        """The source rows that the drained run has read, as its positions say."""
+        account = Account.from_config(self.fleet.config.storage)
+        batches = []
+        for partition, (blob, position) in self.fleet.status()["positions"].items():
+            reader = LogReader(account.blobs(), f"streams/{partition}")
+            start = (0, 0)
+            while start < (blob, position):
+                found = reader.scan(start, until=(blob, position))
+                batches += [batch for data in reader.fetch(found.parts) for batch in decode(data)]
+                start = found.end
+        account.close()
+        return pa.Table.from_batches(batches)
+
+    def emulator_signal(self, number: signal.Signals) -> None:
+        """A signal to the emulator."""
+        psutil.Process(self.emulator.pid).send_signal(number)
+
+    def tree(self, name: str) -> list[psutil.Process]:
+        """A processor's processes: the supervisor, its container, the JVM and its Python workers."""
+        supervisor = psutil.Process(self.fleet.processes[name].pid)
+        return [supervisor, *supervisor.children(recursive=True)]
+
+    def container(self, name: str) -> psutil.Process:
+        """The container's Python process."""
+        return next(process for process in self.tree(name) if "samza_azure.spark.container" in process.cmdline())
+
+    def jvm(self, name: str) -> psutil.Process:
+        """The container's JVM."""
+        return next(
+            process for process in self.tree(name) if "org.apache.spark.deploy.SparkSubmit" in process.cmdline()
+        )
+
+    def signal_tree(self, name: str, number: signal.Signals) -> None:
+        """A signal to the whole tree of one processor."""
+        for process in self.tree(name):
+            with_patience(lambda process=process: process.send_signal(number))
+
+
+def with_patience(act: Callable[[], None]) -> None:
+    """Do it, unless the process has gone already."""
+    try:
+        act()
+    except psutil.NoSuchProcess:
+        return
+
+
+def cleaned(flights: pa.Table) -> pa.Table:
+    """What the example's first stage keeps."""
+    return flights.filter(pc.is_valid(flights["dep_delay"])).select(["carrier", "ts", "dep_delay"])
+
+
+def daily(flights: pa.Table) -> Counter[tuple[Any, ...]]:
+    """What the example's second stage makes of it, as one batch and without Spark."""
+    rows = cleaned(flights)
+    days = rows.append_column("day", pc.floor_temporal(rows["ts"], unit="day"))
+    grouped = days.group_by(["day", "carrier"]).aggregate([("dep_delay", "count"), ("dep_delay", "mean")])
+    return Counter(
+        (row["day"], row["carrier"], row["dep_delay_count"], row["dep_delay_mean"]) for row in grouped.to_pylist()
+    )
+
+
+def daily_rows(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """The rows of `daily-delays` in the same form."""
+    return Counter((row["window"]["start"], row["carrier"], row["flights"], row["delay"]) for row in table.to_pylist())
+
+
+def rows_of(table: pa.Table) -> Counter[tuple[Any, ...]]:
+    """Rows as a multiset."""
+    columns = sorted(table.column_names)
+    return Counter(zip(*(table[name].to_pylist() for name in columns), strict=True)) if columns else Counter()

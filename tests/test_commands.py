@@ -1,0 +1,123 @@
+"""What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from samza_azure.host.azurite import Azurite
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+def samza_azure(*arguments: str, connect: str = "UseDevelopmentStorage=true") -> tuple[int, str, str]:
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connect}
+    command = [sys.executable, "-m", "samza_azure", *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_a_missing_job_file(tmp_path: Path) -> None:
+    code, _, said = samza_azure("run", str(tmp_path / "none.toml"))
+    assert code == 2
+    assert "There is no job file" in said
+
+
+def test_a_malformed_job_file_is_told_with_line_and_column(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text("[app]\nname = \n")
+    code, _, said = samza_azure("status", str(job))
+    assert code == 2
+    assert "line 2, column" in said
+
+
+def test_a_wrong_key_names_the_nearest_one(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("profile =", "profil ="))
+    code, _, said = samza_azure("status", str(job))
+    assert code == 2
+    assert "job.coordinator.profil" in said and "job.coordinator.profile" in said
+
+
+def test_a_container_name_that_azure_would_refuse(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("[azure.storage]", '[azure.storage]\ncontainer = "Flights_1"'))
+    code, _, said = samza_azure("run", str(job))
+    assert code == 2
+    assert "azure.storage.container" in said and "3 to 63 lower-case letters" in said
+
+
+def test_a_wrong_account_key(emulator: Azurite) -> None:
+    right = emulator.connection_string
+    key = right.split("AccountKey=")[1].split(";")[0]
+    code, _, said = samza_azure("status", str(EXAMPLE), connect=right.replace(key, "d3Jvbmc" + key[7:]))
+    assert code == 2
+    assert "azure.storage.connect" in said
+    assert key[7:] not in said
+
+
+def test_no_storage_is_given_up_after_half_a_minute() -> None:
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}/devstoreaccount1"
+        connect = f"UseDevelopmentStorage=true;BlobEndpoint={endpoint};TableEndpoint={endpoint}"
+        code, _, said = samza_azure("status", str(EXAMPLE), connect=connect)
+    assert code == 3
+    assert "does not answer" in said or "could not be reached" in said
+
+
+def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azurite, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\nUA,2013-01-01 05:00:00,late\n")
+    code, _, said = samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=emulator.connection_string)
+    assert code == 2
+    assert "Row 2 of" in said and "Nothing was written" in said
+    code, _, said = samza_azure(
+        "export", str(EXAMPLE), "flights", "--to", str(tmp_path / "out.parquet"), connect=emulator.connection_string
+    )
+    assert (code, (tmp_path / "out.parquet").exists()) == (2, False)
+
+
+def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        "carrier,ts,dep_delay\n" + "".join(f"UA,2013-01-01 05:{minute:02}:00,{minute}\n" for minute in range(9))
+    )
+    connect, to = emulator.connection_string, tmp_path / "out.parquet"
+    assert samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=connect)[:2] == (
+        0,
+        "9 rows into flights\n",
+    )
+    assert samza_azure("export", str(EXAMPLE), "flights", "--to", str(to), connect=connect)[0] == 0
+    assert pq.read_table(to)["dep_delay"].to_pylist() == [float(minute) for minute in range(9)]
+
+
+def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:
+    code, _, said = samza_azure("drain", str(EXAMPLE), "--wait", "--timeout", "1", connect=emulator.connection_string)
+    assert code == 4
+    assert "nothing is lost and it goes on" in said
+
+
+def test_status_without_a_run_says_so(emulator: Azurite) -> None:
+    code, said, _ = samza_azure("status", str(EXAMPLE), connect=emulator.connection_string)
+    assert code == 0
+    assert "STOPPED" in said
+
+
+@pytest.mark.parametrize("command", ["run", "dev", "azurite", "produce", "export", "status", "drain"])
+def test_every_command_has_an_example_in_its_help(command: str) -> None:
+    code, said, _ = samza_azure(command, "--help")
+    assert code == 0
+    assert f"Example: samza-azure {command}" in said
