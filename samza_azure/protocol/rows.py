@@ -175,7 +175,7 @@ def _tasks(text: object) -> dict[str, TaskReport]:
     for name, fields in _object(text).items():
         try:
             tasks[name] = _report(name, fields)
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, AttributeError):
             continue
     return tasks
 

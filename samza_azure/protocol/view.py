@@ -6,7 +6,7 @@ only time from which an answer may be counted.
 """
 
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from enum import Enum
 from typing import TypeAlias
 
 from samza_azure.protocol.actions import (
@@ -56,11 +56,11 @@ from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, SELF_STOP, Timing
 
 
-class Trouble(StrEnum):
-    """Why a call has no answer."""
+class Trouble(Enum):
+    """Why a call has no answer. No StrEnum: an ETag is a str, and trouble must never pass for one."""
 
-    UNSETTLED = "UNSETTLED"  # it may have happened
-    UNAVAILABLE = "UNAVAILABLE"  # it did not happen
+    UNSETTLED = 1  # it may have happened
+    UNAVAILABLE = 2  # it did not happen
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,466 @@
+"""A container without Spark: it obeys the supervisor's commands and keeps real logs by the real rules.
+
+Two stages. `clean` reads a source partition and passes each row on to the partition of its key. `daily` counts rows
+per key and window of event time, and lets a window go when all producers have passed it. So rows that come late,
+twice or never show in what comes out, and so does a drain that loses or doubles anything.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeVar
+
+from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded, Unsettled
+from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files, take_over
+from samza_azure.protocol.messages import (
+    Command,
+    Drain,
+    DrainStep,
+    Exit,
+    Permit,
+    Phase,
+    Plan,
+    ReleaseTask,
+    StagePlan,
+    StartTask,
+    TaskError,
+    TaskReport,
+)
+from samza_azure.protocol.operations import (
+    Append,
+    Create,
+    Denied,
+    Enumerate,
+    Operation,
+    Pause,
+    Put,
+    Read,
+    Rule,
+    Sent,
+    Span,
+)
+from samza_azure.protocol.reading import fetch_part, scan
+from samza_azure.protocol.record import Kind, Slice, Writer
+from samza_azure.sim.loop import Process
+from samza_azure.sim.memory import MemoryAccount
+from samza_azure.storage.interface import Chunk, Missing, Refused
+
+T = TypeVar("T")
+
+SOURCE, BETWEEN, OUTPUT = "flights", "by-carrier", "daily-delays"
+#: A window of event time, in the rows' own unit; row j of a partition is at least j old.
+WINDOW = 20
+KEYS = 7
+INFINITY = 1 << 60
+CALL_S = 10.0
+#: Small, so that logs roll often.
+LIMITS = Limits(roll_bytes=12_000, roll_records=60, record_bytes=3_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a source partition."""
+
+    partition: int
+    number: int
+
+    @property
+    def key(self) -> int:
+        """What it is counted by."""
+        return (self.number * 31 + self.partition * 17) % KEYS
+
+    @property
+    def time(self) -> int:
+        """Its event time: rows come out of order, by less than a window."""
+        return self.number + (self.number * 7919 + self.partition) % 5
+
+    @property
+    def window(self) -> int:
+        """The window that it belongs to."""
+        return self.time // WINDOW
+
+
+@dataclass(slots=True)
+class Habits:
+    """How this world's containers behave."""
+
+    plan: Plan
+    rows_per_s: float = 2.0
+    batch_s: float = 1.0
+    slow_batch: float = 0.0  # part of the batches that take twenty times as long
+    start_s: float = 1.0
+    release_s: float = 0.05
+    slow_release: float = 0.0
+    shutdown_s: float = 5.0
+    poisoned: bool = False  # user code fails
+
+    def available(self, instant: float) -> int:
+        """How many rows each source partition has by now."""
+        return int(instant * self.rows_per_s)
+
+
+def plan_of(sources: int, counts: int, fingerprint: str) -> Plan:
+    """The pipeline of this world."""
+    stages = (
+        StagePlan("clean", (SOURCE,), BETWEEN, sources, partition_by=("key",)),
+        StagePlan("daily", (BETWEEN,), OUTPUT, counts, stateful=("count",)),
+    )
+    return Plan(stages, {SOURCE: sources}, fingerprint)
+
+
+class Container:
+    """One container process. `say` carries a report to the supervisor."""
+
+    def __init__(
+        self,
+        process: Process,
+        account: MemoryAccount,
+        habits: Habits,
+        dice: Random,
+        clock: Callable[[], float],
+        say: Callable[[TaskReport], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.process, self.account, self.habits, self.dice = process, account, habits, dice
+        self.clock, self.say, self.note = clock, say, note
+        self.permit = 0.0
+        self.drain = Drain(None)
+        self.tasks: dict[str, Work] = {}
+
+    def obey(self, command: Command) -> None:
+        """Do what the supervisor says."""
+        match command:
+            case Permit(until=until):
+                self.permit = until
+            case StartTask(task=task):
+                self.tasks[task] = work = Work(self, command)
+                self.process.spawn(work.run())
+            case ReleaseTask(task=task):
+                if task in self.tasks:
+                    self.tasks[task].released_at = asyncio.get_running_loop().time()
+            case Drain():
+                self.drain = command
+            case Exit():
+                for work in self.tasks.values():
+                    work.released_at = asyncio.get_running_loop().time()
+
+    def may_append(self) -> bool:
+        """The permit, asked before each append."""
+        return self.clock() < self.permit
+
+
+class Released(Exception):
+    """The gate is shut: the task ends here."""
+
+
+@dataclass(slots=True)
+class State:
+    """What a task's checkpoint holds."""
+
+    at: int = 0  # of the source
+    step: int = 0  # 0 run, 1 flush, 2 final
+    inputs: dict[str, list[int]] = field(default_factory=dict)
+    frontiers: dict[str, int | None] = field(default_factory=dict)
+    drained: list[str] = field(default_factory=list)
+    windows: dict[str, list[int]] = field(default_factory=dict)  # "window|key" -> count, sum of row numbers
+    watermark: int = -1
+    late: int = 0
+
+    def to_bytes(self) -> bytes:
+        """As it goes into the log."""
+        return json.dumps([getattr(self, name) for name in self.__slots__]).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> "State":
+        """As it came out of the log."""
+        return cls(*json.loads(data))
+
+
+class Work:
+    """One attempt at one task."""
+
+    def __init__(self, container: Container, start: StartTask) -> None:
+        self.container, self.start = container, start
+        self.task, self.number = start.task, int(start.task.rpartition("-")[2])
+        self.released_at: float | None = None
+        self.phase = Phase.STARTING
+        self.ends: dict[str, tuple[int, int]] | None = None
+        self.log = TaskLog(
+            f"runs/{start.run_id}/{start.task}",
+            bytes.fromhex(start.group_id),
+            start.task,
+            Writer(start.generation, start.attempt),
+            limits=LIMITS,
+        )
+        self.state = State(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
+
+    async def run(self) -> None:
+        """From the restore to the release."""
+        habits, dice = self.container.habits, self.container.dice
+        try:
+            await asyncio.sleep(habits.start_s * (0.5 + dice.random()))
+            await self.restore()
+            if self.log.drained:
+                self.report(Phase.DRAINED)
+                return
+            self.report(Phase.RUNNING)
+            await (self.clean() if self.task.startswith("clean") else self.daily())
+            self.report(Phase.DRAINED)
+        except Released:
+            await self.let_go()
+        except Superseded as error:
+            self.container.note(f"{self.task} is superseded: {error}")
+            self.report(Phase.SUPERSEDED)
+        except PermitExpired:
+            self.report(Phase.RESTART)
+        except StateLost as error:
+            self.container.note(f"{self.task}: {error}")
+            self.report(Phase.FAILED, TaskError(str(error), ""))
+        except CorruptState as error:
+            raise AssertionError(f"S8: {self.task} found a log that cannot be: {error}") from error
+        except RuntimeError as error:
+            self.report(Phase.FAILED, TaskError(str(error), "Traceback of the simulated user code"))
+
+    def report(self, phase: Phase, error: TaskError | None = None) -> None:
+        """The whole state of the task."""
+        self.phase = phase
+        start = self.start
+        self.container.say(
+            TaskReport(
+                self.task,
+                start.generation,
+                start.attempt,
+                phase,
+                batch=self.log.last_batch,
+                late=self.state.late,
+                ends=self.ends,
+                error=error,
+            )
+        )
+
+    async def restore(self) -> None:
+        """Take the log over, and take the state from it."""
+        await self.drive(take_over(self.log, first=self.start.first, meta={}))
+        if self.log.last_batch >= 0 and not self.log.drained:
+            files = await self.drive(restored_files(self.log))
+            self.state = State.from_bytes(files[f"offsets/{self.log.last_batch}"])
+
+    async def let_go(self) -> None:
+        """Close: report released when nothing is unsettled, or when the time for that is over."""
+        habits, dice, loop = self.container.habits, self.container.dice, asyncio.get_running_loop()
+        slow = habits.shutdown_s if dice.random() < habits.slow_release else 0.0
+        await asyncio.sleep(habits.release_s * dice.random() + slow * dice.random())
+        deadline = (self.released_at or 0.0) + habits.shutdown_s
+        while self.log.unsettled is not None and loop.time() < deadline:
+            try:
+                await self.drive(look(self.log))
+            except StorageUnavailable:
+                await asyncio.sleep(0.2)
+            except (PermitExpired, Superseded, StateLost):
+                break
+        self.report(Phase.RELEASED)
+
+    async def gate(self) -> None:
+        """Before each batch: may we?"""
+        if self.released_at is not None:
+            raise Released
+        if not self.container.may_append():
+            raise PermitExpired("No permit.")
+
+    async def clean(self) -> None:
+        """Pass on the rows of one source partition."""
+        habits, partition = self.container.habits, f"{SOURCE}/{self.number}"
+        while True:
+            await self.gate()
+            drain, state = self.container.drain, self.state
+            if drain.step is DrainStep.FREEZE:
+                if self.ends is None:
+                    self.ends = {partition: (0, state.at)}
+                    self.report(Phase.RUNNING)
+                await asyncio.sleep(habits.batch_s)
+                continue
+            if drain.step is None and self.ends is not None:
+                self.ends = None
+                self.report(Phase.RUNNING)
+            flush = drain.step is DrainStep.FLUSH
+            now = habits.available(asyncio.get_running_loop().time())
+            to = min(drain.ends.get(partition, (0, 0))[1] if flush else now, state.at + 40)
+            assert to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}"
+            rows = [Row(self.number, number) for number in range(state.at, to)]
+            if not rows and not flush:
+                await asyncio.sleep(habits.batch_s * (0.5 + self.container.dice.random()))
+                continue
+            state.at = to
+            if not rows:
+                state.step += 1
+            by_key: dict[int, list[list[int]]] = {}
+            for row in rows:
+                destination = row.key % self.tasks_of("daily")
+                by_key.setdefault(destination, []).append([row.partition, row.number])
+            slices = [Slice(to_, json.dumps(part).encode(), len(part)) for to_, part in sorted(by_key.items())]
+            await self.commit(slices, frontier=state.at, final=state.step == 2)
+            if state.step == 2:
+                return
+
+    async def daily(self) -> None:
+        """Count the rows of one partition of what all of `clean` wrote."""
+        habits = self.container.habits
+        producers = [f"clean-{number}" for number in range(self.tasks_of("clean"))]
+        while True:
+            await self.gate()
+            state, news = self.state, 0
+            for producer in producers:
+                if producer not in state.drained and state.step == 0:
+                    news += await self.read(producer)
+            done = len(state.drained) == len(producers) and self.container.drain.step is DrainStep.FLUSH
+            if not news and done:
+                state.step += 1
+            elif not news:
+                await asyncio.sleep(habits.batch_s * (0.5 + self.container.dice.random()))
+                continue
+            if state.step == 2:
+                state.watermark = INFINITY
+            elif all(state.frontiers.get(producer) is not None for producer in producers):
+                frontiers = [INFINITY if p in state.drained else state.frontiers[p] or 0 for p in producers]
+                state.watermark = max(state.watermark, min(min(frontiers), INFINITY - 1))
+            fired = self.fire() if state.step == 2 or state.watermark < INFINITY - 1 else []
+            slices = [Slice(0, json.dumps(fired).encode(), len(fired))] if fired else []
+            await self.commit(slices, frontier=min(state.watermark, INFINITY), final=state.step == 2)
+            if state.step == 2:
+                return
+
+    async def read(self, producer: str) -> int:
+        """What a producer's log has for us; how many records there were."""
+        state = self.state
+        blob, position = state.inputs.get(producer, [0, 0])
+        prefix = f"runs/{self.start.run_id}/{producer}"
+        try:
+            found = await self.drive(
+                scan(prefix, (blob, position), destinations=frozenset([self.number]), group_id=self.log.group_id)
+            )
+            parts = [await self.drive(fetch_part(part)) for part in found.parts]
+        except StorageUnavailable:
+            return 0
+        for part in parts:
+            for partition, number in json.loads(part):
+                row = Row(partition, number)
+                if (row.window + 1) * WINDOW <= state.watermark:
+                    state.late += 1
+                slot = state.windows.setdefault(f"{row.window}|{row.key}", [0, 0])
+                slot[0] += 1
+                slot[1] += number
+        state.inputs[producer] = list(found.end)
+        if found.frontier_us is not None:
+            state.frontiers[producer] = found.frontier_us
+        if found.drained:
+            state.drained.append(producer)
+        return found.records
+
+    def fire(self) -> list[list[int]]:
+        """The windows that nothing more can come for."""
+        ready = [name for name in self.state.windows if (int(name.split("|")[0]) + 1) * WINDOW <= self.state.watermark]
+        return [[*map(int, name.split("|")), *self.state.windows.pop(name)] for name in ready]
+
+    async def commit(self, slices: list[Slice], *, frontier: int, final: bool) -> None:
+        """One batch: compute, then one append."""
+        container = self.container
+        habits, dice = container.habits, container.dice
+        slow = 20.0 if dice.random() < habits.slow_batch else 1.0
+        await asyncio.sleep(habits.batch_s * 0.3 * dice.random() * slow)
+        if habits.poisoned and dice.random() < 0.5:
+            raise RuntimeError("simulated user code fails")
+        batch = self.log.last_batch + 1
+        files = {f"offsets/{batch}": self.state.to_bytes()}
+        await self.drive(
+            append(
+                self.log,
+                lambda: log_record(
+                    self.log,
+                    Kind.DRAINED if final else Kind.BATCH,
+                    batch=batch,
+                    frontier_us=frontier if frontier >= 0 else None,
+                    slices=slices,
+                    files=files,
+                ),
+            )
+        )
+        if batch % 4 == 0:
+            self.report(self.phase)
+
+    def tasks_of(self, stage: str) -> int:
+        """How many tasks a stage has."""
+        return next(each.tasks for each in self.container.habits.plan.stages if each.name == stage)
+
+    async def drive(self, rule: Rule[T]) -> T:
+        """Run a rule of the log to its end, as `samza_azure.storage.driver` does, on this world's network."""
+        answer: Any = None
+        try:
+            while True:
+                answer = await self._perform(rule.send(answer))
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    async def _perform(self, operation: Operation) -> Any:
+        if isinstance(operation, Pause):
+            await asyncio.sleep(min(0.02 * 2**operation.tries, 1.0))
+            return None
+        if isinstance(operation, Append):
+            if not self.container.may_append():
+                raise PermitExpired("No permit.")
+            return await self._append(operation)
+        while True:
+            try:
+                return await self._repeatable(operation)
+            except StorageUnavailable as error:
+                if not self.container.may_append():
+                    raise PermitExpired("No permit, and no answer.") from error
+                await asyncio.sleep(0.2)
+
+    async def _append(self, operation: Append) -> Sent | Denied:
+        account = self.container.account
+        try:
+            answer: int | Refused | Missing = await account.carry(
+                "blobs.append",
+                lambda: account.storage.append(operation.name, operation.data, operation.position),
+                CALL_S,
+            )
+        except Unsettled:
+            return Sent.UNKNOWN
+        except StorageUnavailable:
+            return Sent.NOT
+        match answer:
+            case int():
+                return Sent.DONE
+            case Refused(code=code):
+                return Denied(code)
+            case Missing():
+                return Denied("BlobNotFound")
+
+    async def _repeatable(self, operation: Create | Put | Read | Enumerate) -> Any:
+        account = self.container.account
+        storage = account.storage
+        match operation:
+            case Create(name):
+                await account.carry("blobs.create", lambda: storage.create(name), CALL_S)
+            case Put(name, data):
+                await account.carry("blobs.put", lambda: storage.put(name, data), CALL_S)
+            case Read(name, start, length):
+                found = await account.carry("blobs.read", lambda: storage.read(name, start, length), CALL_S)
+                return Span(found.data, found.size) if isinstance(found, Chunk) else None
+            case Enumerate(prefix):
+                return await account.carry("blobs.list", lambda: storage.list(prefix), CALL_S)
+        return None
+
+
+def outcome(rows: Mapping[int, range]) -> dict[tuple[int, int], tuple[int, int]]:
+    """What a serial reader of these rows counts: (window, key) -> count, sum of row numbers."""
+    counts: dict[tuple[int, int], tuple[int, int]] = {}
+    for partition, numbers in rows.items():
+        for number in numbers:
+            row = Row(partition, number)
+            count, total = counts.get((row.window, row.key), (0, 0))
+            counts[row.window, row.key] = count + 1, total + number
+    return counts

@@ -1,0 +1,280 @@
+"""The storage that remembers what it accepted, and checks after each accepted write what must always hold.
+
+Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
+S12 are those of the design.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from samza_azure.protocol.control import BarrierState, Control, DrainNotification, RunPhase, decode
+from samza_azure.protocol.messages import DrainStep
+from samza_azure.protocol.record import Header, Kind, Writer, decode_header
+from samza_azure.protocol.timing import SELF_STOP, Timing
+from samza_azure.sim.memory import MemoryStorage
+from samza_azure.sim.network import SENDER
+from samza_azure.storage.interface import Missing, Refused, Value
+
+#: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
+CLOCK_RATE = 0.88
+
+
+class Violation(AssertionError):
+    """Something that must always hold did not."""
+
+
+@dataclass(slots=True)
+class Log:
+    """What a task's log has accepted."""
+
+    writer: Writer | None = None
+    batch: int = -1
+    drained: bool = False
+
+
+@dataclass(slots=True)
+class Beats:
+    """The accepted heartbeats of one incarnation."""
+
+    last: float
+    dead: bool = False
+
+
+@dataclass(slots=True)
+class Facts:
+    """What the world knows better than the storage."""
+
+    instant: Callable[[], float]
+    timing: Timing
+    on_drained: Callable[[Control], None] = lambda control: None
+    note: Callable[[str], None] = lambda text: None
+
+
+class Ledger(MemoryStorage):
+    """`MemoryStorage` with a memory of what happened, and a conscience."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts.instant)
+        self.facts = facts
+        self.control: Control | None = None
+        self.logs: dict[str, Log] = {}
+        self.beats: dict[str, Beats] = {}
+        self.seen: Counter[str] = Counter()
+        self.takeovers = 0
+        self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it was told that its write was refused
+        self._cancelled: set[str] = set()
+
+    # The control blob: S1, S6, S12.
+
+    def control_create(self, data: bytes) -> str | Refused:
+        answer = super().control_create(data)
+        if isinstance(answer, str):
+            self.control = decode(data)
+            self.facts.note("the control blob is created")
+        return answer
+
+    def control_write(self, data: bytes, etag: str, lease_id: str) -> str | Refused:
+        answer = super().control_write(data, etag, lease_id)
+        if isinstance(answer, Refused):
+            self.seen[f"control write refused {answer.code}"] += 1
+            return answer
+        before, after = self.control, decode(data)
+        assert before is not None
+        self._check_control(before, after)
+        self._check_deposed("control write")
+        self.control = after
+        self._tell(before, after)
+        if after.phase is RunPhase.DRAINED and before.phase is not RunPhase.DRAINED:
+            self.facts.on_drained(after)
+        return answer
+
+    def lease_acquire(self, lease_id: str, seconds: int, etag: str | None) -> None | Refused | Missing:
+        answer = super().lease_acquire(lease_id, seconds, etag)
+        sender = SENDER.get()
+        if answer is None and sender is not None:
+            self.deposed.pop((sender.name, sender.life), None)
+        return answer
+
+    def _check_control(self, before: Control, after: Control) -> None:
+        demand(after.revision == before.revision + 1, f"S1: revision {before.revision} became {after.revision}")
+        demand(after.epoch >= before.epoch, f"S1: epoch {before.epoch} became {after.epoch}")
+        demand(after.version >= before.version, f"S1: version {before.version} became {after.version}")
+        demand(after.group_id == before.group_id, "S1: the group id changed")
+        if after.epoch == before.epoch:
+            same = after.leader in (before.leader, None)
+            demand(same, f"S1: epoch {after.epoch} has two leaders, {before.leader} and {after.leader}")
+        for task, now in after.tasks.items():
+            old = before.tasks.get(task)
+            if old is None or now.owner is None or now.owner == old.owner or after.run_id != before.run_id:
+                continue
+            demand(now.owner.generation == after.version, f"S1: {task} changed hands without a version of its own")
+        self._check_drain(before, after)
+
+    def _check_drain(self, before: Control, after: Control) -> None:
+        same_run = after.run_id == before.run_id
+        if same_run:
+            demand(after.fingerprint == before.fingerprint, f"S12: run {after.run_id} changed its fingerprint")
+        else:
+            demand(before.phase in (RunPhase.NONE, RunPhase.DRAINED), f"S12: run {before.run_id} was not drained")
+            demand(after.run_id not in before.past, f"S12: drained run {after.run_id} came back")
+            demand(after.positions == before.positions, "S12: the next run does not begin where the last one ended")
+        old, new = before.drain, after.drain
+        if old is not None and old.step is DrainStep.FLUSH and same_run:
+            kept = new is not None and (new.uuid, new.step, new.ends) == (old.uuid, old.step, old.ends)
+            demand(kept, f"S12: after FLUSH the drain became {new}")
+        if new is not None and new.step is DrainStep.FLUSH and (old is None or old.uuid != new.uuid):
+            raise Violation("S12: FLUSH without FREEZE")
+        if before.phase is RunPhase.DRAINED and same_run:
+            demand(after.phase is RunPhase.DRAINED, f"S12: run {after.run_id} went from DRAINED to {after.phase}")
+        if after.phase is RunPhase.DRAINED and before.phase is not RunPhase.DRAINED:
+            open_logs = [task for task in after.tasks if not self._log(after.run_id, task).drained]
+            demand(not open_logs, f"S12: DRAINED, but the logs of {open_logs} are not")
+
+    def _log(self, run_id: str, task: str) -> Log:
+        return self.logs.get(f"runs/{run_id}/{task}", Log())
+
+    def _tell(self, before: Control, after: Control) -> None:
+        seen, note = self.seen, self.facts.note
+        if after.epoch != before.epoch:
+            self.takeovers += 1
+            seen["take-over"] += 1
+            note(f"epoch {after.epoch}: {after.leader.processor if after.leader else '?'} leads")
+        if after.leader is None and before.leader is not None:
+            seen["leader hands over"] += 1
+            note(f"{before.leader.processor} hands the leadership to {after.successor or 'anyone'}")
+        if after.version != before.version:
+            moved = [
+                task
+                for task, now in after.tasks.items()
+                if task in before.tasks
+                and before.tasks[task].owner is not None
+                and now.owner != before.tasks[task].owner
+            ]
+            seen["version"] += 1
+            seen["task moved"] += len(moved)
+            owners = Counter(each.owner.processor if each.owner else "nobody" for each in after.tasks.values())
+            note(f"version {after.version}: {', '.join(f'{name} {count}' for name, count in sorted(owners.items()))}")
+        if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
+            seen[f"barrier {after.barrier.state}"] += 1
+        if _step(after.drain) != _step(before.drain):
+            seen[f"drain {_step(after.drain)}"] += 1
+            note(f"drain: {_step(after.drain) or 'none'}")
+        if after.phase != before.phase:
+            seen[f"phase {after.phase}"] += 1
+            note(f"run {after.run_id} is {after.phase}")
+
+    # Rows: S3, S6, S10.
+
+    def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str | Refused:
+        answer = super().insert(partition, key, values)
+        if partition == "members" and isinstance(answer, str):
+            self._beat(values)
+        return answer
+
+    def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
+        entity = self._rows.get((partition, key))
+        before = dict(entity.values) if entity is not None else {}
+        answer = super().update(partition, key, values, etag, merge=merge)
+        if isinstance(answer, Refused):
+            self.seen[f"{partition} row refused"] += 1
+        elif partition == "members" and "incarnation" in values:
+            self._beat(values)
+        elif partition == "members":
+            self._check_deposed(f"dead mark of {key}")
+            self._check_mark(key, before, _whole(values.get("epoch")))
+        elif partition == "leader":
+            demand(
+                _whole(values.get("epoch")) >= _whole(before.get("epoch")),
+                f"S1: the leader row went back from epoch {before.get('epoch')} to {values.get('epoch')}",
+            )
+            self._check_deposed("leader row")
+        return answer
+
+    def _beat(self, values: Mapping[str, Value]) -> None:
+        incarnation = str(values["incarnation"])
+        beats = self.beats.setdefault(incarnation, Beats(self.facts.instant()))
+        demand(not beats.dead, f"S3: a heartbeat of {incarnation[:8]} was accepted after its dead mark")
+        beats.last = self.facts.instant()
+
+    def _check_mark(self, processor: str, before: Mapping[str, Value], epoch: int) -> None:
+        beats = self.beats.get(str(before.get("incarnation", "")))
+        if beats is None:
+            return
+        beats.dead = True
+        silence = self.facts.instant() - beats.last
+        self.seen["marked dead"] += 1
+        self.facts.note(f"{processor} is marked dead after {silence:.1f} s of silence, epoch {epoch}")
+        control = self.control
+        behind = control is not None and _whole(before.get("adopted")) < control.version
+        enough = silence >= self.facts.timing.heartbeat_timeout_s * CLOCK_RATE
+        demand(enough or behind, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
+
+    def _check_deposed(self, what: str) -> None:
+        sender = SENDER.get()
+        if sender is None:
+            return
+        told = self.deposed.get((sender.name, sender.life))
+        demand(
+            told is None or sender.sent_at <= told,
+            f"S6: {sender.name} was refused as leader at {told}, and its {what} was sent at {sender.sent_at}",
+        )
+
+    # Logs: S2, S4.
+
+    def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
+        answer = super().append(name, data, position)
+        if isinstance(answer, int):
+            start = 0
+            while start < len(data):
+                header = decode_header(data[start:], blob=name, position=position + start)
+                self._check_record(name.rpartition("/")[0], header)
+                start += header.length
+        else:
+            self.seen["append refused"] += 1
+        return answer
+
+    def _check_record(self, prefix: str, header: Header) -> None:
+        log = self.logs.setdefault(prefix, Log())
+        where = f"{prefix}, writer {header.writer}, {header.kind.name} {header.batch}"
+        demand(not log.drained, f"S2: a record after DRAINED: {where}")
+        if header.kind is Kind.EPOCH:
+            rolled = log.writer == header.writer
+            demand(log.writer is None or rolled or header.writer > log.writer, f"S2: {where} after writer {log.writer}")
+            self.seen["log rolled" if rolled else "log taken over"] += 1
+        else:
+            demand(log.writer == header.writer, f"S2: {where} without EPOCH, after writer {log.writer}")
+        if header.kind in (Kind.BATCH, Kind.DRAINED):
+            demand(header.batch > log.batch, f"S2: {where} after batch {log.batch}")
+            log.batch = header.batch
+        log.writer, log.drained = header.writer, header.kind is Kind.DRAINED
+
+    def delete(self, name: str) -> None:
+        control = self.control
+        if name.startswith("runs/") and control is not None:
+            run_id = name.split("/")[1]
+            demand(run_id in control.past, f"S12: {name} was deleted, and its run is not drained")
+        super().delete(name)
+
+    def permit_bound(self, incarnation: str) -> float:
+        """True time past which this incarnation may not work: its last accepted heartbeat, and the part of the
+        timeout after it in which it must stop."""
+        beats = self.beats.get(incarnation)
+        return -1e9 if beats is None else beats.last + SELF_STOP * self.facts.timing.heartbeat_timeout_s
+
+
+def demand(holds: bool, otherwise: str) -> None:
+    """Raise `Violation` unless it holds."""
+    if not holds:
+        raise Violation(otherwise)
+
+
+def _step(drain: DrainNotification | None) -> str:
+    return str(drain.step) if drain is not None else ""
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+__all__ = ["CLOCK_RATE", "Facts", "Ledger", "Violation", "demand"]

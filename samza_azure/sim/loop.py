@@ -1,0 +1,156 @@
+"""Time that passes only when nothing else is left to do, and processes that can be frozen and killed in it.
+
+An hour of a fleet takes seconds, and the same seed gives the same history. The code under test notices nothing: it
+runs on an asyncio loop. Nothing here may use threads, and whoever waits for something that cannot come is told so.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import ContextVar
+from typing import Any
+
+
+class Deadlock(Exception):
+    """Everybody waits, and nobody will ever be woken."""
+
+
+class _Selector:
+    """What an event loop waits with. This one only moves the time."""
+
+    def __init__(self, loop: "VirtualLoop") -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        if timeout is None:
+            raise Deadlock("Everybody waits, and nobody will ever be woken.")
+        self._loop.instant += timeout
+        return []
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """An event loop whose time is a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.instant = 0.0
+        self._selector = _Selector(self)
+        self.set_task_factory(_task)
+
+    def time(self) -> float:
+        return self.instant
+
+    def _process_events(self, events: list[Any]) -> None:
+        """There are none: time is all that happens."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that could have to wake us."""
+
+
+class Process:
+    """Something that can be frozen, thawed and killed at any instant, with all its tasks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self._waiting: list[asyncio.Future[None]] = []  # for the thaw
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+        """Run something as part of this process; what it starts belongs to it too."""
+        token = _PROCESS.set(self)
+        try:
+            return asyncio.get_running_loop().create_task(work)
+        finally:
+            _PROCESS.reset(token)
+
+    def own(self, task: "asyncio.Task[Any]") -> None:
+        """A task of this process was made."""
+        self._tasks[task] = None
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.pop(task, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            loop = asyncio.get_running_loop()
+            loop.call_exception_handler({"message": f"{self.name} broke", "exception": error})
+
+    def freeze(self, seconds: float) -> None:
+        """Nothing of it runs for so long. What was sent goes on its way; answers wait."""
+        if self.alive and not self.frozen:
+            self.frozen = True
+            asyncio.get_running_loop().call_later(seconds, self.thaw)
+
+    def thaw(self) -> None:
+        """Go on where it stood."""
+        self.frozen = False
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def until_thawed(self) -> "asyncio.Future[None]":
+        """Done when the process goes on; one for each who waits, since waiting can be cancelled."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(future)
+        return future
+
+    def kill(self) -> None:
+        """End at this instant, without a word."""
+        self.alive = False
+        self.thaw()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def at(self, delay: float, what: Callable[[], None]) -> None:
+        """Call something later if the process still lives then."""
+        asyncio.get_running_loop().call_later(delay, lambda: what() if self.alive else None)
+
+
+_PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+
+
+def current() -> Process | None:
+    """The process whose task is running."""
+    return _PROCESS.get()
+
+
+class _Steps:
+    """Passes the steps of a coroutine on, holds them while its process is frozen, ends with it."""
+
+    def __init__(self, work: Coroutine[Any, Any, Any], process: Process) -> None:
+        self._work, self._process = work, process
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        thrown: BaseException | None = None
+        while True:
+            while self._process.frozen:
+                try:
+                    yield from self._process.until_thawed()
+                except BaseException as error:  # a timeout that fell into the freeze: it is felt after it
+                    thrown = error
+            if not self._process.alive:
+                self._work.close()
+                raise asyncio.CancelledError
+            try:
+                waits_for = self._work.send(None) if thrown is None else self._work.throw(thrown)
+            except StopIteration as stop:
+                return stop.value
+            thrown = None
+            try:
+                yield waits_for
+            except BaseException as error:
+                thrown = error
+
+
+async def _follow(work: Coroutine[Any, Any, Any], process: Process) -> Any:
+    return await _Steps(work, process)
+
+
+def _task(loop: asyncio.AbstractEventLoop, work: Any, **arguments: Any) -> "asyncio.Task[Any]":
+    process = current()
+    if process is None:
+        return asyncio.Task(work, loop=loop, **arguments)
+    task = asyncio.Task(_follow(work, process), loop=loop, **arguments)
+    process.own(task)
+    return task

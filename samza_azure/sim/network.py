@@ -1,0 +1,145 @@
+"""The way between a client and the storage, with everything that can happen on it.
+
+A request and its answer each take their time. A request lands even if its sender was killed or gave up meanwhile; an
+answer can be lost; a call can be refused before anything happened. What a sender is told is what the real adapters
+tell: `StorageUnavailable` only if nothing can have happened, `Unsettled` for a write that may have.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.sim.memory import Link
+
+T = TypeVar("T")
+
+#: Calls that change nothing.
+READS = frozenset({"control.read", "rows.get", "rows.query", "blobs.read", "blobs.list", "hints.poll"})
+
+
+@dataclass(slots=True)
+class Outage:
+    """Part of the service is away. `reaches` says of an operation whether it is hit."""
+
+    kind: str  # blob, table, writes, all
+    until: float
+    hangs: bool  # calls wait for their timeout, instead of failing at once
+
+    def reaches(self, operation: str) -> bool:
+        """Is this call hit?"""
+        match self.kind:
+            case "blob":
+                return operation.startswith(("control.", "blobs."))
+            case "table":
+                return operation.startswith(("rows.", "hints."))
+            case "writes":
+                return operation not in READS
+        return True
+
+
+@dataclass(slots=True)
+class Weather:
+    """What the network is like at present, for all."""
+
+    latency_s: float = 0.01
+    tail: float = 0.0  # part of the calls that take up to a hundred times as long
+    refused: float = 0.0  # part of the calls that fail before they have an effect
+    lost: float = 0.0  # part of the calls whose answer is lost
+    late: float = 0.0  # part of the calls that land after their sender gave up
+    outages: list[Outage] = field(default_factory=list)
+
+    def clear(self) -> None:
+        """From now on nothing goes wrong."""
+        self.latency_s, self.tail, self.refused, self.lost, self.late = 0.01, 0.0, 0.0, 0.0, 0.0
+        self.outages.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sent the call that takes effect now, and when."""
+
+    name: str
+    life: int
+    sent_at: float
+
+
+#: Whose call takes effect at this instant; the ledger asks.
+SENDER: ContextVar[Sender | None] = ContextVar("sender", default=None)
+
+
+class FaultyLink(Link):
+    """One client's link. `outages` here cut off this client alone."""
+
+    def __init__(self, name: str, life: int, weather: Weather, dice: Random, seen: Counter[str]) -> None:
+        self.name, self.life = name, life
+        self.outages: list[Outage] = []
+        self.refused: Callable[[str, object], None] = lambda operation, answer: None
+        self._weather, self._dice, self._seen = weather, dice, seen
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        loop = asyncio.get_running_loop()
+        self._seen[f"call {operation}"] += 1
+        weather, dice, now = self._weather, self._dice, loop.time()
+        there, back = self._delay(), self._delay()
+        lands, answers = True, True
+        outage = self._outage(operation, now)
+        if outage is not None:
+            self._seen[f"outage {outage.kind} {operation}"] += 1
+            if not outage.hangs:
+                await asyncio.sleep(there)
+                raise StorageUnavailable("The simulated service is away.")
+            lands, answers = dice.random() < 0.1, False
+        elif (luck := dice.random()) < weather.refused:
+            self._seen[f"refused {operation}"] += 1
+            await asyncio.sleep(there)
+            if operation in READS or dice.random() < 0.5:
+                raise StorageUnavailable("The simulated network refused the connection.")
+            raise Unsettled("The simulated service answered 500 and did nothing.")
+        elif luck < weather.refused + weather.lost:
+            self._seen[f"lost {operation}"] += 1
+            answers = False
+        elif luck < weather.refused + weather.lost + weather.late:
+            self._seen[f"late {operation}"] += 1
+            there = timeout * (0.5 + 3 * dice.random())
+
+        answer: asyncio.Future[T] = loop.create_future()
+
+        def land() -> None:
+            try:
+                result = effect()
+            except (SamzaAzureError, ValueError) as error:  # anything else is for the world, not for the caller
+                if not answer.done():
+                    answer.set_exception(error)
+                return
+            if answers:
+                loop.call_later(back, lambda: None if answer.done() else answer.set_result(result))
+
+        if lands:
+            token = SENDER.set(Sender(self.name, self.life, now))
+            loop.call_later(there, land)
+            SENDER.reset(token)
+        try:
+            async with asyncio.timeout(timeout):
+                result = await answer
+        except TimeoutError:
+            if operation in READS:
+                raise StorageUnavailable(f"No answer to {operation}.") from None
+            raise Unsettled(f"No answer to {operation}.") from None
+        self.refused(operation, result)
+        return result
+
+    def _outage(self, operation: str, now: float) -> Outage | None:
+        for outage in (*self._weather.outages, *self.outages):
+            if now < outage.until and outage.reaches(operation):
+                return outage
+        return None
+
+    def _delay(self) -> float:
+        dice = self._dice
+        delay = self._weather.latency_s * (0.5 + dice.random())
+        return delay * 100 * dice.random() if dice.random() < self._weather.tail else delay
