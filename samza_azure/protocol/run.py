@@ -124,11 +124,21 @@ def at_rest(view: View, now: float) -> bool:
         for local in view.tasks.values()
     ):
         return False
-    if not view.leads or not isinstance(view.control, Control) or now > view.ending_since + patience:
+    if not view.leads or not isinstance(view.control, Control) or now > rest_until(view):
         return True
     if view.leaving and view.plan is not None and assigned(view):
         return False  # publish first, so that others start while we go
     return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
+
+
+def rest_until(view: View) -> float:
+    """Past this nobody waits for a processor that ends. A leader may take longer: the others leave a drained run
+    first, those that died are marked, and then it cleans up."""
+    until = view.ending_since + PATIENCE * view.settings.shutdown_s
+    control = view.control
+    if (view.lease or view.handing_over) and isinstance(control, Control) and control.phase is RunPhase.DRAINED:
+        until += PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
+    return until
 
 
 def _after_drain(view: View, control: Control) -> Finish | None:
@@ -179,8 +189,7 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
             again = local.phase is Phase.RESTART or (
                 local.phase is Phase.FAILED and local.failures <= view.settings.restart_limit
             )
-            if not again:
-                return False
+            return again  # earlier owners had let go when it started first
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
