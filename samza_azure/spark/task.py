@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
+SOURCE_START_S = 5.0
 #: While the storage does not say what became of the last append, it is asked again after this time.
 ASK_AGAIN_S = 0.2
 
@@ -203,6 +204,14 @@ class Task:
             if self._report.phase is Phase.STARTING:
                 self._report = replace(self._report, phase=Phase.RUNNING)
         self._around.changed()
+        self._await_source()
+
+    def _await_source(self) -> None:
+        """Let the next query start when this one's source is up: its processes serve the next one too."""
+        wait = threading.Event()
+        until = boot_time() + SOURCE_START_S
+        while boot_time() < until and not self._acknowledgements() and self._query is not None and not self.is_over:
+            wait.wait(0.05)
 
     def _read(self, number: int, each: TaskInput) -> DataFrame:
         """A streaming DataFrame over one input's logs."""
