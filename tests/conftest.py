@@ -1,0 +1,7 @@
+"""What all tests share: properties are tried without a stop-watch, and a failure says how to repeat it."""
+
+from hypothesis import settings
+
+# A busy machine is no finding; a test that hangs is caught by its timeout.
+settings.register_profile("samza_azure", deadline=None, print_blob=True)
+settings.load_profile("samza_azure")
