@@ -1,0 +1,102 @@
+"""Plain Structured Streaming, to compare with: `plain.py two|one SOURCE …`, run by the benchmarks in a fresh process.
+
+The same queries on the same session settings as a container's, as far as they speed Spark up: file-based checkpoint
+manager, one JVM of the same size, the class-data archive. What a container changes for its own ends is as Spark has it:
+the watermark, batches without data. There are as many shuffle partitions as cores, which is the best for it here.
+Each run prints one line of JSON.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from common import cpu_s
+from pyspark.sql import DataFrame, SparkSession
+
+from samza_azure.spark.session import start_session
+
+SCHEMA = "carrier string, ts timestamp, dep_delay double"
+POLL_S = 0.1
+
+
+def session(directory: Path) -> SparkSession:
+    """A session as above."""
+    settings = {
+        "spark.sql.shuffle.partitions": str(os.cpu_count()),
+        "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+        "spark.sql.streaming.minBatchesToRetain": "100",
+        "spark.sql.streaming.numRecentProgressUpdates": "10000",
+        "spark.scheduler.mode": "FIFO",
+    }
+    return start_session("plain", settings, directory)
+
+
+def read(spark: SparkSession, source: Path, files: str) -> DataFrame:
+    """A stream of Parquet files; `files` in one batch, 0: as many as there are."""
+    reader = spark.readStream.schema(SCHEMA)
+    return (reader if files == "0" else reader.option("maxFilesPerTrigger", files)).parquet(str(source))
+
+
+def write(frame: DataFrame, work: Path, name: str, *, by: str | None = None) -> Any:
+    """A running query into Parquet files."""
+    writer = frame.writeStream.format("parquet").option("checkpointLocation", str(work / f"{name}-checkpoint"))
+    return (writer.partitionBy(by) if by else writer).outputMode("append").start(str(work / name))
+
+
+def until(query: Any, holds: Callable[[], bool]) -> None:
+    """Wait, and do not outlive the query."""
+    while not holds():
+        if not query.isActive:
+            raise SystemExit(f"The query ended: {query.exception()}")
+        time.sleep(POLL_S)
+
+
+def rows_in(query: Any) -> int:
+    """Rows that its finished batches have read."""
+    return sum(progress.numInputRows for progress in query.recentProgress)
+
+
+def throughput(work: Path, source: Path, files: str, by: str | None, expected: int, *, two: bool) -> dict[str, Any]:
+    """The example's stages over all files. Both queries run and have seen a first file before the time counts."""
+    sys.path.insert(0, str(work))
+    from pipeline import clean, daily_delays
+
+    spark = session(work / "spark")
+    inbox = work / "inbox"
+    inbox.mkdir()
+    (work / "between").mkdir()
+    names = sorted(source.iterdir())
+    stages = clean(read(spark, inbox, files))
+    queries = [write(stages, work, "between", by=by)] if two else []
+    second = daily_delays(read(spark, work / "between", "0") if two else stages)
+    queries.append(write(second, work, "result"))
+    os.link(names[0], inbox / names[0].name)
+    until(queries[0], lambda: all(rows_in(query) > 0 for query in queries))
+    begun, cpu = time.monotonic(), cpu_s(os.getpid())
+    for name in names[1:]:
+        os.link(name, inbox / name.name)
+    until(queries[-1], lambda: rows_in(queries[-1]) >= expected)
+    seconds, cpu = time.monotonic() - begun, cpu_s(os.getpid()) - cpu
+    batches = [sum(progress.numInputRows > 0 for progress in query.recentProgress) for query in queries]
+    return {"seconds": seconds, "cpu": cpu, "batches": batches}
+
+
+def main(what: str, *arguments: str) -> None:
+    """Run one of the comparisons."""
+    match what:
+        case "two" | "one":
+            work, source, files, by, expected = arguments
+            result = throughput(Path(work), Path(source), files, by or None, int(expected), two=what == "two")
+        case _:
+            raise SystemExit(f"There is no comparison {what!r}.")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
+    sys.stdout.flush()
+    os._exit(0)  # the JVM dies with us

@@ -1,0 +1,150 @@
+"""Rows per second of the example's two stages: one container on the emulator, and plain Spark.
+
+All rows are in the source before the time counts, and tasks have run a first batch. The time ends when the second
+stage has committed the last row. Plain Spark has Parquet files between its two queries, the durable way that it has.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from common import EXAMPLE, Claim, Container, World, cpu_s, flights, main, middle, plain_spark, say, scratch, world
+
+from samza_azure.protocol.messages import Phase
+from samza_azure.storage.log import LogReader
+
+GOAL, FLOOR = 0.9, 0.7
+POLL_S = 0.1
+COLUMNS = ["carrier", "ts", "dep_delay"]
+FILES_A_YEAR = 8
+HOUR_US = 3_600_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Rows per second of the clock, and per second of processor time."""
+
+    by_clock: float
+    by_processor: float
+
+
+def measure(quick: bool) -> list[Claim]:
+    """Each way in turn, several times."""
+    years, rounds = (1, 1) if quick else (6, 3)
+    rows = flights(years)
+    ways: dict[str, Callable[[], Speed]] = {
+        "container": lambda: run_ours(rows),
+        "plain": lambda: run_plain("two", rows),
+        "one": lambda: run_plain("one", rows),
+    }
+    found: dict[str, list[Speed]] = {name: [] for name in ways}
+    for number in range(rounds):
+        for name in ways if number % 2 == 0 else reversed(ways):
+            found[name].append(ways[name]())
+    clock = {name: middle([speed.by_clock for speed in speeds]) for name, speeds in found.items()}
+    processor = {name: middle([speed.by_processor for speed in speeds]) for name, speeds in found.items()}
+    shown = {name: f"{clock[name]:,.0f} rows/s, {processor[name]:,.0f} per CPU second" for name in ways}
+    ratio = clock["container"] / clock["plain"]
+    relation = f"{ratio:.2f}, by CPU time {processor['container'] / processor['plain']:.2f}"
+    return [
+        Claim(f"two stages, {rows.num_rows:,} rows: one container", shown["container"]),
+        Claim("two stages: plain Spark, Parquet files between", shown["plain"]),
+        Claim("one query without a stream between: plain Spark", shown["one"]),
+        Claim("container / plain Spark's two queries", relation, f"{GOAL}, floor {FLOOR}", ratio >= GOAL),
+    ]
+
+
+def run_ours(rows: pa.Table) -> Speed:
+    """One container. The emulator's processor time counts too: it does what a disk does for plain Spark."""
+    pipeline, job = (EXAMPLE / "pipeline.py").read_text(), (EXAMPLE / "job.toml").read_text()
+    with world(job, pipeline) as around:
+        container = around.container("container")
+        tasks = container.ready().tasks()
+        container.permit()
+        for task in tasks:
+            container.start(task)
+        container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
+        first = rows.num_rows // 100
+        source = around.source("flights")
+        source.write(rows.slice(0, first), "dest")
+        source.flush()
+        wait_for(around, container, tasks, source.frontier_us)
+        container.permit(0)
+        source.write(rows.slice(first), "dest")
+        source.close()
+        container.permit()
+        begun, cpu = time.monotonic(), cpu_s(container.pid, around.emulator.pid)
+        wait_for(around, container, tasks, source.frontier_us)
+        seconds, cpu = time.monotonic() - begun, cpu_s(container.pid, around.emulator.pid) - cpu
+        between, expected = committed(around), rows.num_rows - rows["dep_delay"].null_count
+        if between != expected:
+            raise SystemExit(f"{between} rows came through the first stage, expected {expected}.")
+        say(f"one container: {seconds:.2f} s, CPU {cpu:.1f} s, batches {batches(container)}")
+        return Speed((rows.num_rows - first) / seconds, (rows.num_rows - first) / cpu)
+
+
+def wait_for(around: World, container: Container, tasks: list[str], frontier_us: int | None) -> None:
+    """Until the records of the second stage cover all input: their watermark is the source's frontier, less the hour
+    that the stage waits for late rows."""
+    assert frontier_us is not None
+    watermark_us = frontier_us // 1000 * 1000 - HOUR_US
+    blobs = around.account.blobs()
+    waiting = [LogReader(blobs, f"runs/benchmark/{task}") for task in tasks if task.startswith("daily_delays")]
+
+    def all_there() -> bool:
+        while waiting:
+            last = waiting[0].tail(0)
+            if last is None or last.header.watermark_us is None or last.header.watermark_us < watermark_us:
+                time.sleep(POLL_S)
+                return False
+            waiting.pop(0)
+        return True
+
+    container.until("all rows are committed", all_there)
+
+
+def committed(around: World) -> int:
+    """Rows in the intermediate stream."""
+    total = 0
+    for number in range(4):
+        reader, position = LogReader(around.account.blobs(), f"runs/benchmark/clean-{number}"), (0, 0)
+        while (found := reader.scan(position)).end != position:
+            total, position = total + found.rows, found.end
+    return total
+
+
+def batches(container: Container) -> dict[str, int]:
+    """The last batch of each task."""
+    return {task: report.batch for task, report in sorted(container.reports.items())}
+
+
+def run_plain(what: str, rows: pa.Table) -> Speed:
+    """Plain Spark, the best of its ways: all files in one batch, or some, which lets its two queries overlap."""
+    return max((run_plain_once(what, rows, files) for files in ("0", "8")), key=lambda speed: speed.by_clock)
+
+
+def run_plain_once(what: str, rows: pa.Table, files: str, by: str = "") -> Speed:
+    """Plain Spark with so many files a batch. Partitioned files between are slower, and not tried each time."""
+    with scratch() as work:
+        source = work / "source"
+        source.mkdir()
+        count = FILES_A_YEAR * rows.num_rows // 336_776
+        size = -(-rows.num_rows // count)
+        first = rows.num_rows // 100
+        cuts = [(0, first), *((start, size) for start in range(first, rows.num_rows, size))]
+        for number, (start, length) in enumerate(cuts):
+            pq.write_table(rows.select(COLUMNS).slice(start, length), source / f"{number:05}.parquet")
+        (work / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        expected = rows.num_rows if what == "one" else rows.num_rows - rows["dep_delay"].null_count
+        (line,) = plain_spark(what, str(work), str(source), files, by, str(expected))
+        found = json.loads(line)
+        seconds, cpu = found["seconds"], found["cpu"]
+        say(f"plain Spark, {what}, {files} files a batch: {seconds:.2f} s, CPU {cpu:.1f} s, batches {found['batches']}")
+        return Speed((rows.num_rows - first) / seconds, (rows.num_rows - first) / cpu)
+
+
+if __name__ == "__main__":
+    main(measure, __doc__)
