@@ -6,7 +6,7 @@ lease id as well. No call is repeated here; whatever went wrong becomes an answe
 
 from collections.abc import Sequence
 
-from samza_azure.errors import StorageUnavailable, Unsettled
+from samza_azure.errors import StateLost, StorageUnavailable, Unsettled
 from samza_azure.host.runs import RunLogs
 from samza_azure.protocol import control, rows
 from samza_azure.protocol.actions import (
@@ -81,7 +81,12 @@ async def _perform(
                     return No(code)
             return ControlRead(control.decode(content.data), content.etag)
         case CreateControl(control=value):
-            await runs.refuse_if_any()
+            try:
+                await runs.refuse_if_any()
+            except StateLost:
+                if isinstance(await blob.read(timeout=timeout), Missing):
+                    raise
+                return No("BlobAlreadyExists")  # others were faster, and have begun already
             return _etag(await blob.create(control.encode(value, limit=limit), timeout=timeout))
         case BreakLease(etag=etag):
             return _done(await blob.break_now(etag=etag, timeout=timeout))

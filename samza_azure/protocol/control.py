@@ -118,15 +118,21 @@ class Control:
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
     past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
     failure: Failure | None = None
-    cleaned: bool = True  # nothing of a drained run is left to delete
+    uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
     churn: int = 0  # suspicions of a leader that proved wrong
     nonce: str = ""  # lets a writer whose answer was lost see whether its write won
+
+    @property
+    def cleaned(self) -> bool:
+        """Nothing of a drained run is left to delete."""
+        return not self.uncleaned
 
 
 def signal(control: Control) -> str:
     """A short text that differs whenever a follower has something new to read besides the assignment."""
     drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
-    return f"{control.run_id}:{control.phase}:{drain}"
+    vacant = "" if control.leader else ":vacant"
+    return f"{control.run_id}:{control.phase}:{drain}{vacant}"
 
 
 def encode(control: Control, *, limit: int) -> bytes:
@@ -184,6 +190,7 @@ def _control(fields: dict[str, Any]) -> Control:
             ),
             "positions": ends_from(fields["positions"]),
             "past": tuple(fields["past"]),
+            "uncleaned": tuple(fields["uncleaned"]),
             "failure": fields["failure"] and Failure(**fields["failure"]),
         }
     )

@@ -162,14 +162,14 @@ def end(view: View, now: float) -> list[Action]:
         return [BeginEnd(verdict)] if verdict is not None else []
     if not run.at_rest(view, now):
         return []
-    late = now > view.ending_since + view.settings.shutdown_s * run.PATIENCE + FAREWELL_S
+    late = now > run.rest_until(view) + FAREWELL_S
     if view.etag is None or late:
         return [view.ending]
     if view.written is None or view.written.state is not State.LEFT:
         return _leave_row(view, now)
     if view.lease is not None or view.handing_over is not None:
         return lead.hand_over(view, now)
-    return [view.ending]
+    return [view.ending] if LEADER_ROW not in view.busy else []
 
 
 def _leave_row(view: View, now: float) -> list[Action]:

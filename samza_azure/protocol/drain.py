@@ -42,7 +42,7 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
             phase=RunPhase.DRAINED,
             positions=drain.ends,
             past=(*control.past, control.run_id),
-            cleaned=False,
+            uncleaned=(*control.uncleaned, control.run_id),
             drain=replace(drain, history=(*drain.history, "DRAINED")),
         )
     return control

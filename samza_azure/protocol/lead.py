@@ -205,16 +205,17 @@ def with_barrier(view: View, control: Control) -> Control:
 
 def with_clean_up(view: View, control: Control) -> Control:
     """A drained run whose leftovers are deleted is done with."""
-    if not control.cleaned and control.past and view.clean_done == control.past[-1] and not _leftovers(view):
-        return replace(control, cleaned=True)
+    if control.uncleaned and view.clean_done == control.uncleaned[0] and not _leftovers(view):
+        return replace(control, uncleaned=control.uncleaned[1:])
     return control
 
 
 def hand_over(view: View, now: float) -> list[Action]:
     """The last acts of a leader that leaves: name a successor in the blob, then release the lease."""
-    if view.handing_over is not None:
-        return [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
     control, lease = view.control, view.lease
+    if view.handing_over is not None and isinstance(control, Control):
+        released = [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
+        return [*_say_vacant(view, control, now), *released]
     if lease is None or not isinstance(control, Control) or not view.free(CONTROL, now) or view.unsettled is not None:
         return []
     successors = successors_of(view, control)
@@ -226,6 +227,17 @@ def hand_over(view: View, now: float) -> list[Action]:
         nonce=view.fresh_id,
     )
     return [WriteControl(written, view.control_etag, lease.id)]
+
+
+def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
+    """The leader row says the same as the blob, so that the successor looks at once."""
+    seen = view.leader_row
+    if not isinstance(seen, LeaderRow) or seen.epoch != control.epoch or seen.signal == signal(control):
+        return []
+    if not view.free(LEADER_ROW, now):
+        return []
+    row = replace(seen, signal=signal(control), control_etag=view.control_etag, beat=seen.beat + 1)
+    return [WriteLeaderRow(row, seen.etag)]
 
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
@@ -292,12 +304,15 @@ def _keep_house(view: View, control: Control, now: float) -> list[Action]:
             continue
         if (answer := answer_to(control, request.kind, request.run_id, request.key)) is not None:
             actions.append(AnswerRequest(request.key, request.etag, answer))
-    if control.cleaned or not control.past:
+    if control.cleaned:
         return actions
-    if any(row.alive and processor != view.me and row.tasks for processor, row in view.members.items()):
+    if control.phase is RunPhase.DRAINED and any(
+        row.alive and processor != view.me and row.tasks for processor, row in view.members.items()
+    ):
         return actions  # others have not left the run yet
-    if view.clean_done != control.past[-1]:
-        return [*actions, CleanRun(control.past[-1])] if view.free(HOUSEKEEPING, now) else actions
+    run_id = control.uncleaned[0]
+    if view.clean_done != run_id:
+        return [*actions, CleanRun(run_id)] if view.free(HOUSEKEEPING, now) else actions
     return actions + [action for action in _leftovers(view) if view.free(resource(action), now)]
 
 
