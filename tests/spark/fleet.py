@@ -1,0 +1,193 @@
+"""Tasks on one Spark session, driven as a container drives them, and the rows that go in and come out."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from samza_azure.application import Application
+from samza_azure.config import Config
+from samza_azure.protocol.messages import Drain, DrainStep, Ends, Phase, StartTask
+from samza_azure.spark.gate import PermitFile, boot_time
+from samza_azure.spark.hints import HintBoard
+from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+from samza_azure.spark.secrets import Secrets
+from samza_azure.spark.task import Surroundings, Task
+from samza_azure.storage.connection import Account
+from samza_azure.storage.export import export
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.source_stream import SourceWriter
+
+PATIENCE_S = 120.0
+JOB = """
+[app]
+name = "test"
+main = "pipeline:app"
+[azure.storage]
+connect = "UseDevelopmentStorage=true"
+"""
+
+
+def config_of(directory: Path, more: str = "", head: str = JOB) -> Config:
+    """A job file with these lines in it."""
+    path = directory / f"{uuid.uuid4().hex}.toml"
+    path.write_text(head + more)
+    return Config.load(path)
+
+
+@dataclass
+class Fleet:
+    """One run of one application. Tasks are started and released by hand, as often as a test likes."""
+
+    spark: SparkSession
+    account: Account
+    config: Config
+    application: Application
+    directory: Path
+    run_id: str = field(default_factory=lambda: f"run-{uuid.uuid4().hex[:8]}")
+    group_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.pipeline: Pipeline = analyse_pipeline(
+            self.spark, self.application, self.config, self.directory / "analysis"
+        )
+        self.permit = PermitFile(self.directory / "permit")
+        self.hints = HintBoard(self.account.hints(), self.directory / "hints")
+        self.drain_order = Drain(None)
+        self.tasks: dict[str, Task] = {}
+        self.generation = 0
+        self._around = Surroundings(
+            spark=self.spark,
+            config=self.config,
+            pipeline=self.pipeline,
+            blobs=self.account.blobs(),
+            hints=self.hints,
+            directory=self.directory,
+            may_append=self.permit.holds,
+            clean=Secrets(self.config).removed_from,
+            changed=lambda: None,
+            starting=threading.Lock(),
+        )
+        self.allow(3600)
+
+    def allow(self, seconds: float) -> None:
+        """Renew the permit."""
+        self.permit.set(boot_time() + seconds)
+
+    def start(self, *names: str, first: bool = True) -> None:
+        """Start tasks, as a new owner each."""
+        self.generation += 1
+        for name in names:
+            message = StartTask(name, self.generation, 1, first, self.run_id, self.group_id)
+            task = self.tasks[name] = Task(self._around, message)
+            task.follow(self.drain_order)
+            task.start()
+
+    def release(self, name: str) -> None:
+        """Hand a task over: it is closed here when this returns."""
+        self.tasks[name].release(30.0)
+        assert self.tasks[name].report.phase in (Phase.RELEASED, Phase.DRAINED)
+
+    def move(self, name: str) -> None:
+        """To another writer, which knows only the log."""
+        self.release(name)
+        self.start(name, first=False)
+
+    def look(self, *, but: Sequence[str] = ()) -> None:
+        """Look at all tasks, as the container does several times a second."""
+        for name, task in self.tasks.items():
+            if name in but:
+                continue
+            task.check(self.drain_order)
+            task.count_late()
+            if task.is_over and task.begins_to_finish():
+                task.finish()
+
+    def until(self, condition: Callable[[], bool], *, but: Sequence[str] = ()) -> None:
+        """Look until it holds."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            self.look(but=but)
+            failed = {name: task.report for name, task in self.tasks.items() if task.report.phase is Phase.FAILED}
+            assert not failed, failed
+            reports = {name: task.report for name, task in self.tasks.items()}
+            assert time.monotonic() < deadline, f"{reports} {[t._gate for t in self.tasks.values()]}"
+            time.sleep(0.02)
+
+    def until_all_is_read(self, stream: str) -> None:
+        """Until every row of a source stream is in some record."""
+        ends = {}
+        for number in range(self.pipeline.plan.sources[stream]):
+            end = LogReader(self._around.blobs, f"streams/{stream}/{number}").tail(0)
+            assert end is not None
+            ends[f"{stream}/{number}"] = end.end
+        self.until(lambda: self.read() == ends)
+
+    def read(self) -> Ends:
+        """How far each source partition has been read."""
+        return {key: end for task in self.tasks.values() for key, end in (task.report.read or {}).items()}
+
+    def freeze(self) -> Ends:
+        """The first half of a drain: where each source partition ends."""
+        self.order(Drain(DrainStep.FREEZE, "drain-1"))
+        readers = [task for task in self.tasks.values() if task.reads_source]
+        self.until(lambda: all(task.report.ends is not None for task in readers))
+        ends: Ends = {}
+        for task in readers:
+            for partition, position in (task.report.ends or {}).items():
+                ends[partition] = max(position, ends.get(partition, (0, 0)))
+        return ends
+
+    def flush(self, ends: Ends) -> None:
+        """Begin the second half."""
+        self.order(Drain(DrainStep.FLUSH, "drain-1", ends))
+
+    def order(self, drain: Drain) -> None:
+        """Tell all tasks."""
+        self.drain_order = drain
+        for task in self.tasks.values():
+            task.follow(drain)
+
+    def is_drained(self) -> bool:
+        """Whether all tasks are."""
+        return all(task.report.phase is Phase.DRAINED for task in self.tasks.values())
+
+    def drain(self) -> None:
+        """To the end."""
+        self.flush(self.freeze())
+        self.until(self.is_drained)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        for task in self.tasks.values():
+            if not task.is_over:
+                task.release(1.0)
+            elif task.begins_to_finish():
+                task.finish()
+
+    @property
+    def late(self) -> int:
+        """Rows dropped as late, in all tasks that run now."""
+        return sum(task.report.late for task in self.tasks.values())
+
+    def writer(self, stream: str, partitions: int, *, flush_rows: int, event_time: str | None = "ts") -> SourceWriter:
+        """Puts rows into a source stream."""
+        return SourceWriter(
+            self._around.blobs,
+            self.account.hints(),
+            stream,
+            partitions,
+            event_time=event_time,
+            flush_rows=flush_rows,
+        )
+
+    def rows(self, stream: str) -> list[dict[str, object]]:
+        """All rows of an output stream."""
+        table: pa.Table = export(self._around.blobs, stream, [self.run_id])
+        return table.to_pylist()

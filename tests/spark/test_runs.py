@@ -1,0 +1,252 @@
+"""Whole runs: rows through two stages and their logs, moved between writers, drained, and compared with a batch."""
+
+import random
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from samza_azure.application import Application
+from samza_azure.protocol.messages import Drain, DrainPhase, DrainStep, Phase
+from samza_azure.protocol.record import Writer
+from samza_azure.storage.log import take_over
+
+from .fleet import Fleet
+
+MakeFleet = Callable[[Application, str], Fleet]
+
+START = datetime(2013, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("value", pa.float64())])
+COUNTED = """
+[streams.%s]
+partitions = 2
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[streams.by-key]
+partitions = 2
+event_time = "ts"
+[task]
+commit.ms = 0
+batch.bytes = "%s"
+"""
+
+
+def counting(source: str) -> Application:
+    """Clean and shuffle by key; then count and average per day and key."""
+    application = Application()
+
+    @application.stage(source, output="by-key", partition_by="key")
+    def clean(rows: DataFrame) -> DataFrame:
+        return rows.where("value IS NOT NULL").select("key", "ts", "value")
+
+    @application.stage("by-key", output="daily")
+    def daily(rows: DataFrame) -> DataFrame:
+        return (
+            rows.withWatermark("ts", "1 hour")
+            .groupBy(F.window("ts", "1 day"), "key")
+            .agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+        )
+
+    return application
+
+
+def rows_of(count: int, seed: int = 1) -> list[dict[str, Any]]:
+    """In the order of time, one each ten minutes."""
+    dice = random.Random(seed)
+    return [
+        {
+            "key": dice.choice("abcdefgh"),
+            "ts": START + timedelta(minutes=10 * number),
+            "value": dice.choice([None, 1.0, 2.0, 4.0]),
+        }
+        for number in range(count)
+    ]
+
+
+def as_batch(rows: Iterable[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """What one batch over all rows would put out."""
+    found: dict[tuple[Any, ...], list[float]] = {}
+    for row in rows:
+        if row["value"] is not None:
+            day = row["ts"].replace(hour=0, minute=0)
+            found.setdefault((day, row["key"]), []).append(row["value"])
+    return sorted((*key, len(values), sum(values)) for key, values in found.items())
+
+
+def put_out(fleet: Fleet) -> list[tuple[Any, ...]]:
+    return sorted((row["window"]["start"], row["key"], row["n"], row["total"]) for row in fleet.rows("daily"))  # type: ignore[index]
+
+
+def produce(fleet: Fleet, stream: str, rows: list[dict[str, Any]], flush_rows: int) -> None:
+    writer = fleet.writer(stream, 2, flush_rows=flush_rows)
+    writer.write(pa.Table.from_pylist(rows, schema=SCHEMA), "key")
+    writer.close()
+
+
+def test_two_stages_through_logs_put_out_what_a_batch_would(fleet: MakeFleet) -> None:
+    """Also when both stages move to other writers in the middle, with nothing but the log."""
+    run = fleet(counting("moved"), COUNTED % ("moved", "32 MiB"))
+    rows = rows_of(3000)
+    run.start(*run.pipeline.plan.tasks())
+    produce(run, "moved", rows[:1500], 300)
+    run.until(lambda: all((task.report.batch or 0) >= 1 for task in run.tasks.values()))
+
+    run.move("clean-0")
+    run.move("daily-1")
+    produce(run, "moved", rows[1500:], 300)
+    run.until_all_is_read("moved")
+    run.drain()
+
+    assert put_out(run) == as_batch(rows)
+    assert run.late == 0
+    assert all(task.report.drain is DrainPhase.COMMITTED for task in run.tasks.values())
+
+
+def test_windows_fire_without_a_drain_once_all_producers_have_passed_them(fleet: MakeFleet) -> None:
+    """The last rows do not move the watermark any more: ticks do, and idle producers let the others go on."""
+    run = fleet(counting("ticked"), COUNTED % ("ticked", "32 MiB"))
+    rows = rows_of(1000)
+    run.start(*run.pipeline.plan.tasks())
+    produce(run, "ticked", rows, 100)
+    last_day = rows[-1]["ts"].replace(hour=0, minute=0)
+    complete = [row for row in as_batch(rows) if row[0] < last_day]
+
+    run.until(lambda: run.tasks["daily-0"].report.batch >= 0 and _has_rows(run, len(complete)))
+
+    assert put_out(run) == complete
+
+
+def _has_rows(run: Fleet, count: int) -> bool:
+    try:
+        return len(run.rows("daily")) >= count
+    except Exception:  # the stream has no rows yet
+        return False
+
+
+def test_a_producer_that_lags_by_days_makes_nothing_late(fleet: MakeFleet) -> None:
+    """Records span hours, one producer is ten days behind, and the reader changes hands twice on the way."""
+    run = fleet(counting("lagging"), COUNTED % ("lagging", "1 KiB"))
+    rows = rows_of(2000)
+    produce(run, "lagging", rows, 40)
+    run.start("clean-0", "daily-0", "daily-1")
+    run.until(lambda: run.read().get("lagging/0", (0, 0))[1] > 20_000)
+    run.move("daily-0")
+    run.start("clean-1")
+    run.until(lambda: run.tasks["clean-1"].report.batch >= 5)
+    run.move("daily-1")
+    run.move("daily-0")
+
+    run.until_all_is_read("lagging")
+    run.drain()
+
+    assert put_out(run) == as_batch(rows)
+    assert run.late == 0
+
+
+def test_the_flush_fires_every_window_also_after_a_restart_between_its_steps(fleet: MakeFleet) -> None:
+    """After a restart Spark runs no batch by itself: the second step does."""
+    run = fleet(counting("flushed"), COUNTED % ("flushed", "32 MiB"))
+    rows = rows_of(500)
+    produce(run, "flushed", rows, 100)
+    tasks = run.pipeline.plan.tasks()
+    run.start(*tasks)
+    run.until_all_is_read("flushed")
+    run.flush(run.freeze())
+    run.until(lambda: run.tasks["daily-0"]._gate.step == 1)
+    run.until(lambda: run.tasks["daily-0"]._step == 1, but=["daily-0"])
+
+    run.move("daily-0")
+    run.until(run.is_drained)
+
+    assert put_out(run) == as_batch(rows)
+
+
+def test_a_drain_before_the_start_reads_nothing(fleet: MakeFleet) -> None:
+    """All tasks run their flush, and the ends are where they began."""
+    run = fleet(counting("unread"), COUNTED % ("unread", "32 MiB"))
+    produce(run, "unread", rows_of(100), 50)
+    run.order(Drain(DrainStep.FREEZE, "drain-1"))
+    run.start(*run.pipeline.plan.tasks())
+
+    ends = run.freeze()
+    run.flush(ends)
+    run.until(run.is_drained)
+
+    assert ends == {"unread/0": (0, 0), "unread/1": (0, 0)}
+    assert all(task.report.batch >= 0 for task in run.tasks.values())
+
+
+def test_a_cancelled_freeze_reads_on(fleet: MakeFleet) -> None:
+    """Nothing is lost of what came in while it was frozen."""
+    run = fleet(counting("cancelled"), COUNTED % ("cancelled", "32 MiB"))
+    rows = rows_of(600)
+    run.start(*run.pipeline.plan.tasks())
+    produce(run, "cancelled", rows[:300], 100)
+    run.until_all_is_read("cancelled")
+    run.freeze()
+    produce(run, "cancelled", rows[300:], 100)
+    run.order(Drain(None))
+    assert all(task.report.drain is None and task.report.ends is None for task in run.tasks.values())
+
+    run.until_all_is_read("cancelled")
+    run.drain()
+
+    assert put_out(run) == as_batch(rows)
+
+
+def test_an_owner_that_finds_its_log_drained_runs_nothing(fleet: MakeFleet) -> None:
+    run = fleet(counting("done"), COUNTED % ("done", "32 MiB"))
+    produce(run, "done", rows_of(50), 50)
+    run.start(*run.pipeline.plan.tasks())
+    run.drain()
+
+    run.start("clean-0", first=False)
+
+    report = run.tasks["clean-0"].report
+    assert (report.phase, report.drain) == (Phase.DRAINED, DrainPhase.COMMITTED)
+    assert run.tasks["clean-0"]._query is None
+
+
+def test_a_task_whose_log_has_a_new_owner_stops_by_itself(fleet: MakeFleet) -> None:
+    """Its next append is refused; that is no failure."""
+    run = fleet(counting("taken"), COUNTED % ("taken", "32 MiB"))
+    run.start("clean-0")
+    task = run.tasks["clean-0"]
+    run.until(lambda: task.report.batch >= 0)
+    take_over(
+        run.account.blobs(),
+        task.prefix,
+        group_id=bytes.fromhex(run.group_id),
+        task="clean-0",
+        writer=Writer(99, 1),
+        first=False,
+        may_append=lambda: True,
+        meta={},
+    )
+
+    produce(run, "taken", rows_of(200), 100)
+    run.until(lambda: task.report.phase is Phase.SUPERSEDED)
+
+    assert task.report.error is None
+
+
+def test_without_a_permit_nothing_is_appended_and_with_it_work_goes_on(fleet: MakeFleet) -> None:
+    run = fleet(counting("permitted"), COUNTED % ("permitted", "32 MiB"))
+    rows = rows_of(400)
+    run.start(*run.pipeline.plan.tasks())
+    run.until(lambda: all(task.report.batch >= 0 for task in run.tasks.values()))
+    run.allow(-1)
+    before = {name: task._writer.position for name, task in run.tasks.items() if task._writer}
+    produce(run, "permitted", rows, 100)
+    for _ in range(20):
+        run.look()
+    assert {name: task._writer.position for name, task in run.tasks.items() if task._writer} == before
+
+    run.allow(3600)
+    run.until_all_is_read("permitted")
+    run.drain()
+
+    assert put_out(run) == as_batch(rows)
