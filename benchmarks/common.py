@@ -196,9 +196,9 @@ class Container:
         """Batches may be started from now on, so long. 0 takes the permit away."""
         self._child.send(Permit(now() + seconds))
 
-    def start(self, task: str, generation: int = 1, *, first: bool = True) -> None:
+    def start(self, task: str, generation: int = 1, *, first: bool = True, run_id: str = RUN_ID) -> None:
         """Give it a task."""
-        self._child.send(StartTask(task, generation, 1, first, RUN_ID, GROUP_ID))
+        self._child.send(StartTask(task, generation, 1, first, run_id, GROUP_ID))
 
     def release(self, task: str) -> None:
         """Take a task away."""
@@ -214,6 +214,16 @@ class Container:
         """The phase that was reported last."""
         report = self.reports.get(task)
         return report.phase if report is not None and report.generation == generation else None
+
+    def first_append(self, task: str, generation: int = 1) -> float:
+        """Wait until the task has appended under this generation; when it did, by the clock of `host.clock`."""
+
+        def appended_at() -> float | None:
+            report = self.reports.get(task)
+            return report.appended_at if report is not None and report.generation == generation else None
+
+        self.until(f"the first append of {task}", lambda: appended_at() is not None)
+        return appended_at() or 0.0
 
     def until(self, what: str, holds: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
         """Hear reports until it holds."""

@@ -31,6 +31,7 @@ def session(directory: Path) -> SparkSession:
         "spark.sql.streaming.minBatchesToRetain": "100",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.scheduler.mode": "FIFO",
+        "spark.ui.showConsoleProgress": "false",
     }
     return start_session("plain", settings, directory)
 
@@ -85,12 +86,31 @@ def throughput(work: Path, source: Path, files: str, by: str | None, expected: i
     return {"seconds": seconds, "cpu": cpu, "batches": batches}
 
 
+def small(work: Path, pace_s: float) -> list[dict[str, Any]]:
+    """The windowed stage into Parquet files, one file of rows a batch: the progress of each."""
+    sys.path.insert(0, str(work))
+    spark = session(work / "spark")
+    inbox = work / "inbox"
+    inbox.mkdir()
+    from pipeline import windows
+
+    source = spark.readStream.schema("key string, ts timestamp, value double").parquet(str(inbox))
+    query = write(windows(source), work, "result")
+    for name in sorted((work / "prepared").iterdir()):
+        due = time.monotonic() + pace_s
+        name.rename(inbox / name.name)
+        until(query, lambda: time.monotonic() >= due)  # noqa: B023 - used at once
+    return [{"batch": each.batchId, "rows": each.numInputRows, **each.durationMs} for each in query.recentProgress]
+
+
 def main(what: str, *arguments: str) -> None:
     """Run one of the comparisons."""
     match what:
         case "two" | "one":
             work, source, files, by, expected = arguments
-            result = throughput(Path(work), Path(source), files, by or None, int(expected), two=what == "two")
+            result: Any = throughput(Path(work), Path(source), files, by or None, int(expected), two=what == "two")
+        case "small":
+            result = small(Path(arguments[0]), float(arguments[1]))
         case _:
             raise SystemExit(f"There is no comparison {what!r}.")
     print(json.dumps(result))

@@ -1,0 +1,28 @@
+"""`make bench`: every claim of the README, one script after the other, and one table at the end."""
+
+import argparse
+import time
+
+import hand_over
+import restore
+import small_batch
+import start
+import throughput
+from common import console, show
+
+SCRIPTS = [throughput, small_batch, hand_over, start, restore]
+
+
+def main() -> None:
+    """Run them all; nothing is compared with an absolute time to pass or fail."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="fewer rows and repetitions: to see that it works")
+    quick, begun, claims = parser.parse_args().quick, time.monotonic(), []
+    for script in SCRIPTS:
+        console.rule((script.__doc__ or "").splitlines()[0], align="left")
+        claims += script.measure(quick)
+    show(claims, time.monotonic() - begun)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""How long a small batch takes: 1,000 rows into a windowed aggregation, in a container and into Parquet files.
+
+Both get 1,000 rows at an even pace that leaves time between batches. Spark's progress says how long each batch took;
+of the container's, the part from the arrival of the rows to the appended record is our own. The first batches, while
+Java warms up, are left out.
+"""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from common import Claim, main, middle, p95, plain_spark, say, scratch, world
+
+from samza_azure.protocol.messages import Phase
+
+OWN_GOAL_MS = 12.0
+ROWS = 1_000
+PACE_S = 0.4
+WARM = 30
+JOB = """
+[app]
+name = "small"
+main = "pipeline:app"
+[azure.storage]
+connect = "${AZURE_STORAGE_CONNECTION_STRING}"
+[task]
+commit.ms = 0
+[streams.rows]
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[spark]
+sql.streaming.numRecentProgressUpdates = "10000"
+"""
+
+
+def measure(quick: bool) -> list[Claim]:
+    """One after the other, twice."""
+    count = 20 if quick else 100
+    ours, plain = [], []
+    for _ in range(1 if quick else 2):
+        ours += run_ours(count)
+        plain += run_plain(count)
+    batch, own, other = column(ours, "triggerExecution"), column(ours, "own_ms"), column(plain, "triggerExecution")
+    for name, rows in (("container", ours), ("plain Spark", plain)):
+        parts = (
+            "triggerExecution",
+            "latestOffset",
+            "getBatch",
+            "queryPlanning",
+            "walCommit",
+            "addBatch",
+            "commitOffsets",
+        )
+        medians = {part: middle(column(rows, part)) for part in parts}
+        say(f"{name}, medians: " + ", ".join(f"{part} {value:.0f}" for part, value in medians.items()) + " ms")
+    return [
+        Claim(
+            f"batch of {ROWS:,} rows, windowed: container",
+            figure(batch),
+            "no longer than plain Spark's",
+            middle(batch) <= middle(other),
+        ),
+        Claim(f"batch of {ROWS:,} rows, windowed: Parquet sink", figure(other)),
+        Claim(
+            "of it: record building and append",
+            figure(own),
+            f"at most {OWN_GOAL_MS:.0f} ms",
+            middle(own) <= OWN_GOAL_MS,
+        ),
+    ]
+
+
+def figure(values: list[float]) -> str:
+    """Median and 95th percentile."""
+    return f"median {middle(values):.0f} ms, p95 {p95(values):.0f} ms"
+
+
+def column(batches: list[dict[str, Any]], name: str) -> list[float]:
+    """One figure of all batches."""
+    return [float(batch.get(name) or 0) for batch in batches]
+
+
+def small(batches: list[dict[str, Any]], count: int) -> list[dict[str, Any]]:
+    """Batches with exactly the rows of one flush, the last so many."""
+    return [batch for batch in batches if batch["rows"] == ROWS][-count:]
+
+
+def rows(number: int) -> pa.Table:
+    """The rows of one batch: two seconds of event time, twenty keys."""
+    places = np.arange(ROWS)
+    times = (1_700_000_000_000_000 + number * 2_000_000 + places * 2_000).astype("datetime64[us]")
+    return pa.table(
+        {
+            "key": pa.array([f"key-{place % 20}" for place in places]),
+            "ts": pa.array(times).cast(pa.timestamp("us", tz="UTC")),
+            "value": pa.array(places.astype("float64")),
+        }
+    )
+
+
+def run_ours(count: int) -> list[dict[str, Any]]:
+    """The batches of one task in a container."""
+    with world(JOB, Path(__file__).with_name("watched.py").read_text()) as around:
+        container = around.container("container")
+        container.ready()
+        container.permit()
+        container.start("windows-0")
+        container.until("it runs", lambda: container.phase("windows-0") is Phase.RUNNING)
+        source = around.source("rows")
+        for number in range(WARM + count):
+            begun = time.monotonic()
+            source.write(rows(number))
+            source.flush()
+            container.until("the next flush", lambda: time.monotonic() >= begun + PACE_S)  # noqa: B023 - used at once
+        (around.directory / "tell").touch()
+        told = around.directory / "progress.json"
+        container.until("progress is told", told.exists)
+        return small(json.loads(told.read_text()), count)
+
+
+def run_plain(count: int) -> list[dict[str, Any]]:
+    """The batches of plain Spark's query into Parquet files."""
+    with scratch() as work:
+        (work / "pipeline.py").write_text(Path(__file__).with_name("watched.py").read_text())
+        (work / "prepared").mkdir()
+        for number in range(WARM + count):
+            pq.write_table(rows(number), work / "prepared" / f"{number:05}.parquet")
+        (line,) = plain_spark("small", str(work), str(PACE_S))
+        return small(json.loads(line), count)
+
+
+if __name__ == "__main__":
+    main(measure, __doc__)

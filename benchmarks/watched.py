@@ -1,0 +1,80 @@
+"""A pipeline that notes how long its batches take: what small_batch.py gives to a container, as pipeline.py.
+
+It adds a clock around the container's own part of a batch, from the rows' arrival to the appended record, and writes
+that and Spark's progress of each batch to `progress.json` beside it, as soon as a file named `tell` is there.
+"""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from samza_azure import Application
+from samza_azure.spark.account import VARIABLE
+
+app = Application()
+own_ms: dict[int, float] = {}
+
+
+@app.stage("rows", output="windows")
+def windows(rows: DataFrame) -> DataFrame:
+    """Count and average per ten seconds and key."""
+    return (
+        rows.withWatermark("ts", "10 seconds")
+        .groupBy(F.window("ts", "10 seconds"), "key")
+        .agg(F.count("*").alias("rows"), F.avg("value").alias("mean"))
+    )
+
+
+class Clocked:
+    """A batch's rows, and when they had arrived."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._frame = frame
+        self.arrived_at = 0.0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._frame, name)
+
+    def toArrow(self) -> Any:  # noqa: N802 - as pyspark calls it
+        """Run the plan."""
+        table = self._frame.toArrow()
+        self.arrived_at = time.perf_counter()
+        return table
+
+
+def watch(spark: SparkSession) -> None:
+    """Put the clock in, and wait to be asked."""
+    from samza_azure.spark.batch import BatchWriter
+
+    write = BatchWriter._write
+
+    def clocked(self: Any, frame: DataFrame, batch: int) -> None:
+        seen = Clocked(frame)
+        write(self, seen, batch)  # type: ignore[arg-type]
+        own_ms[batch] = (time.perf_counter() - seen.arrived_at) * 1000
+
+    BatchWriter._write = clocked  # type: ignore[method-assign]
+    threading.Thread(target=tell, args=(spark, Path(__file__).parent), daemon=True).start()
+
+
+def tell(spark: SparkSession, directory: Path) -> None:
+    """Write what is known of all batches, once asked."""
+    while not (directory / "tell").exists():
+        time.sleep(0.2)
+    batches = [
+        {"batch": each.batchId, "rows": each.numInputRows, "own_ms": own_ms.get(each.batchId), **each.durationMs}
+        for query in spark.streams.active
+        for each in query.recentProgress
+    ]
+    (directory / "progress.new").write_text(json.dumps(batches))
+    (directory / "progress.new").rename(directory / "progress.json")
+
+
+if (session := SparkSession.getActiveSession()) is not None and VARIABLE in os.environ:
+    watch(session)  # in the container; not in its workers, nor in plain Spark
