@@ -87,6 +87,10 @@ def run(
     def report(text: str) -> None:
         say(f"{time.monotonic() - begun:7.1f} s  {slot.processor_id}  {text}")
 
+    if config.metrics_prometheus_port is not None:
+        from samza_azure.metrics import serve
+
+        report(f"metrics on port {serve(config.metrics_prometheus_port)}")
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade)
     report(f"pid {os.getpid()}, directory {slot.directory}")

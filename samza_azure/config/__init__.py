@@ -57,6 +57,7 @@ __all__ = [
     "Task",
     "check_processor_id",
     "check_timing",
+    "doubtful_timing",
 ]
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
@@ -278,6 +279,18 @@ def check_timing(timing: Timing) -> list[str]:
         for long, times, short, reason in rules
         if long[1] < times * short[1]
     ]
+
+
+def doubtful_timing(timing: Timing, slow_call_s: float) -> str | None:
+    """What works with these durations only while the account is quick, given the slowest call that was measured."""
+    needed = 3 * timing.heartbeat_s + 2 * slow_call_s
+    if timing.heartbeat_timeout_s >= needed:
+        return None
+    return (
+        f"job.coordinator.heartbeat.timeout is {timing.heartbeat_timeout_s:g} s, and three heartbeats of "
+        f"{timing.heartbeat_s:g} s with two calls as slow as {slow_call_s:.2g} s need {needed:.3g} s. A processor "
+        "that lives may be taken for dead; raise the timeout or choose a slower job.coordinator.profile."
+    )
 
 
 #: What the container sets itself, and why nobody else may.

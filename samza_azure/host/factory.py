@@ -16,6 +16,7 @@ from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageU
 from samza_azure.host import clock
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
+from samza_azure.metrics import Observer
 from samza_azure.protocol import control as control_blob
 from samza_azure.protocol.control import Control
 from samza_azure.protocol.messages import Command, Report
@@ -52,7 +53,9 @@ class AzureJobCoordinatorFactory:
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
         """A coordinator that has not started. Nothing is sent yet."""
-        return ThreadedCoordinator(settings(processor_id, config), lambda: _azure(config))
+        return ThreadedCoordinator(
+            settings(processor_id, config), lambda: _azure(config), Observer(processor_id, metrics)
+        )
 
 
 class PassthroughJobCoordinatorFactory:
@@ -61,9 +64,8 @@ class PassthroughJobCoordinatorFactory:
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
         """A coordinator that has not started."""
         run_id = config.app.run_id or "passthrough"
-        return ThreadedCoordinator(
-            replace(settings(processor_id, config), run_id=run_id), lambda: _alone(config, run_id)
-        )
+        alone = replace(settings(processor_id, config), run_id=run_id)
+        return ThreadedCoordinator(alone, lambda: _alone(config, run_id), Observer(processor_id, metrics))
 
 
 def settings(processor_id: str, config: Config) -> Settings:
@@ -89,8 +91,8 @@ class Stores:
 class ThreadedCoordinator(JobCoordinator):
     """`Processor` on a thread with an event loop, and the listener told what it needs to know."""
 
-    def __init__(self, settings: Settings, stores: Callable[[], Any]) -> None:
-        self._settings, self._stores = settings, stores
+    def __init__(self, settings: Settings, stores: Callable[[], Any], observer: Observer) -> None:
+        self._settings, self._stores, self._observer = settings, stores, observer
         self._listener = JobCoordinatorListener()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -162,6 +164,7 @@ class ThreadedCoordinator(JobCoordinator):
                 HostSurroundings(),
                 tell=self._command,
                 watch=self._watch,
+                called=self._observer.called,
             )
             self.view = processor.view
             with self._lock:
@@ -179,6 +182,7 @@ class ThreadedCoordinator(JobCoordinator):
 
     def _watch(self, view: View) -> None:
         """Tell the listener of new versions and of the drain's steps, once each."""
+        self._observer.turned(view)
         value = view.control
         if not isinstance(value, Control):
             return

@@ -17,6 +17,7 @@ from samza_azure.protocol.control import Control
 from samza_azure.protocol.decide import decide
 from samza_azure.protocol.messages import Command, Ready, Rejected, Report, TaskReport
 from samza_azure.protocol.view import (
+    Answer,
     Settings,
     Trouble,
     View,
@@ -75,11 +76,12 @@ class Processor:
         *,
         tell: Callable[[Command], None],
         watch: Callable[[View], None] = lambda view: None,
+        called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
     ) -> None:
         self.view = View(settings, incarnation=surroundings.fresh_id())
         self._blob, self._table, self._runs = blob, table, runs
         self._surroundings = surroundings
-        self._tell, self._watch = tell, watch
+        self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
         self._reached = False
@@ -175,7 +177,9 @@ class Processor:
             else:
                 self.fail(Finish(error.exit_code, str(error)))
                 return
-        learn(view, action, answer, sent_at=sent_at, now=self._surroundings.now())
+        now = self._surroundings.now()
+        self._called(action, answer, now - sent_at)
+        learn(view, action, answer, sent_at=sent_at, now=now)
         self._news.set()
 
     async def _wait(self) -> None:

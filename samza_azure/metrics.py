@@ -1,0 +1,237 @@
+"""The instruments, named once: what a processor does, as OpenTelemetry sees it.
+
+Nothing is decided here and nothing is asked: one observer looks at the `View` after each turn, and hears of each call
+on the storage account. Only the interface of OpenTelemetry is needed. Without an SDK every instrument is a no-op;
+whichever SDK and exporter the process has been given get everything, Azure Monitor's too. `serve` brings its own.
+"""
+
+import logging
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from opentelemetry import metrics as opentelemetry
+from opentelemetry.metrics import Meter, MeterProvider
+
+from samza_azure.config import doubtful_timing
+from samza_azure.errors import ConfigError
+from samza_azure.protocol.actions import (
+    InsertOwnRow,
+    MergeOwnRow,
+    RenewLease,
+    ReplaceOwnRow,
+    StorageAction,
+)
+from samza_azure.protocol.control import BarrierState, Control
+from samza_azure.protocol.messages import Phase
+from samza_azure.protocol.run import assigned
+from samza_azure.protocol.view import Absent, Answer, No, Trouble, Unchanged, View
+
+log = logging.getLogger(__name__)
+
+#: Where a histogram of seconds has its bounds.
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+#: The observer looks at most so often; what others changed it sees at once.
+LOOK_EVERY_S = 0.1
+#: A machine may run several processors from one job file; each takes the first free port from the configured one on.
+PORTS = 100
+
+
+class Instruments:
+    """All of them. The names are promises: dashboards and alerts refer to them."""
+
+    def __init__(self, meter: Meter) -> None:
+        gauge, counter = meter.create_gauge, meter.create_counter
+        histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=SECONDS)
+        self.leader = gauge("samza_azure.leader", description="1 while this processor leads, else 0")
+        self.epoch = gauge("samza_azure.epoch", description="The leadership that this processor knows of")
+        self.version = gauge("samza_azure.version", description="The job model that this processor has adopted")
+        self.owned = gauge("samza_azure.tasks.owned", description="Tasks that the job model gives to this processor")
+        self.running = gauge("samza_azure.tasks.running", description="Those of them that run, or are drained")
+        self.idle = gauge("samza_azure.tasks.not_running", description="Those that are owned but do not run")
+        self.heartbeat_age = gauge(
+            "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
+        )
+        self.heartbeat_latency = histogram(
+            "samza_azure.heartbeat.latency", description="How long a heartbeat waits for its answer"
+        )
+        self.barrier = histogram(
+            "samza_azure.barrier.duration", description="From publishing a version to its END or TIMEOUT"
+        )
+        self.rebalance = histogram(
+            "samza_azure.rebalance.duration", description="From publishing a version until all its tasks run"
+        )
+        self.moves = counter("samza_azure.moves", description="Tasks that were given to another owner")
+        self.failovers = counter("samza_azure.failovers", description="Leaderships taken from one that was silent")
+        self.self_stops = counter(
+            "samza_azure.self_stops", description="Pauses for want of an accepted heartbeat in time"
+        )
+        self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Renewals without a yes")
+        self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the gauges show of one processor."""
+
+    leads: bool = False
+    epoch: int = 0
+    version: int = 0
+    owned: int = 0
+    running: int = 0
+
+
+def facts(view: View) -> Facts:
+    """What the gauges are to show now."""
+    control = view.control
+    if not isinstance(control, Control):
+        return Facts()
+    mine = assigned(view)
+    running = 0
+    for task, owner in mine.items():
+        local = view.tasks.get(task)
+        running += local is not None and local.generation == owner.generation and local.phase in _AT_WORK
+    return Facts(view.leads, control.epoch, control.version, len(mine), running)
+
+
+_AT_WORK = (Phase.RUNNING, Phase.DRAINED)
+
+
+def outcome(answer: Answer) -> str:
+    """An answer's kind, in a word that does not depend on its content."""
+    match answer:
+        case Trouble():
+            return answer.name.lower()
+        case No():
+            return "refused"
+        case Absent():
+            return "absent"
+        case Unchanged():
+            return "unchanged"
+    return "done"
+
+
+def moved(before: Control, after: Control) -> int:
+    """How many tasks were taken from one owner and given to another."""
+    return sum(
+        earlier.owner is not None and later.owner is not None and earlier.owner.member != later.owner.member
+        for task, later in after.tasks.items()
+        if (earlier := before.tasks.get(task)) is not None
+    )
+
+
+def all_run(view: View, control: Control) -> bool:
+    """Does every task run under its present owner, as the last scan saw it?"""
+    rows = view.members if view.written is None else {**view.members, view.me: view.written}
+    for task, assignment in control.tasks.items():
+        owner = assignment.owner
+        row = rows.get(owner.processor) if owner is not None else None
+        report = row.tasks.get(task) if row is not None else None
+        if owner is None or report is None or report.generation != owner.generation or report.phase not in _AT_WORK:
+            return False
+    return True
+
+
+class Observer:
+    """Watches one processor. The same instruments serve all processors of a process, told apart by an attribute."""
+
+    def __init__(self, processor: str, provider: MeterProvider | None = None) -> None:
+        self._instruments = Instruments(opentelemetry.get_meter("samza_azure", meter_provider=provider))
+        self._who = {"processor": processor}
+        self._control: Control | None = None
+        self._looked_at = -1e9
+        self._led = self._paused = False
+        self._balancing_since: float | None = None
+        self._slowest_s = 0.0
+        self._warned = False
+
+    def turned(self, view: View) -> None:
+        """A turn is over."""
+        now = view.turn_at or 0.0
+        before, after = self._control, view.control if isinstance(view.control, Control) else None
+        if after is before and now < self._looked_at + LOOK_EVERY_S:
+            return
+        self._control, self._looked_at = after, now
+        self._show(facts(view))
+        self._show_heartbeat(view, now)
+        if view.leads and after is not None:
+            if before is not None and after is not before:
+                self._published(view, before, after, now)
+            if self._balancing_since is not None and all_run(view, after):
+                self._instruments.rebalance.record(now - self._balancing_since, self._who)
+                self._balancing_since = None
+        else:
+            self._balancing_since = None
+        self._led = view.leads
+
+    def called(self, action: StorageAction, answer: Answer, seconds: float) -> None:
+        """A call on the storage account was answered, or was not."""
+        instruments, result = self._instruments, outcome(answer)
+        instruments.calls.add(1, {**self._who, "operation": type(action).__name__, "outcome": result})
+        if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
+            instruments.heartbeat_latency.record(seconds, {**self._who, "outcome": result})
+            self._slowest_s = max(self._slowest_s, seconds)
+        if isinstance(action, RenewLease) and result != "done":
+            instruments.renewals_missed.add(1, self._who)
+
+    def _show(self, now: Facts) -> None:
+        instruments = self._instruments
+        instruments.leader.set(int(now.leads), self._who)
+        instruments.epoch.set(now.epoch, self._who)
+        instruments.version.set(now.version, self._who)
+        instruments.owned.set(now.owned, self._who)
+        instruments.running.set(now.running, self._who)
+        instruments.idle.set(now.owned - now.running, self._who)
+
+    def _show_heartbeat(self, view: View, now: float) -> None:
+        if not view.beat:
+            return
+        self._instruments.heartbeat_age.set(now - view.accepted_at, self._who)
+        paused = view.etag is not None and now > view.permit_until
+        if paused and not self._paused:
+            self._instruments.self_stops.add(1, self._who)
+        self._paused = paused
+        doubt = None if self._warned else doubtful_timing(view.timing, self._slowest_s)
+        if doubt is not None:  # said once
+            self._warned = True
+            log.warning(doubt)
+
+    def _published(self, view: View, before: Control, after: Control, now: float) -> None:
+        """The leader's control blob changed: by its own hand, or by its predecessor's until just now."""
+        instruments = self._instruments
+        if not self._led and before.leader is not None and before.leader != view.member:
+            instruments.failovers.add(1, self._who)
+        if before.version != after.version:
+            instruments.moves.add(moved(before, after), self._who)
+            self._balancing_since = now
+        if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
+            told = {**self._who, "outcome": str(after.barrier.state)}
+            instruments.barrier.record(max(now - view.barrier_since, 0.0), told)
+
+
+def serve(port: int) -> int:
+    """Serve this process's metrics to Prometheus, on the first free port from `port` on; 0: any. The port it is."""
+    try:
+        from opentelemetry.exporter.prometheus import PrometheusMetricReader
+        from opentelemetry.sdk.metrics import MeterProvider as Sdk
+        from prometheus_client import start_http_server
+    except ImportError as error:
+        raise ConfigError(
+            f"metrics.prometheus.port is set, and {error.name} is not installed. "
+            "Run: pip install 'samza-azure[metrics]', or take the key out."
+        ) from error
+    if isinstance(opentelemetry.get_meter_provider(), Sdk):
+        raise ConfigError(
+            "metrics.prometheus.port is set, and OpenTelemetry's SDK sends this process's metrics somewhere else "
+            "already. Take the key out, or start without that SDK's environment variables."
+        )
+    for number in range(port, min(port + PORTS, 65536) if port else 1):
+        try:
+            server, _ = start_http_server(number)
+            break
+        except OSError as error:
+            taken: Any = error
+    else:
+        raise ConfigError(f"metrics.prometheus.port is {port}, and no port from there on is free: {taken}.")
+    opentelemetry.set_meter_provider(Sdk([PrometheusMetricReader()]))
+    return int(server.server_port)

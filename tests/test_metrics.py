@@ -1,0 +1,275 @@
+"""The instruments: what they show of a View, what they count of calls, and how they are served."""
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from samza_azure.config import doubtful_timing
+from samza_azure.metrics import Facts, Observer, all_run, facts, moved, outcome
+from samza_azure.protocol.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
+from samza_azure.protocol.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.protocol.messages import Phase, TaskReport
+from samza_azure.protocol.rows import ProcessorRow, State
+from samza_azure.protocol.timing import PROFILES, Timing
+from samza_azure.protocol.view import Absent, Answer, Lease, LocalTask, No, Settings, Trouble, Unchanged, View
+
+HERE, THERE = Member("here", "1"), Member("there", "2")
+
+
+def owned(by: Member, generation: int) -> Assignment:
+    return Assignment(Owner(by.processor, by.incarnation, generation))
+
+
+MODEL = Control(
+    group_id="g",
+    revision=7,
+    epoch=2,
+    version=7,
+    leader=HERE,
+    run_id="r",
+    phase=RunPhase.RUNNING,
+    tasks={"a-0": owned(HERE, 7), "a-1": owned(HERE, 7), "a-2": owned(THERE, 5)},
+    barrier=Barrier(7, BarrierState.START),
+)
+
+
+def report(task: str, generation: int, phase: Phase = Phase.RUNNING) -> TaskReport:
+    return TaskReport(task, generation, 1, phase)
+
+
+def view_of(control: Control | None, now: float = 100.0) -> View:
+    view = View(Settings("here", PROFILES["default"]), incarnation="1")
+    view.control, view.turn_at, view.etag, view.beat, view.accepted_at = control, now, "e", 3, now - 1.5
+    return view
+
+
+class Meters:
+    """An observer, and what an SDK has collected from it."""
+
+    def __init__(self) -> None:
+        self.reader = InMemoryMetricReader()
+        self.observer = Observer("here", MeterProvider([self.reader]))
+
+    def points(self) -> dict[str, list[tuple[Mapping[str, Any], float]]]:
+        """Name to attributes and value; of a histogram the sum."""
+        found: dict[str, list[tuple[Mapping[str, Any], float]]] = {}
+        data = self.reader.get_metrics_data()
+        for metric in data.resource_metrics[0].scope_metrics[0].metrics if data else ():
+            for point in metric.data.data_points:
+                told = {key: value for key, value in (point.attributes or {}).items() if key != "processor"}
+                value = point.sum if hasattr(point, "sum") else point.value
+                found.setdefault(metric.name.removeprefix("samza_azure."), []).append((told, round(value, 6)))
+        return found
+
+
+def test_a_task_that_is_owned_but_does_not_run_is_seen() -> None:
+    view = view_of(MODEL)
+    view.lease = Lease("l", 90.0)
+    view.tasks["a-0"] = LocalTask(7, 1, 95.0, report("a-0", 7))
+    view.tasks["a-1"] = LocalTask(7, 2, 95.0, report("a-1", 7, Phase.STARTING))
+    assert facts(view) == Facts(leads=True, epoch=2, version=7, owned=2, running=1)
+
+
+def test_a_task_that_runs_under_an_earlier_generation_does_not_count_as_running() -> None:
+    view = view_of(MODEL)
+    view.tasks["a-0"] = LocalTask(6, 1, 95.0, report("a-0", 6))
+    assert facts(view) == Facts(epoch=2, version=7, owned=2, running=0)
+
+
+def test_who_knows_nothing_yet_shows_nothing() -> None:
+    assert facts(view_of(None)) == Facts()
+
+
+@pytest.mark.parametrize(
+    ("answer", "word"),
+    [
+        (None, "done"),
+        ("etag", "done"),
+        ((), "done"),
+        (No("ConditionNotMet"), "refused"),
+        (Absent(), "absent"),
+        (Unchanged(), "unchanged"),
+        (Trouble.UNSETTLED, "unsettled"),
+        (Trouble.UNAVAILABLE, "unavailable"),
+    ],
+)
+def test_an_answer_is_counted_by_its_kind(answer: Answer, word: str) -> None:
+    assert outcome(answer) == word
+
+
+def test_a_first_owner_is_no_move() -> None:
+    before = replace(MODEL, tasks={"a-0": Assignment(), "a-1": owned(THERE, 5), "a-2": owned(THERE, 5)})
+    assert moved(before, MODEL) == 1
+
+
+def test_all_run_when_each_owner_says_so_of_its_own_generation() -> None:
+    view = view_of(MODEL)
+    view.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
+    view.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 4)})}
+    assert not all_run(view, MODEL)
+    view.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 5)})}
+    assert all_run(view, MODEL)
+
+
+def test_calls_are_counted_by_operation_and_outcome() -> None:
+    meters = Meters()
+    calls: list[tuple[StorageAction, Answer, float]] = [
+        (ReadControl(), Unchanged(), 0.01),
+        (ReadControl(), Unchanged(), 0.01),
+        (MergeOwnRow(ProcessorRow("here", "1"), "e"), "f", 0.25),
+        (RenewLease("l"), Trouble.UNAVAILABLE, 3.0),
+        (RenewLease("l"), None, 0.01),
+    ]
+    for action, answer, seconds in calls:
+        meters.observer.called(action, answer, seconds)
+    points = meters.points()
+    assert points["storage.calls"] == [
+        ({"operation": "ReadControl", "outcome": "unchanged"}, 2),
+        ({"operation": "MergeOwnRow", "outcome": "done"}, 1),
+        ({"operation": "RenewLease", "outcome": "unavailable"}, 1),
+        ({"operation": "RenewLease", "outcome": "done"}, 1),
+    ]
+    assert points["heartbeat.latency"] == [({"outcome": "done"}, 0.25)]
+    assert points["lease.renewals_missed"] == [({}, 1)]
+
+
+def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_told_once() -> None:
+    meters = Meters()
+    observer = meters.observer
+    observer.turned(view_of(replace(MODEL, leader=THERE, epoch=1, version=5, revision=6)))
+    view = view_of(replace(MODEL, leader=HERE, version=5), now=101.0)
+    view.lease = Lease("l", 100.9)
+    observer.turned(view)
+    dead = replace(
+        MODEL, tasks={**MODEL.tasks, "a-2": owned(HERE, 8)}, version=8, barrier=Barrier(8, BarrierState.START)
+    )
+    view.control, view.turn_at, view.barrier_since = dead, 102.0, 102.0
+    observer.turned(view)
+    view.control, view.turn_at = replace(dead, barrier=Barrier(8, BarrierState.END)), 102.5
+    observer.turned(view)
+    view.written = ProcessorRow(
+        "here",
+        "1",
+        state=State.ACTIVE,
+        tasks={name: report(name, dead.tasks[name].owner.generation) for name in dead.tasks},
+    )
+    for view.turn_at in (104.0, 105.0, 106.0):
+        observer.turned(view)
+    points = meters.points()
+    assert points["failovers"] == [({}, 1)]
+    assert points["moves"] == [({}, 1)]
+    assert points["barrier.duration"] == [({"outcome": "END"}, 0.5)]
+    assert points["rebalance.duration"] == [({}, 2.0)]
+    assert (points["leader"], points["epoch"], points["version"]) == ([({}, 1)], [({}, 2)], [({}, 8)])
+    assert (points["tasks.owned"], points["tasks.running"], points["tasks.not_running"]) == (
+        [({}, 3)],
+        [({}, 0)],
+        [({}, 3)],
+    )
+
+
+def test_a_pause_for_want_of_a_heartbeat_is_one_self_stop_however_long_it_lasts() -> None:
+    meters = Meters()
+    for silent_s in (1.0, 5.9, 6.1, 7.0, 0.1, 6.5):
+        view = view_of(MODEL, now=100.0 + silent_s)
+        view.accepted_at = 100.0
+        meters.observer.turned(view)
+        meters.observer._looked_at = -1e9
+    assert meters.points()["self_stops"] == [({}, 2)]
+
+
+def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allow(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    observer = Meters().observer
+    observer.called(MergeOwnRow(ProcessorRow("here", "1"), "e"), "f", 1.1)
+    for now in (100.0, 101.0):
+        observer.turned(view_of(MODEL, now))
+    assert [record.getMessage() for record in caplog.records] == [
+        (
+            "job.coordinator.heartbeat.timeout is 8 s, and three heartbeats of 2 s with two calls as slow as 1.1 s need "
+            "8.2 s. A processor that lives may be taken for dead; raise the timeout or choose a slower "
+            "job.coordinator.profile."
+        )
+    ]
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_profile_stands_an_account_of_ordinary_speed(profile: str) -> None:
+    assert doubtful_timing(PROFILES[profile], slow_call_s=0.25) is None
+
+
+def test_a_timeout_of_three_heartbeats_leaves_no_room_for_slow_calls() -> None:
+    assert doubtful_timing(Timing(heartbeat_s=2.0, heartbeat_timeout_s=6.0), slow_call_s=0.25) is not None
+
+
+SERVING = """
+import urllib.request
+from samza_azure.metrics import Observer, serve
+from samza_azure.protocol.actions import ReadControl
+port = serve({port})
+Observer("here").called(ReadControl(), None, 0.1)
+print(port)
+print(urllib.request.urlopen(f"http://127.0.0.1:{{port}}/metrics").read().decode())
+"""
+
+
+def run(program: str) -> tuple[int, str, str]:
+    environment = {**os.environ, "no_proxy": "127.0.0.1"}
+    ended = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=60)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_prometheus_is_served_what_was_recorded() -> None:
+    _, said, _ = run(SERVING.format(port=0))
+    line = next(line for line in said.splitlines() if line.startswith("samza_azure_storage_calls_total{"))
+    assert 'operation="ReadControl"' in line and 'outcome="done"' in line and 'processor="here"' in line
+    assert line.endswith(" 1.0")
+
+
+def test_a_second_processor_of_the_machine_serves_on_the_next_free_port() -> None:
+    with socket.socket() as first:
+        first.bind(("", 0))
+        first.listen()
+        taken = first.getsockname()[1]
+        _, said, _ = run(SERVING.format(port=taken))
+    assert int(said.splitlines()[0]) > taken
+
+
+def test_without_the_packages_the_key_is_a_mistake_that_names_the_command() -> None:
+    program = """
+import sys
+sys.modules["prometheus_client"] = None
+sys.modules["opentelemetry.exporter.prometheus"] = None
+from samza_azure.errors import ConfigError
+from samza_azure.metrics import serve
+try:
+    serve(0)
+except ConfigError as error:
+    print(error)
+"""
+    _, said, _ = run(program)
+    assert "metrics.prometheus.port is set" in said and "pip install 'samza-azure[metrics]'" in said
+
+
+def test_an_sdk_that_sends_elsewhere_is_not_silently_replaced() -> None:
+    program = """
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+metrics.set_meter_provider(MeterProvider())
+from samza_azure.errors import ConfigError
+from samza_azure.metrics import serve
+try:
+    serve(0)
+except ConfigError as error:
+    print(error)
+"""
+    assert "somewhere else already" in run(program)[1]
