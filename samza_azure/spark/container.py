@@ -46,7 +46,7 @@ from samza_azure.spark.gate import PermitFile, boot_time
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.pipeline import Pipeline, analyse_pipeline, load
 from samza_azure.spark.secrets import Secrets
-from samza_azure.spark.session import start_session
+from samza_azure.spark.session import java_process, start_session
 from samza_azure.spark.source import LogSource
 from samza_azure.spark.task import Surroundings, Task
 from samza_azure.spark.watermark import probe
@@ -226,6 +226,7 @@ def _run(job: Path, directory: Path, channel: Channel) -> int:
     _emptied(directory)
     permit = PermitFile(directory / "permit")
     spark = _session(config, directory)
+    threading.Thread(target=_die_with_java, args=[spark], name="java", daemon=True).start()
     pipeline = _pipeline(spark, config, directory)
     hints = HintBoard(account().hints(), directory / "hints")
     hints.start()
@@ -255,6 +256,14 @@ def _session(config: Config, directory: Path) -> SparkSession:
     probe(spark)
     spark.dataSource.register(LogSource)
     return spark
+
+
+def _die_with_java(spark: SparkSession) -> None:
+    """Without its JVM a container can only fail its tasks. The supervisor starts another."""
+    java_process(spark).wait()
+    log.error("The JVM ended")
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _pipeline(spark: SparkSession, config: Config, directory: Path) -> Pipeline:

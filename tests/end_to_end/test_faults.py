@@ -8,6 +8,8 @@ import signal
 import time
 from collections import Counter
 
+import psutil
+
 from .world import World, daily, daily_rows
 
 CHUNK = 6_000
@@ -60,7 +62,10 @@ def test_only_the_container_is_killed(world: World) -> None:
 def test_only_the_jvm_is_killed(world: World) -> None:
     victim = next(iter(world.fleet.alive()))
     producer = world.producing(CHUNK, 2_000)
+    container = world.container(victim)
     world.jvm(victim).kill()
+    psutil.wait_procs([container], timeout=10)
+    assert not container.is_running()
     assert producer.wait() == 0
     world.exact()
     world.settled()
