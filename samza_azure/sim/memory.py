@@ -75,11 +75,17 @@ class MemoryStorage:
         self._blobs: dict[str, _Blob] = {}
         self._rows: dict[tuple[str, str], _Entity] = {}
         self._etags = 0
+        self._beside: dict[str, MemoryStorage] = {}
         self.lock = threading.RLock()
 
     def _next_etag(self) -> str:
         self._etags += 1
         return f'"0x{self._etags:X}"'
+
+    def beside(self, name: str) -> "MemoryStorage":
+        """Where another leased blob is kept: a storage of its own, with the same clock."""
+        with self.lock:
+            return self._beside.setdefault(name, MemoryStorage(self._clock))
 
     # Blobs.
 
@@ -175,11 +181,13 @@ class MemoryStorage:
         blob.lease = _Lease(lease_id, seconds, self._clock() + seconds, etag=blob.etag)
         return None
 
-    def lease_renew(self, lease_id: str) -> None | Refused | Missing:
+    def lease_renew(self, lease_id: str, etag: str | None = None) -> None | Refused | Missing:
         """Renew Lease. One that ran out comes back if nobody wrote or leased in between."""
         blob = self._blobs.get(CONTROL)
         if blob is None:
             return Missing()
+        if etag is not None and blob.etag != etag:
+            return Refused("ConditionNotMet")
         lease = blob.lease
         if lease is None or lease.id != lease_id:
             return Refused("LeaseIdMismatchWithLeaseOperation")
@@ -303,6 +311,10 @@ class MemoryAccount:
         """The control blob."""
         return MemoryControlBlob(self)
 
+    def leased_blob(self, name: str) -> "MemoryControlBlob":
+        """A blob that is leased as the control blob is, for a lock."""
+        return MemoryControlBlob(MemoryAccount(self.storage.beside(name), link=self.link))
+
     def rows(self) -> "MemoryRows":
         """The table."""
         return MemoryRows(self)
@@ -399,8 +411,8 @@ class MemoryControlBlob:
             "control.acquire", lambda: self._storage.lease_acquire(lease_id, seconds, etag), timeout
         )
 
-    async def renew(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
-        return await self._account.carry("control.renew", lambda: self._storage.lease_renew(lease_id), timeout)
+    async def renew(self, lease_id: str, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
+        return await self._account.carry("control.renew", lambda: self._storage.lease_renew(lease_id, etag), timeout)
 
     async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
         return await self._account.carry("control.break", lambda: self._storage.lease_break(etag), timeout)

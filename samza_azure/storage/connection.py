@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from azure.identity import DefaultAzureCredential
     from azure.identity.aio import DefaultAzureCredential as AsyncDefaultAzureCredential
 
+CONTROL = "control.json"
 CONNECT_S = 3.0
 READ_S = 10.0
 
@@ -88,9 +89,13 @@ class Account:
 
     def control_blob(self) -> ControlBlob:
         """The control blob."""
+        return self.leased_blob("control.json")
+
+    def leased_blob(self, name: str) -> ControlBlob:
+        """A blob that is leased as the control blob is, for a lock."""
         from samza_azure.storage.control_blob import AzureControlBlob  # kept out of the container
 
-        return AzureControlBlob(self._asynchronous().container, self._calls)
+        return AzureControlBlob(self._asynchronous().container, self._calls, name)
 
     def rows(self) -> Rows:
         """The table."""

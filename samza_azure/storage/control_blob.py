@@ -1,4 +1,4 @@
-"""The leased control blob: `ControlBlob` on Azure, asynchronous.
+"""The leased control blob, or a lock's: `ControlBlob` on Azure, asynchronous.
 
 Each method is one call, sent once, answered within its timeout or `Unsettled`. A write carries the lease id, which
 keeps everybody else out, *and* If-Match, which is the fence.
@@ -18,22 +18,22 @@ NAME = "control.json"
 
 
 class AzureControlBlob:
-    """`ControlBlob` in one container."""
+    """`ControlBlob` in one container; the control blob itself unless another one is named."""
 
-    def __init__(self, container: ContainerClient, calls: Calls) -> None:
-        self._blob = container.get_blob_client(NAME)
+    def __init__(self, container: ContainerClient, calls: Calls, name: str = NAME) -> None:
+        self._name, self._blob = name, container.get_blob_client(name)
         self._calls = calls
 
     async def create(self, data: bytes, *, timeout: float) -> str | Refused:
         return await self._put(
-            self._blob.upload_blob(data, length=len(data), overwrite=False), f"Creating {NAME}", timeout
+            self._blob.upload_blob(data, length=len(data), overwrite=False), f"Creating {self._name}", timeout
         )
 
     async def read(
         self, *, timeout: float, unless_etag: str | None = None, lease_id: str | None = None
     ) -> Content | NotModified | Missing | Refused:
         return await self._calls.wait(
-            self._download(unless_etag, lease_id), f"Reading {NAME}", write=False, timeout=timeout
+            self._download(unless_etag, lease_id), f"Reading {self._name}", write=False, timeout=timeout
         )
 
     async def write(self, data: bytes, *, etag: str, lease_id: str, timeout: float) -> str | Refused:
@@ -45,24 +45,25 @@ class AzureControlBlob:
             etag=etag,
             match_condition=MatchConditions.IfNotModified,
         )
-        return await self._put(call, f"Writing {NAME}", timeout)
+        return await self._put(call, f"Writing {self._name}", timeout)
 
     async def acquire(
         self, lease_id: str, *, seconds: int, timeout: float, etag: str | None = None
     ) -> None | Refused | Missing:
         call = self._lease(lease_id).acquire(lease_duration=seconds, **_if_match(etag))
-        return await self._lease_call(call, f"Leasing {NAME}", timeout)
+        return await self._lease_call(call, f"Leasing {self._name}", timeout)
 
-    async def renew(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
-        return await self._lease_call(self._lease(lease_id).renew(), f"Renewing the lease of {NAME}", timeout)
+    async def renew(self, lease_id: str, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
+        call = self._lease(lease_id).renew(**_if_match(etag))
+        return await self._lease_call(call, f"Renewing the lease of {self._name}", timeout)
 
     async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
         # Breaking takes no lease id; the client wants one all the same.
         call = self._lease(None).break_lease(lease_break_period=0, **_if_match(etag))
-        return await self._lease_call(call, f"Breaking the lease of {NAME}", timeout)
+        return await self._lease_call(call, f"Breaking the lease of {self._name}", timeout)
 
     async def release(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
-        return await self._lease_call(self._lease(lease_id).release(), f"Releasing the lease of {NAME}", timeout)
+        return await self._lease_call(self._lease(lease_id).release(), f"Releasing the lease of {self._name}", timeout)
 
     def _lease(self, lease_id: str | None) -> BlobLeaseClient:
         return BlobLeaseClient(self._blob, lease_id)
@@ -74,7 +75,7 @@ class AzureControlBlob:
         download = await self._blob.download_blob(**conditions)
         data = await download.readall()
         if len(data) != download.size:
-            raise StorageUnavailable(f"Reading {NAME}: the answer broke off.")
+            raise StorageUnavailable(f"Reading {self._name}: the answer broke off.")
         return Content(data, download.properties.etag)
 
     async def _put(self, call: Awaitable[dict[str, Any]], doing: str, timeout: float) -> str | Refused:

@@ -91,8 +91,8 @@ class Hints(Protocol):
 
 
 class ControlBlob(Protocol):
-    """The one leased block blob, `control.json`. Times out after `timeout` seconds with `Unsettled` (a write) or
-    `StorageUnavailable` (a read)."""
+    """The one leased block blob, `control.json`, or one like it for a lock. Times out after `timeout` seconds with
+    `Unsettled` (a write) or `StorageUnavailable` (a read)."""
 
     async def create(self, data: bytes, *, timeout: float) -> str | Refused:
         """Create it if there is none; its ETag."""
@@ -110,8 +110,8 @@ class ControlBlob(Protocol):
     ) -> None | Refused | Missing:
         """Lease it under an id of our own. None: it is ours."""
 
-    async def renew(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
-        """Start the lease's time again."""
+    async def renew(self, lease_id: str, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
+        """Start the lease's time again; with an ETag only if nobody has written since."""
 
     async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
         """End anybody's lease at once (period 0; a longer one is no fence)."""

@@ -97,6 +97,23 @@ async def test_a_changed_etag_keeps_the_lease_from_being_taken_or_broken(account
     assert await control.acquire(B, seconds=60, etag=second, timeout=SECONDS) is None
 
 
+async def test_a_renewal_can_ask_that_nobody_has_written_since(account: AnyAccount) -> None:
+    lock = account.leased_blob("locks/one")
+    first = await lock.create(b"0", timeout=SECONDS)
+    assert isinstance(first, str)
+    assert await lock.acquire(A, seconds=60, timeout=SECONDS) is None
+    assert await lock.renew(A, etag=first, timeout=SECONDS) is None
+    assert isinstance(await lock.write(b"1", etag=first, lease_id=A, timeout=SECONDS), str)
+    assert await lock.renew(A, etag=first, timeout=SECONDS) == Refused("ConditionNotMet")
+
+
+async def test_leased_blobs_of_different_names_know_nothing_of_each_other(account: AnyAccount) -> None:
+    for name in ("locks/one", "locks/two"):
+        assert isinstance(await account.leased_blob(name).create(b"0", timeout=SECONDS), str)
+        assert await account.leased_blob(name).acquire(A, seconds=60, timeout=SECONDS) is None
+    assert await account.control_blob().read(timeout=SECONDS) == Missing()
+
+
 async def test_a_broken_lease_fences_its_holder_at_once(account: AnyAccount) -> None:
     control = account.control_blob()
     etag = await created(control)
