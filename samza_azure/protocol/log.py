@@ -101,8 +101,8 @@ class TaskLog:
     files: dict[str, bytes | Reference] = field(default_factory=dict)
     number: int = 0  # of the next record in its blob
     snapshot_end: int = 0  # rolling counts from there
-    records: int = 0
-    length: int = 0  # bytes of these records
+    records: int = 0  # that a take-over has read
+    length: int = 0  # of all these together
     unsettled: Parcel | None = None
     _prune_at: int = 64
     _unpruned: int = 0
@@ -117,8 +117,6 @@ class TaskLog:
         self._check(header)
         self.end = (self.end[0], self.end[1] + header.length)
         self.number += 1
-        self.records += 1
-        self.length += header.length
         self.writer = header.writer
         self.last_batch = header.batch
         self.idle = header.idle
@@ -216,7 +214,9 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
     record = make()
     if unsettled is not None and _says(unsettled, record):
         return log.end
-    if record.kind in (Kind.BATCH, Kind.DRAINED) and record.batch <= log.last_batch:
+    if record.kind not in (Kind.BATCH, Kind.DRAINED, Kind.FRONTIER):
+        raise ValueError(f"{record.kind.name} is written by the rules alone.")
+    if record.kind is not Kind.FRONTIER and record.batch <= log.last_batch:
         raise ValueError(f"Batch {record.batch} of {log.task}: batch {log.last_batch} is appended already.")
     if log.drained:
         raise ValueError(f"{log.task} is drained, nothing can follow.")
@@ -340,6 +340,8 @@ def _catch_up(log: TaskLog) -> Rule[None]:
         yield from window.reach(position, header.size + header.files_length)
         packed = window.view(position + header.size, header.files_length)
         log.add(header, decode_files(packed, header, blob=log.blob, position=position))
+        log.records += 1
+        log.length += header.length
 
 
 def _opening(log: TaskLog, meta: Mapping[str, Any]) -> Rule[Parcel]:
