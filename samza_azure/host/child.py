@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.protocol.messages import Command, Report, decode, encode
@@ -82,10 +83,8 @@ class Child:
 
     def kill(self) -> int:
         """Kill the child and what is in its process group, now."""
-        try:
+        with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         code = self._process.wait()
         self._socket.close()
         return code

@@ -35,7 +35,7 @@ from samza_azure.protocol.actions import (
 from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.protocol.timing import LEASE_S
 from samza_azure.protocol.view import Absent, Answer, ControlRead, No, Trouble, Unchanged
-from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows
+from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
 
 
 async def perform(
@@ -66,10 +66,11 @@ async def _perform(
         case ReadLeaderRow():
             row = await table.get(LEADER, LEADER, timeout=timeout)
             return rows.leader_row(row.etag, row.values) if row is not None else Absent()
-        case WriteLeaderRow(row=leader, etag=None):
-            return _etag(await table.insert(LEADER, LEADER, rows.leader_columns(leader), timeout=timeout))
-        case WriteLeaderRow(row=leader, etag=str() as etag):
-            return _etag(await table.merge(LEADER, LEADER, rows.leader_columns(leader), etag=etag, timeout=timeout))
+        case WriteLeaderRow(row=leader, etag=seen):
+            values = rows.leader_columns(leader)
+            if seen is None:
+                return _etag(await table.insert(LEADER, LEADER, values, timeout=timeout))
+            return _etag(await table.merge(LEADER, LEADER, values, etag=seen, timeout=timeout))
         case ReadControl(lease_id=lease_id, unless_etag=unless_etag):
             content = await blob.read(timeout=timeout, unless_etag=unless_etag, lease_id=lease_id)
             match content:
@@ -107,8 +108,8 @@ async def _perform(
         case AnswerRequest(key=key, etag=etag, answer=answer):
             return _etag(await table.merge(REQUESTS, key, {"answer": answer}, etag=etag, timeout=timeout))
         case MarkDead(processor=processor, etag=etag, epoch=epoch):
-            values = {"state": str(rows.State.DEAD), "epoch": epoch}
-            return _etag(await table.merge(MEMBERS, processor, values, etag=etag, timeout=timeout))
+            dead: dict[str, Value] = {"state": str(rows.State.DEAD), "epoch": epoch}
+            return _etag(await table.merge(MEMBERS, processor, dead, etag=etag, timeout=timeout))
         case DeleteMember(processor=processor, etag=etag):
             return _done(await table.delete(MEMBERS, processor, etag=etag, timeout=timeout))
         case DeleteRequest(key=key, etag=etag):

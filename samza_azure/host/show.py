@@ -1,7 +1,7 @@
 """What a person sees of a status document: a table of processors and one of tasks, or a drain's steps."""
 
 import sys
-from typing import Any, TextIO
+from typing import Any, Self, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -53,7 +53,7 @@ class DrainDisplay:
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._seen: dict[str, str] = {}
 
-    def __enter__(self) -> "DrainDisplay":
+    def __enter__(self) -> Self:
         if self._live is not None:
             self._live.start()
         return self

@@ -12,6 +12,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -171,10 +172,8 @@ class Supervisor(JobCoordinatorListener):
             os._exit(1)
 
     def _wake(self) -> None:
-        try:
+        with suppress(BlockingIOError):  # it is full: whoever reads it will wake
             self._wake_up.send(b"\0")
-        except BlockingIOError:
-            pass  # it is full: whoever reads it will wake
 
 
 class Slot:

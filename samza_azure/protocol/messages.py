@@ -199,10 +199,8 @@ def decode(line: bytes) -> Command | Report:
 
 def plan_from(fields: dict[str, Any]) -> Plan:
     """A plan from its JSON form."""
-    stages = tuple(
-        StagePlan(**{key: tuple(value) if isinstance(value, list) else value for key, value in stage.items()})
-        for stage in fields["stages"]
-    )
+    texts = ("inputs", "partition_by", "stateful")  # lists in JSON, tuples here
+    stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
     return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]))
 
 

@@ -138,8 +138,7 @@ class World:
         """Drain, wait for the end of all, and compare the result with the batch over what was read."""
         ended = self.command("drain", "--wait", "--timeout", str(PATIENCE_S))
         assert ended.returncode == 0, ended.stderr
-        codes = self.fleet.exit_codes(PATIENCE_S)
-        return codes
+        return self.fleet.exit_codes(PATIENCE_S)
 
     def stream(self, name: str) -> pa.Table:
         """The committed rows of a stream."""
