@@ -444,3 +444,18 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
         "print(sorted({'azure', 'pyspark', 'pyarrow', 'asyncio', 'typer'} & set(sys.modules)))"
     )
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "container.warm = false",
+        "processor.port = 8080",
+        "task.max.concurrency = 2",
+        "job.drain-monitor.enabled = false",
+        'streams.flights.retention = "1 d"',
+    ],
+)
+def test_a_key_that_nothing_obeys_yet_is_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not supported by this version.*Remove it"):
+        Config.parse(f"{line}\n{MINIMAL}")

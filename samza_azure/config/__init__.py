@@ -311,6 +311,26 @@ _SPARK_OWN_WHEN_LOCAL = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _NotYet:
+    """A key of the design that has no effect so far."""
+
+    default: object
+    instead: str = ""
+
+
+_NOT_YET = {
+    "container.warm": _NotYet(True, ": every processor starts its container at once"),
+    "processor.port": _NotYet(0, ": processors have no endpoint"),
+    "task.max.concurrency": _NotYet(1),
+    "task.callback.timeout.ms": _NotYet(-1),
+    "task.callback.drain.timeout.ms": _NotYet(-1),
+    "job.drain-monitor.enabled": _NotYet(True, ": requests are always seen"),
+    "job.drain-monitor.poll.interval.ms": _NotYet(60_000, ": requests are seen at each scan of the leader"),
+    "streams.*.retention": _NotYet(None, ": logs of output and source streams are kept for ever"),
+}
+
+
 class _Check:
     """One job file on its way to a `Config`. Gathers all mistakes before it complains."""
 
@@ -324,6 +344,7 @@ class _Check:
         self._environment()
         stream_ids = self._stream_ids()
         self._unknown_keys(stream_ids)
+        self._keys_without_effect()
         app = self._section(App)
         coordinator = self._coordinator()
         storage = self._storage(app, coordinator)
@@ -384,6 +405,13 @@ class _Check:
             if not fine:
                 nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
                 self.mistakes.append(f"{key} is not a key. The nearest is {nearest}.")
+
+    def _keys_without_effect(self) -> None:
+        """A key that nothing obeys yet is refused when it asks for something, so that nobody relies on it."""
+        for key, value in self.values.items():
+            known = _NOT_YET.get("streams.*.retention" if re.fullmatch(r"streams\.[^.]+\.retention", key) else key)
+            if known is not None and value != known.default:
+                self.mistakes.append(f"{key} is not supported by this version{known.instead}. Remove it.")
 
     def _section(self, section: type[Section], prefix: str = "") -> Section | None:
         """One section of the file, or its mistakes."""
