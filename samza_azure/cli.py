@@ -274,6 +274,22 @@ def reach(config: "Config") -> "Account":
     return account
 
 
+@app.command()
+def simulate(
+    seed: Annotated[int | None, typer.Option(help="Replays one history; a fresh seed without it.")] = None,
+    processors: Annotated[int | None, typer.Option(min=1, help="How many; without it the seed says.")] = None,
+    hours: Annotated[float | None, typer.Option(help="Of the fleet's time with faults; without it minutes.")] = None,
+) -> None:
+    """Run a fleet under faults, in memory, from one seed, and print what happened.
+
+    Example: samza-azure simulate --seed 57 --processors 5
+    """
+    from samza_azure.sim.simulate import simulate as play
+
+    if not play(print, seed=seed, processors=processors, hours=hours):
+        raise typer.Exit(1)
+
+
 def look(config: "Config", account: "Account") -> "tuple[Control | None, list[ProcessorRow]]":
     """The control blob and the processors' rows, read now."""
     from samza_azure.host.status import read

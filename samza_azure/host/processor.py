@@ -1,4 +1,4 @@
-"""A processor's loop: learn what was answered, decide, perform; again at the next answer or the next tick.
+"""A processor's loop: learn what was answered, decide, perform; again at the next answer, or when it is time.
 
 It holds no opinion of its own. Time, dice and names come from outside, so the simulator runs this very loop.
 """
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 UNREACHABLE_S = 30.0
 #: No call waits longer than this for its answer.
 CALL_S = 3.0
+#: No turn follows the one before sooner than this, unless there is news.
+LEAST_SLEEP_S = 0.002
 
 
 class Surroundings(Protocol):
@@ -86,9 +88,7 @@ class Processor:
         self._calls: set[asyncio.Task[None]] = set()
         self._reached = False
         self._end: Finish | None = None
-        timing = settings.timing
-        self._tick = min(max(min(timing.scan_s, timing.heartbeat_s) / 20, 0.0125), 0.1)
-        self._timeout = min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
+        self._timeout = min(CALL_S, max(0.5, settings.timing.heartbeat_timeout_s / 3))
 
     async def run(self) -> Finish:
         """Live until there is a verdict, and return it."""
@@ -172,7 +172,7 @@ class Processor:
             self._reached = self._reached or not isinstance(answer, Trouble)
         except (AccessDenied, CorruptState, ConfigError) as error:
             if isinstance(error, AccessDenied) and view.beat:
-                log.error("%s", error)  # it had access before: wait, as for any outage
+                log.warning("%s", error)  # it had access before: wait, as for any outage
                 answer = Trouble.UNAVAILABLE
             else:
                 self.fail(Finish(error.exit_code, str(error)))
@@ -183,8 +183,9 @@ class Processor:
         self._news.set()
 
     async def _wait(self) -> None:
+        """Until something was learned, or until what was decided may change by itself."""
         try:
-            async with asyncio.timeout(self._tick):
+            async with asyncio.timeout(max(LEAST_SLEEP_S, self.view.wake_at - self._surroundings.now())):
                 await self._news.wait()
         except TimeoutError:
             pass

@@ -62,9 +62,8 @@ def beat(view: View, now: float) -> list[Action]:
     if _fenced(view):
         return [Rejoin("This processor was declared dead by the leader; it comes back as a new incarnation.")]
     row = own_row(view)
-    if now >= view.beat_sent_at + view.timing.heartbeat_s or (
-        row != view.written and now >= view.beat_sent_at + URGENT_GAP_S
-    ):
+    gap = view.timing.heartbeat_s if row == view.written else URGENT_GAP_S
+    if view.reached(view.beat_sent_at + gap, now):
         return [MergeOwnRow(replace(row, beat=view.beat + 1), view.etag)]
     return []
 
@@ -87,7 +86,7 @@ def join(view: View, now: float) -> list[Action]:
                         f"A live processor has the id {view.me!r}. Start this one with another --id, or stop that one.",
                     )
                 ]
-            if age is not None and now >= age.read_at + view.timing.heartbeat_s / 2:
+            if age is not None and view.reached(age.read_at + view.timing.heartbeat_s / 2, now):
                 return [ReadOwnRow()]
             return []
         case _:
@@ -119,11 +118,11 @@ def follow(view: View, now: float) -> list[Action]:
     actions: list[Action] = []
     unknown = view.leader_row is None
     if view.free(LEADER_ROW, now) and (
-        unknown or (view.lease is None and now >= view.leader_read_at + view.read_interval())
+        unknown or (view.lease is None and view.reached(view.leader_read_at + view.read_interval(), now))
     ):
         actions.append(ReadLeaderRow())
     scanning = view.lease is None and (view.watching() or view.waiting_since)
-    if scanning and view.free(SCAN, now) and now >= view.scanned_at + view.timing.scan_s:
+    if scanning and view.free(SCAN, now) and view.reached(view.scanned_at + view.timing.scan_s, now):
         actions.append(ScanMembers())
     if view.lease is None and view.campaign is None and view.free(CONTROL, now) and _control_is_old(view, now):
         actions.append(ReadControl(unless_etag=view.control_etag or None))
@@ -136,16 +135,17 @@ def campaign(view: View, now: float) -> list[Action]:
         return []
     if view.campaign is not None:
         return _continue_campaign(view, view.campaign, now)
-    if now < view.hold_until:
+    if not view.reached(view.hold_until, now):
         return []
     match view.control:
         case Absent() if not view.group_id:
             return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
         case Control(leader=None) as control:
             first_choice = control.successor in (None, view.me)
-            if not first_choice and now < view.leaderless_since + view.timing.scan_s * (1 + 2 * view.patience):
+            patience = view.timing.scan_s * (1 + 2 * view.patience)
+            if not first_choice and not view.reached(view.leaderless_since + patience, now):
                 return []
-            if now >= view.leaderless_since + view.timing.leader_timeout_s * (1 + view.patience):
+            if view.reached(view.leaderless_since + view.timing.leader_timeout_s * (1 + view.patience), now):
                 return [BreakLease(view.control_etag)]  # somebody took the lease and never wrote
             return [AcquireLease(view.fresh_id, view.control_etag)]
         case Control() if _suspect(view):
@@ -162,7 +162,7 @@ def end(view: View, now: float) -> list[Action]:
         return [BeginEnd(verdict)] if verdict is not None else []
     if not run.at_rest(view, now):
         return []
-    late = now > run.rest_until(view) + FAREWELL_S
+    late = view.reached(run.rest_until(view) + FAREWELL_S, now)
     if view.etag is None or late:
         return [view.ending]
     if view.written is None or view.written.state is not State.LEFT:
@@ -210,9 +210,9 @@ def _control_is_old(view: View, now: float) -> bool:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         case Absent() | Control(leader=None), _:
-            return now >= view.control_read_at + view.timing.scan_s
+            return view.reached(view.control_read_at + view.timing.scan_s, now)
         case _, Absent():
-            return now >= view.control_read_at + view.timing.heartbeat_s
+            return view.reached(view.control_read_at + view.timing.heartbeat_s, now)
     return False
 
 

@@ -57,15 +57,15 @@ def lead(view: View, now: float) -> list[Action]:
     lease, control = view.lease, view.control
     if lease is None or not isinstance(control, Control):
         return []
-    if now >= lease.ends_at:
+    if view.reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
     actions: list[Action] = []
-    if now >= lease.asked_at + RENEW_EVERY_S and view.free(LEASE, now):
+    if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
     actions += _show_life(view, control, now)
-    if view.free(SCAN, now) and now >= view.scanned_at + view.timing.scan_s:
+    if view.free(SCAN, now) and view.reached(view.scanned_at + view.timing.scan_s, now):
         actions.append(ScanMembers())
-    if view.free(REQUESTS, now) and now >= view.requests_read_at + view.timing.scan_s:
+    if view.free(REQUESTS, now) and view.reached(view.requests_read_at + view.timing.scan_s, now):
         actions.append(ReadRequests())
     actions += _mark_dead(view, control, now)
     if view.free(CONTROL, now):
@@ -168,7 +168,7 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
     ):
         return control
     urgent = len(current) < len(control.tasks)  # somebody died or leaves, or nobody had them
-    if not urgent and now < view.published_at + view.timing.debounce_s:
+    if not urgent and not view.reached(view.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
     tasks = {}
@@ -270,9 +270,8 @@ def _show_life(view: View, control: Control, now: float) -> list[Action]:
         row.signal,
         row.successors,
     )
-    if now >= view.leader_row_sent_at + view.timing.heartbeat_s or (
-        news and now >= view.leader_row_sent_at + URGENT_GAP_S
-    ):
+    gap = URGENT_GAP_S if news else view.timing.heartbeat_s
+    if view.reached(view.leader_row_sent_at + gap, now):
         return [WriteLeaderRow(row, seen.etag if seen else None)]
     return []
 
@@ -281,10 +280,9 @@ def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
     """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out."""
     if now > view.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not judge others
-    overdue = (
-        control.barrier.state is BarrierState.START
-        and now > max(view.barrier_since, view.lead_since) + view.timing.barrier_timeout_s
-    )
+    begun = max(view.barrier_since, view.lead_since)
+    waits = control.barrier.state is BarrierState.START
+    overdue = waits and view.reached(begun + view.timing.barrier_timeout_s, now)
     actions: list[Action] = []
     for processor, row in view.members.items():
         age = view.ages.get(processor)

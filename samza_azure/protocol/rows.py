@@ -181,7 +181,6 @@ def _tasks(text: object) -> dict[str, TaskReport]:
 
 
 def _report(name: str, fields: dict[str, Any]) -> TaskReport:
-    ends: Ends | None = ends_from(fields["ends"]) if fields.get("ends") is not None else None
     return TaskReport(
         task=name,
         generation=int(fields["generation"]),
@@ -190,11 +189,15 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         batch=int(fields.get("batch", -1)),
         late=int(fields.get("late", 0)),
         drain=DrainPhase(fields["drain"]) if fields.get("drain") else None,
-        ends=ends,
-        read=ends_from(fields["read"]) if fields.get("read") is not None else None,
+        ends=_ends(fields.get("ends")),
+        read=_ends(fields.get("read")),
         error=TaskError(**fields["error"]) if fields.get("error") else None,
         appended_at=fields.get("appended_at"),
     )
+
+
+def _ends(fields: Any) -> Ends | None:
+    return None if fields is None else ends_from(fields)
 
 
 def _object(text: object) -> dict[str, Any]:

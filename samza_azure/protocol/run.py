@@ -53,7 +53,7 @@ def released(view: View) -> dict[str, int]:
     """What we have let go of and somebody waits for; a task that we never started is let go of at once."""
     if not isinstance(view.control, Control):
         return {}
-    gone = {}
+    gone: dict[str, int] = {}
     for task, assignment in view.control.tasks.items():
         for owner in assignment.after:
             local = view.tasks.get(task)
@@ -120,11 +120,11 @@ def at_rest(view: View, now: float) -> bool:
     """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
     patience = PATIENCE * view.settings.shutdown_s
     if view.container and any(
-        not local.closed and (local.releasing_since is None or now < local.releasing_since + patience)
+        not local.closed and (local.releasing_since is None or not view.reached(local.releasing_since + patience, now))
         for local in view.tasks.values()
     ):
         return False
-    if not view.leads or not isinstance(view.control, Control) or now > rest_until(view):
+    if not view.leads or not isinstance(view.control, Control) or view.reached(rest_until(view), now):
         return True
     if view.leaving and view.plan is not None and assigned(view):
         return False  # publish first, so that others start while we go
@@ -175,7 +175,7 @@ def _lets_go(view: View, now: float) -> bool:
     if view.ending is None:
         return False
     grace = 2 * (view.timing.scan_s + view.timing.heartbeat_s)
-    return not view.leaving or now > view.ending_since + grace
+    return not view.leaving or view.reached(view.ending_since + grace, now)
 
 
 def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
@@ -183,13 +183,13 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
     if not isinstance(control, Control) or view.plan is None or view.plan.fingerprint != control.fingerprint:
         return False
     if local is not None:
-        if not local.closed or now < local.not_before:
+        if not local.closed or not view.reached(local.not_before, now):
             return False
         if local.generation == owner.generation:
-            again = local.phase is Phase.RESTART or (
+            # Earlier owners had let go when it started first.
+            return local.phase is Phase.RESTART or (
                 local.phase is Phase.FAILED and local.failures <= view.settings.restart_limit
             )
-            return again  # earlier owners had let go when it started first
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
@@ -197,7 +197,7 @@ def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
     if earlier.member == view.member:
         return True  # our own earlier life of the task is closed, `_may_start` saw to that
     waiting_since = view.waiting_since.get(task, now)
-    if now > waiting_since + PATIENCE * view.settings.shutdown_s:
+    if view.reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
     return view.scanned_at >= waiting_since and has_let_go(view, task, earlier)
 

@@ -41,7 +41,7 @@ from samza_azure.protocol.actions import (
     resource,
 )
 from samza_azure.protocol.age import Age, observed, young
-from samza_azure.protocol.control import Control, Member, RunPhase
+from samza_azure.protocol.control import Control, Member, Owner, RunPhase
 from samza_azure.protocol.messages import (
     Drain,
     Exit,
@@ -231,6 +231,7 @@ class View:
     busy: dict[str, float] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     turn_at: float | None = None
+    wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
 
     @property
     def me(self) -> str:
@@ -257,9 +258,16 @@ class View:
         """The self-stop deadline: past it no batch is started and nothing appended."""
         return self.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
 
+    def reached(self, at: float, now: float) -> bool:
+        """Is it time? If not, the next turn comes then at the latest. Every comparison with the time asks here."""
+        if now >= at:
+            return True
+        self.wake_at = min(self.wake_at, at)
+        return False
+
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
-        return name not in self.busy and now >= self.not_before.get(name, now)
+        return name not in self.busy and self.reached(self.not_before.get(name, now), now)
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
@@ -276,6 +284,7 @@ def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) 
     """Begin a turn. An observer that was paused forgets what it suspected."""
     paused = view.turn_at is not None and now - view.turn_at > 2 * view.timing.heartbeat_s
     view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
+    view.wake_at = now + view.timing.heartbeat_s
     if paused:
         _forget_ages(view, now)
 
@@ -519,8 +528,14 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     view.waiting_since = {
         task: view.waiting_since.get(task, now)
         for task, assignment in control.tasks.items()
-        if assignment.after and assignment.owner is not None and assignment.owner.member == view.member
+        if assignment.after and assignment.owner is not None and _awaited(view, task, assignment.owner)
     }
+
+
+def _awaited(view: View, task: str, owner: Owner) -> bool:
+    """It is ours, and we have not started it since it is."""
+    local = view.tasks.get(task)
+    return owner.member == view.member and (local is None or local.generation != owner.generation)
 
 
 def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:

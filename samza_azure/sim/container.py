@@ -324,7 +324,7 @@ class Work:
                 state.watermark = INFINITY
             elif all(state.frontiers.get(producer) is not None for producer in producers):
                 frontiers = [INFINITY if p in state.drained else state.frontiers[p] or 0 for p in producers]
-                state.watermark = max(state.watermark, min(min(frontiers), INFINITY - 1))
+                state.watermark = max(state.watermark, min(*frontiers, INFINITY - 1))
             fired = self.fire() if state.step == 2 or state.watermark < INFINITY - 1 else []
             slices = [Slice(0, json.dumps(fired).encode(), len(fired))] if fired else []
             await self.commit(slices, frontier=min(state.watermark, INFINITY), final=state.step == 2)

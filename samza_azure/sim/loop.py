@@ -127,7 +127,7 @@ class _Steps:
             while self._process.frozen:
                 try:
                     yield from self._process.until_thawed()
-                except BaseException as error:  # a timeout that fell into the freeze: it is felt after it
+                except asyncio.CancelledError as error:  # a timeout that fell into the freeze is felt after it
                     thrown = error
             if not self._process.alive:
                 self._work.close()
@@ -139,7 +139,10 @@ class _Steps:
             thrown = None
             try:
                 yield waits_for
-            except BaseException as error:
+            except GeneratorExit:
+                self._work.close()
+                raise
+            except BaseException as error:  # noqa: BLE001 -- it is passed on
                 thrown = error
 
 

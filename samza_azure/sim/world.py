@@ -23,7 +23,7 @@ from samza_azure.protocol.messages import Command, Permit, Phase, Ready, Release
 from samza_azure.protocol.reading import fetch_part, scan
 from samza_azure.protocol.timing import PROFILES
 from samza_azure.protocol.view import Settings, View
-from samza_azure.sim.container import SOURCE, Container, Habits, Row, outcome, plan_of
+from samza_azure.sim.container import SOURCE, Container, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.loop import Process, VirtualLoop
 from samza_azure.sim.memory import MemoryAccount
@@ -563,6 +563,7 @@ class World:
         while self.loop.time() < since + bound:
             await self._wait(0.5)
             control = self.ledger.control
+            assert control is not None
             if control.phase is RunPhase.DRAINED and not any(life.supervisor.alive for life in self.lives.values()):
                 break
         else:

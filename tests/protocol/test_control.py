@@ -1,0 +1,125 @@
+"""The control blob's bytes: what went in comes out, and what is not ours is an error that says so."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.protocol.control import (
+    Assignment,
+    Barrier,
+    BarrierState,
+    Control,
+    DrainNotification,
+    Failure,
+    Member,
+    Owner,
+    RunPhase,
+    decode,
+    encode,
+    signal,
+)
+from samza_azure.protocol.messages import DrainStep
+
+LIMIT = 5_120_000
+
+FULL = Control(
+    group_id="ab" * 16,
+    revision=41,
+    epoch=7,
+    version=40,
+    leader=Member("p1", "incarnation"),
+    successor="p2",
+    run_id="1700000000000-abcdef01",
+    phase=RunPhase.DRAINING,
+    fingerprint="f" * 64,
+    sources={"flights": 4},
+    members=(Member("p1", "incarnation"), Member("p2", "other")),
+    tasks={
+        "clean-0": Assignment(Owner("p1", "incarnation", 40), (Owner("p2", "older", 12),), first=False),
+        "clean-1": Assignment(),
+    },
+    barrier=Barrier(40, BarrierState.START),
+    drain=DrainNotification(
+        "u", "1700000000000-abcdef01", DrainStep.FLUSH, ends={"flights/0": (1, 77)}, history=("FREEZE",)
+    ),
+    positions={"flights/0": (0, 5)},
+    past=("older", "old"),
+    failure=Failure("clean", "clean-0", "no", "Traceback"),
+    uncleaned=("old",),
+    churn=2,
+    nonce="n",
+)
+
+texts = st.text(max_size=20)
+
+
+def test_what_was_encoded_is_decoded() -> None:
+    assert decode(encode(FULL, limit=LIMIT)) == FULL
+    assert decode(encode(Control("g"), limit=LIMIT)) == Control("g")
+
+
+@given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
+def test_any_text_survives(group: str, run: str, version: int, ends: dict[str, tuple[int, int]]) -> None:
+    control = replace(FULL, group_id=group, run_id=run, version=version, positions=ends)
+    assert decode(encode(control, limit=LIMIT)) == control
+
+
+def test_the_drain_has_the_field_names_of_samza() -> None:
+    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))["drain"]
+    assert (fields["uuid"], fields["runId"], fields["drainMode"]) == ("u", "1700000000000-abcdef01", "DEFAULT")
+
+
+def test_equal_values_have_equal_bytes() -> None:
+    assert encode(FULL, limit=LIMIT) == encode(replace(FULL), limit=LIMIT)
+
+
+def test_too_large_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(ConfigError, match=r"job.coordinator.azure.blob.length allows 100"):
+        encode(FULL, limit=100)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not gzip",
+        gzip.compress(b"not json"),
+        gzip.compress(b"[]"),
+        gzip.compress(b"7"),
+        gzip.compress(b"{}"),
+        gzip.compress(b'{"format": 1}'),
+        gzip.compress(b'{"format": 1, "group_id": 7, "drain": 1}'),
+        encode(FULL, limit=LIMIT)[:-9],
+        encode(FULL, limit=LIMIT)[:40],
+        gzip.compress(gzip.decompress(encode(FULL, limit=LIMIT)).replace(b'"after"', b'"later"')),
+        gzip.compress(gzip.decompress(encode(FULL, limit=LIMIT)).replace(b'"DRAINING"', b'"DANCING"')),
+    ],
+)
+def test_what_is_not_ours_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(CorruptState, match=r"control\.json"):
+        decode(data)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_decoder(data: bytes) -> None:
+    for attempt in (data, gzip.compress(data)):
+        with pytest.raises(CorruptState):
+            decode(attempt)
+
+
+def test_a_newer_format_is_not_guessed_at() -> None:
+    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT))) | {"format": 2}
+    with pytest.raises(CorruptState, match="Run the newer samza-azure"):
+        decode(gzip.compress(json.dumps(fields).encode()))
+
+
+def test_followers_are_told_of_run_phase_drain_and_vacancy() -> None:
+    leading = replace(FULL, drain=None)
+    assert signal(leading) == "1700000000000-abcdef01:DRAINING:-"
+    assert signal(FULL) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
+    assert signal(replace(leading, leader=None)) == "1700000000000-abcdef01:DRAINING:-:vacant"
