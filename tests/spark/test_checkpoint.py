@@ -1,0 +1,96 @@
+"""A checkpoint directory, into the log and out of it again."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from samza_azure.errors import CorruptState
+from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.spark.offset import Offset, Place
+from samza_azure.spark.watermark import INFINITY_MS
+
+
+def offsets_file(watermark_ms: int, *steps: int) -> bytes:
+    lines = ["v1", json.dumps({"batchWatermarkMs": watermark_ms, "conf": {}})]
+    lines += [json.dumps(Offset("s", step, None, (Place((0, 5)),)).to_json()) for step in steps]
+    return "\n".join(lines).encode()
+
+
+def commit_of(directory: Path, batch: int) -> list[str]:
+    return (directory / "commits" / str(batch)).read_text().splitlines()
+
+
+def test_a_restore_writes_the_commit_that_no_record_can_hold(tmp_path: Path) -> None:
+    """With the watermark of the record, so that nothing is replayed and nothing lags."""
+    files = {
+        "metadata": b"{}",
+        "offsets/6": offsets_file(10, 0),
+        "offsets/7": offsets_file(20, 0),
+        "state/0/0/8.delta": b"x",
+    }
+
+    last = lay_out(tmp_path / "c", files, 7, 90_500)
+
+    assert last == Planned(20, (Offset("s", 0, None, (Place((0, 5)),)),))
+    assert commit_of(tmp_path / "c", 7) == ["v1", '{"nextBatchWatermarkMs":90}']
+    assert {str(path.relative_to(tmp_path / "c")) for path in (tmp_path / "c").rglob("*") if path.is_file()} == {
+        *files,
+        "commits/7",
+    }
+
+
+def test_a_watermark_never_falls(tmp_path: Path) -> None:
+    lay_out(tmp_path / "c", {"offsets/7": offsets_file(20, 0)}, 7, None)
+    assert commit_of(tmp_path / "c", 7)[1] == '{"nextBatchWatermarkMs":20}'
+
+
+@pytest.mark.parametrize(("steps", "watermark_ms"), [((1, 1), INFINITY_MS), ((1, 0), 20)])
+def test_a_flush_that_has_begun_goes_on_at_the_end_of_time(
+    tmp_path: Path, steps: tuple[int, ...], watermark_ms: int
+) -> None:
+    """But only if it has begun in all sources."""
+    lay_out(tmp_path / "c", {"offsets/7": offsets_file(20, *steps)}, 7, 15_000)
+    assert json.loads(commit_of(tmp_path / "c", 7)[1]) == {"nextBatchWatermarkMs": watermark_ms}
+
+
+def test_a_log_without_a_batch_is_an_empty_directory(tmp_path: Path) -> None:
+    assert lay_out(tmp_path / "c", {}, -1, None) is None
+    assert list((tmp_path / "c").iterdir()) == []
+
+
+def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(CorruptState, match="outside of the checkpoint"):
+        lay_out(tmp_path / "c", {"../evil": b""}, 3, None)
+
+
+def test_a_record_holds_what_none_before_holds(tmp_path: Path) -> None:
+    """Not what is still being written, not checksums, not twice; but the batch's offsets always."""
+    for name in ("metadata", "offsets/0", "state/0/0/1.delta", "state/0/0/.1.delta.crc", "state/0/0/2.delta.tmp"):
+        _put(tmp_path / name)
+    files = NewFiles(tmp_path, {})
+
+    first = files.of_batch(0)
+    files.recorded(first)
+    _put(tmp_path / "offsets/1")
+    _put(tmp_path / "state/0/0/2.delta")
+    second = files.of_batch(1)
+
+    assert sorted(first) == ["metadata", "offsets/0", "state/0/0/1.delta"]
+    assert sorted(second) == ["offsets/1", "state/0/0/2.delta"]
+    assert sorted(NewFiles(tmp_path, {"metadata": b"", "state/0/0/1.delta": b""}).of_batch(1)) == sorted(second)
+
+
+def test_a_plan_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
+    """A source that has no offset yet is a dash."""
+    path = tmp_path / "offsets" / "3"
+    path.parent.mkdir()
+    path.write_bytes(offsets_file(20, 1, 2) + b"\n-")
+
+    assert planned(tmp_path, 3).watermark_ms == 20
+    assert planned(tmp_path, 3).step == 1
+
+
+def _put(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x")

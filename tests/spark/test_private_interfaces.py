@@ -1,0 +1,109 @@
+"""What we use of Spark that is not promised to us. If one of these fails, a new version of Spark has changed it."""
+
+import io
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.serializers import read_int
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import python_streaming_source_runner as runner
+from pyspark.sql.types import LongType, StructField, StructType
+
+from samza_azure.protocol.partition import partition_of
+from samza_azure.spark.destination import destination
+from samza_azure.spark.source import LogStreamReader
+from samza_azure.spark.watermark import OwnedWatermark, probe
+
+
+def test_spark_hands_over_rows_that_come_with_the_offset() -> None:
+    """`_SimpleStreamReaderWrapper`: what `getCache` yields goes to the JVM; None means that a worker reads."""
+    schema = StructType([StructField("n", LongType())])
+    rows = pa.RecordBatch.from_pydict({"n": [1, 2]}, schema=pa.schema([("n", pa.int64())]))
+    reader = LogStreamReader("nowhere", schema)
+
+    assert [_answer(reader, schema, found) for found in (None, [rows], [])] == [
+        runner.PREFETCHED_RECORDS_NOT_FOUND,
+        runner.NON_EMPTY_PYARROW_RECORD_BATCHES,
+        runner.EMPTY_PYARROW_RECORD_BATCHES,
+    ]
+
+
+def _answer(reader: LogStreamReader, schema: StructType, found: list[pa.RecordBatch] | None) -> int:
+    reader.__dict__["poller"] = SimpleNamespace(prefetched=lambda start, end: None if found is None else iter(found))
+    asked, answered = io.BytesIO(), io.BytesIO()
+    for offset in (b'{"at": 1}', b'{"at": 2}'):
+        asked.write(len(offset).to_bytes(4, "big") + offset)
+    asked.seek(0)
+    runner.partitions_func(reader, SimpleNamespace(), schema, 1000, asked, answered)  # type: ignore[arg-type]
+    answered.seek(0)
+    assert read_int(answered) == 1  # partitions
+    answered.read(read_int(answered))
+    return read_int(answered)
+
+
+def test_the_watermark_is_ours(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows do not move it, `raise_to` does, and it never falls. The next batch runs with it."""
+    probe(spark)
+    seen: list[int] = []
+    owned: list[OwnedWatermark] = []
+    queries: list[Any] = []
+
+    def write(frame: DataFrame, batch: int) -> None:
+        frame.toArrow()
+        while not queries:
+            time.sleep(0.01)
+        if not owned:
+            owned.append(OwnedWatermark(spark, queries[0]))
+        seen.append(owned[0].current_ms())
+        owned[0].raise_to({0: 5_000, 1: 3_000, 2: 9_000}.get(batch, 0))
+
+    for number, hour in enumerate((10, 20, 5, 30)):
+        _put(tmp_path / "in", number, f'{{"ts": "2013-01-01T{hour % 24:02}:00:00Z"}}\n')
+    rows = spark.readStream.schema("ts timestamp").option("maxFilesPerTrigger", 1).json(str(tmp_path / "in"))
+    counted = rows.withWatermark("ts", "1 hour").groupBy("ts").count()
+    writer = counted.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    queries.append(writer.start())
+    try:
+        queries[0].processAllAvailable()
+    finally:
+        queries[0].stop()
+
+    assert seen == [0, 5_000, 5_000, 9_000]
+
+
+def _put(directory: Path, number: int, text: str) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / f"{number}.json").write_text(text)
+
+
+KEYS: list[tuple[Any, ...]] = [
+    ("a", 1, True, b"xy", "2013-01-31"),
+    (None, None, None, None, None),
+    ("ünï", -7, False, b"", "0001-01-01"),
+    ("", 0, None, None, "9999-12-31"),
+    ("a:1", -(2**31), True, b"\x00\xff", "1970-01-01"),
+    *((f"key-{number}", number * 7919, number % 3 == 0, bytes([number]), None) for number in range(200)),
+]
+COLUMNS = ("s", "i", "b", "x", "d")
+
+
+def test_the_plan_computes_the_same_partitions_as_the_pure_function(spark: SparkSession) -> None:
+    """For each type of key, for several columns at once, and for nulls."""
+    rows = spark.createDataFrame(KEYS, "s string, i int, b boolean, x binary, d string")
+    rows = rows.withColumn("d", rows["d"].cast("date"))
+    collected = [row.asDict() for row in rows.collect()]
+    for columns in ((column,) for column in COLUMNS):
+        _compare(rows, collected, columns)
+    _compare(rows, collected, COLUMNS)
+
+
+def _compare(rows: DataFrame, collected: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+    computed = [row[0] for row in rows.select(destination(rows.schema, columns, 7)).collect()]
+    assert computed == [partition_of([_plain(row[column]) for column in columns], 7) for row in collected]
+
+
+def _plain(value: Any) -> Any:
+    return bytes(value) if isinstance(value, bytearray) else value

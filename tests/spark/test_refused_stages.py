@@ -1,0 +1,275 @@
+"""What a stage may not be, and the sentence that its author reads. One test per refusal."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.state import GroupStateTimeout
+
+from samza_azure.application import Application
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+
+from .fleet import config_of
+
+STREAMS = """
+[streams.flights]
+partitions = 2
+schema = "carrier string, ts timestamp, landed timestamp, delay double"
+event_time = "ts"
+[streams.plain]
+partitions = 2
+schema = "carrier string, ts timestamp"
+[streams.wide]
+partitions = 3
+schema = "carrier string, ts timestamp"
+"""
+
+Analyse = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def analyse(spark: SparkSession, tmp_path: Path) -> Analyse:
+    """Analyses a pipeline of one stage, `stage`, which writes the stream `out`."""
+
+    def run(function: Callable[..., Any], *inputs: str, streams: str = "", **options: Any) -> Pipeline:
+        application = Application()
+        function.__name__ = "stage"
+        application.stage(*(inputs or ("flights",)), output="out", **options)(function)
+        return analyse_pipeline(spark, application, config_of(tmp_path, STREAMS + streams), tmp_path / "analysis")
+
+    return run
+
+
+@pytest.fixture
+def refusal(analyse: Analyse) -> Callable[..., str]:
+    """The message with which a stage is refused."""
+
+    def run(function: Callable[..., Any], *inputs: str, **options: Any) -> str:
+        with pytest.raises(PipelineRefused) as caught:
+            analyse(function, *inputs, **options)
+        return str(caught.value)
+
+    return run
+
+
+Refusal = Callable[..., str]
+
+
+def test_nothing_returned(refusal: Refusal) -> None:
+    assert refusal(lambda rows: None) == "Stage stage returns NoneType. Return a DataFrame."
+
+
+def test_a_dataframe_that_does_not_stream(refusal: Refusal, spark: SparkSession) -> None:
+    assert refusal(lambda rows: spark.range(3)) == (
+        "Stage stage returns a DataFrame that does not stream. Make it from the DataFrames that it is given."
+    )
+
+
+def test_a_source_of_its_own_instead_of_the_input(refusal: Refusal, spark: SparkSession) -> None:
+    assert refusal(lambda rows: spark.readStream.format("rate").load()).startswith(
+        "Stage stage reads a stream of its own. Read only the DataFrames that it is given"
+    )
+
+
+def test_a_source_of_its_own_beside_the_input(refusal: Refusal, spark: SparkSession, tmp_path: Path) -> None:
+    assert refusal(lambda rows: rows.union(spark.readStream.schema(rows.schema).json(str(tmp_path)))).startswith(
+        "Stage stage reads a stream of its own."
+    )
+
+
+def test_an_input_that_is_not_used(refusal: Refusal) -> None:
+    assert refusal(lambda rows, others: rows, "flights", "plain") == (
+        "Stage stage does not use its input 'plain'. Use it, or take it out of @app.stage(…)."
+    )
+
+
+def test_a_query_of_its_own(refusal: Refusal, spark: SparkSession, tmp_path: Path) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "own")).start()
+        return rows
+
+    assert refusal(stage) == "Stage stage starts a query. Return the DataFrame instead; it is started for you."
+    assert spark.streams.active == []
+
+
+def test_a_changed_setting(refusal: Refusal, spark: SparkSession) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        spark.conf.set("spark.sql.shuffle.partitions", "3")
+        return rows
+
+    assert refusal(stage) == (
+        "Stage stage changes spark.sql.shuffle.partitions, which all stages share. Set it in the job file instead."
+    )
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "1"
+
+
+def test_an_action(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.count()).startswith("Stage stage cannot be analysed: AnalysisException")
+
+
+def test_an_exception(refusal: Refusal) -> None:
+    assert refusal(lambda rows: 1 / 0) == "Stage stage cannot be analysed: ZeroDivisionError: division by zero"
+
+
+def test_what_spark_would_refuse_only_when_the_query_starts(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.sort("ts")).startswith(
+        "Stage stage cannot run as a stream: Sorting is not supported on streaming DataFrames/Datasets"
+    )
+    assert "without watermark" in refusal(lambda rows: rows.groupBy("carrier").count())
+
+
+def test_complete_output_mode() -> None:
+    with pytest.raises(PipelineRefused, match="Use 'append' or 'update': with any other each batch would be the whole"):
+        Application().stage("flights", output="out", output_mode="complete")(lambda rows: rows)  # type: ignore[call-overload]
+
+
+def test_a_timeout_of_processing_time(refusal: Refusal) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("carrier").applyInPandasWithState(
+            lambda key, frames, state: iter(()), "n long", "n long", "append", GroupStateTimeout.ProcessingTimeTimeout
+        )
+
+    assert refusal(stage) == (
+        "Stage stage uses ProcessingTimeTimeout, which a drain cannot bring to an end. "
+        "Use GroupStateTimeout.EventTimeTimeout."
+    )
+
+
+def test_two_watermarks_on_one_column(refusal: Refusal) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").withColumnRenamed("ts", "at").withWatermark("at", "2 hours")
+
+    assert refusal(stage) == "Stage stage sets two watermarks on column at. Keep one withWatermark."
+
+
+def test_a_watermark_on_a_computed_column(refusal: Refusal) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("later", F.expr("ts + interval 1 hour")).withWatermark("later", "1 hour")
+
+    assert refusal(stage) == (
+        "Stage stage sets a watermark on column later, which the stage computes. "
+        "Set it on the event time of its input, unchanged or renamed: flights.ts."
+    )
+
+
+def test_a_watermark_on_another_column(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.withWatermark("landed", "1 hour")) == (
+        "Stage stage sets a watermark on column landed of stream 'flights', whose event time is ts. "
+        "Use that column, or change streams.flights.event_time in the job file."
+    )
+
+
+def test_a_watermark_on_a_stream_without_event_time(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.withWatermark("ts", "1 hour"), "plain") == (
+        "Stage stage sets a watermark on column ts, but nothing is said about the event time of stream 'plain'. "
+        'Add to the job file, under [streams.plain]: event_time = "ts".'
+    )
+
+
+def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse: Analyse) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        counted = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day")).count()
+        return counted.select(F.col("window.start").alias("day"), "count")
+
+    streams = '[streams.out]\nevent_time = "day"\n'
+    assert refusal(stage, streams=streams) == (
+        "Stage stage writes day as event time of stream 'out', but it is neither the event time of an input nor "
+        "Spark's own: rows could be older than what the stage promises. Use window_time(window), or say under "
+        '[streams.out] how much older they can be: frontier_lag = "1 hour".'
+    )
+    assert analyse(stage, streams=streams + 'frontier_lag = "1 d"\n').stages["stage"].frontier_lag_us == 86_400_000_000
+
+
+def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.select("carrier"), streams='[streams.out]\nevent_time = "ts"\n') == (
+        "streams.out.event_time is 'ts', but stage stage writes the columns carrier. Name one of them."
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "reason"),
+    [
+        ("interval '1-2' year to month", "a year-month interval, which Arrow cannot carry; write it as a number of"),
+        ("make_interval(1, 2)", "a calendar interval, which Arrow cannot carry; write it as months, days and micro"),
+        ("time'10:00:00'", "a TIME; write it as a string or as an integer of seconds"),
+        ("array(named_struct('a', make_interval(1)))", "a calendar interval"),
+    ],
+)
+def test_a_column_that_no_log_can_carry(refusal: Refusal, column: str, reason: str) -> None:
+    said = refusal(lambda rows: rows.selectExpr(f"{column} AS odd"))
+    assert said.startswith("Stage stage: column odd")
+    assert reason in said
+
+
+def test_two_columns_of_one_name(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.select("*", "carrier")) == (
+        "Stage stage has 2 columns called carrier. Rename or drop one with select()."
+    )
+
+
+def test_a_key_that_is_no_column_or_has_no_canonical_bytes(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows, partition_by="airline") == (
+        "Stage stage has partition_by 'airline', but writes the columns carrier, ts, landed, delay. Name one of them."
+    )
+    assert refusal(lambda rows: rows, partition_by="delay") == (
+        "Stage stage has partition_by 'delay', a column of type double. "
+        "Use a string, integer, boolean, date or binary column."
+    )
+
+
+def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows, "nowhere") == (
+        "Stage stage reads stream 'nowhere', which no stage writes, and the job file does not say what is in it. "
+        'Add: [streams.nowhere] with schema = "…" and partitions = ….'
+    )
+
+
+def test_inputs_with_different_numbers_of_partitions(refusal: Refusal) -> None:
+    assert refusal(lambda rows, others: rows.join(others, "carrier"), "plain", "wide") == (
+        "The inputs of stage stage have different numbers of partitions (plain has 2, wide has 3), so equal keys would "
+        "not meet. Give them the same number in the job file."
+    )
+
+
+def test_a_schema_that_spark_cannot_read(refusal: Refusal) -> None:
+    said = refusal(lambda rows: rows, "odd", streams='[streams.odd]\nschema = "a strin"\n')
+    assert said.startswith("streams.odd.schema cannot be read:")
+    assert said.endswith('Write it like "carrier string, ts timestamp, delay double".')
+
+
+def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None:
+    assert analyse(lambda rows: rows.withColumn("dice", F.rand())).plan.warnings == (
+        "Stage stage is not deterministic (rand, uuid, a non-deterministic function): "
+        "its output cannot be compared with a second run over the same input.",
+    )
+
+
+def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
+    """A stream joined with itself or with a table, a renamed event time, a union with it, deduplication, updates."""
+    names = spark.createDataFrame([("AA", "American")], "carrier string, name string")
+
+    def joined(rows: DataFrame) -> DataFrame:
+        left = rows.withWatermark("ts", "1 hour")
+        right = left.select(F.col("carrier").alias("other"), F.col("ts").alias("at"))
+        return left.join(right, F.expr("carrier = other AND at BETWEEN ts AND ts + interval 1 hour"), "leftOuter")
+
+    assert analyse(joined).plan.stages[0].stateful == ("join of two streams",)
+    assert analyse(lambda rows: rows.join(names, "carrier")).plan.stages[0].stateful == ()
+    renamed = analyse(lambda rows: rows.select(F.col("ts").alias("at")), streams='[streams.out]\nevent_time = "at"\n')
+    assert renamed.plan.stages[0].schema == "at TIMESTAMP"
+    unioned = analyse(
+        lambda rows, others: rows.select("carrier", "ts").union(others).withWatermark("ts", "2 hours")
+        .dropDuplicatesWithinWatermark(["carrier"]),
+        "flights",
+        "timed",
+        streams='[streams.timed]\npartitions = 2\nschema = "carrier string, ts timestamp"\nevent_time = "ts"\n',
+    )  # fmt: skip
+    assert [(each.stream, each.delay_ms) for each in unioned.stages["stage"].analysis.watermarks] == [
+        ("flights", 7_200_000),
+        ("timed", 7_200_000),
+    ]
+    assert analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update").plan.warnings == ()

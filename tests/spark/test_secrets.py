@@ -1,0 +1,33 @@
+"""What people are shown of an error has no secret in it."""
+
+from pathlib import Path
+
+from samza_azure.config import Config
+from samza_azure.spark.secrets import Secrets
+
+KEY = "c2VjcmV0LWtleS1mb3ItdGVzdHM="
+
+
+def secrets(directory: Path, connect: str, more: str = "") -> Secrets:
+    path = directory / "job.toml"
+    path.write_text(f'[app]\nname = "x"\nmain = "x:y"\n[azure.storage]\nconnect = "{connect}"\n{more}')
+    return Secrets(Config.load(path))
+
+
+def test_the_account_key_is_taken_out(tmp_path: Path) -> None:
+    told = secrets(tmp_path, f"DefaultEndpointsProtocol=https;AccountName=tea;AccountKey={KEY}")
+
+    assert told.removed_from(f"refused with {KEY} at tea") == "refused with ********** at tea"
+
+
+def test_signatures_and_tokens_are_taken_out_wherever_they_come_from(tmp_path: Path) -> None:
+    told = secrets(tmp_path, "UseDevelopmentStorage=true")
+
+    assert told.removed_from("GET https://tea/x?sv=1&sig=abc%3D&se=2") == "GET https://tea/x?sv=1&sig=**********&se=2"
+    assert told.removed_from("Authorization: Bearer ey.ab-c") == "Authorization: Bearer **********"
+
+
+def test_settings_of_spark_that_look_secret_are_taken_out(tmp_path: Path) -> None:
+    told = secrets(tmp_path, "UseDevelopmentStorage=true", '[spark.hadoop]\n"fs.password" = "opensesame"\n')
+
+    assert told.removed_from("wrong password opensesame") == "wrong password **********"
