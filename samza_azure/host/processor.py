@@ -177,6 +177,9 @@ class Processor:
             else:
                 self.fail(Finish(error.exit_code, str(error)))
                 return
+        except Exception:
+            log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
+            answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
         learn(view, action, answer, sent_at=sent_at, now=now)

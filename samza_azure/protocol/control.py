@@ -119,6 +119,7 @@ class Control:
     past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
     failure: Failure | None = None
     uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
+    deposed: Member | None = None  # the leader before, until it is known whether the suspicion was right
     churn: int = 0  # suspicions of a leader that proved wrong
     nonce: str = ""  # lets a writer whose answer was lost see whether its write won
 
@@ -175,6 +176,7 @@ def _control(fields: dict[str, Any]) -> Control:
         **{
             **fields,
             "leader": fields["leader"] and Member(**fields["leader"]),
+            "deposed": fields["deposed"] and Member(**fields["deposed"]),
             "phase": RunPhase(fields["phase"]),
             "members": tuple(Member(**member) for member in fields["members"]),
             "tasks": {name: _assignment(task) for name, task in fields["tasks"].items()},

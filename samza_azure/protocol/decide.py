@@ -31,11 +31,13 @@ from samza_azure.protocol.actions import (
 )
 from samza_azure.protocol.control import Control, signal
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
-from samza_azure.protocol.timing import LEASE_MARGIN_S, URGENT_GAP_S
+from samza_azure.protocol.timing import CHURN_MAX, LEASE_MARGIN_S, URGENT_GAP_S
 from samza_azure.protocol.view import Absent, Campaign, View
 
 #: A processor that leaves gives each of its last calls so long, then goes without.
 FAREWELL_S = 5.0
+#: A row of our id that changes so often has a live owner. Once may be the last words of a dead one, landing late.
+RIVAL_WRITES = 2
 
 
 def decide(view: View, now: float) -> list[Action]:
@@ -79,7 +81,7 @@ def join(view: View, now: float) -> list[Action]:
             gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)
             if gone or (age is not None and age.silent(view.timing.heartbeat_timeout_s)):
                 return [ReplaceOwnRow(row, found.etag)]
-            if view.rival:
+            if view.rewritten >= RIVAL_WRITES:
                 return [
                     Finish(
                         2,
@@ -190,6 +192,7 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
         revision=view.control.revision + 1,
         epoch=view.control.epoch + 1,
         leader=view.member,
+        deposed=view.control.leader,
         successor=None,
         nonce=view.fresh_id,
     )
@@ -225,4 +228,10 @@ def _suspect(view: View) -> bool:
         patience = successors.index(view.me) * view.timing.scan_s
     else:
         patience = (3 + 3 * view.patience) * view.timing.heartbeat_s
-    return age.silent(view.timing.leader_timeout_s + patience)
+    return age.silent(leader_timeout(view) + patience)
+
+
+def leader_timeout(view: View) -> float:
+    """Wrong suspicions in a row make everybody more patient: the storage, or this machine, is slow now."""
+    churn = view.control.churn if isinstance(view.control, Control) else 0
+    return view.timing.leader_timeout_s * 2.0 ** min(churn, CHURN_MAX)

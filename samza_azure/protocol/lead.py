@@ -45,7 +45,7 @@ from samza_azure.protocol.drain import progress, with_request
 from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
 from samza_azure.protocol.run import has_let_go
-from samza_azure.protocol.timing import RENEW_EVERY_S, URGENT_GAP_S
+from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, RENEW_EVERY_S, URGENT_GAP_S
 from samza_azure.protocol.view import View
 
 #: How many successors the leader row names.
@@ -89,9 +89,9 @@ def next_control(view: View, control: Control, now: float) -> Control:
         if control.phase is RunPhase.RUNNING and view.requests_read_at > view.lead_since:
             control = with_request(control, view.requests)
         control = with_assignment(view, control, now)
-        control = with_barrier(view, control)
+        control = with_barrier(view, control, now)
         control = progress(control, present(view), view.plan)
-    return with_clean_up(view, control)
+    return with_clean_up(view, with_churn(view, control, now))
 
 
 def present(view: View) -> dict[str, ProcessorRow]:
@@ -103,12 +103,14 @@ def present(view: View) -> dict[str, ProcessorRow]:
     return rows
 
 
-def candidates(view: View, fingerprint: str) -> dict[str, ProcessorRow]:
-    """Those that can be given tasks: the run's pipeline, and not about to leave."""
+def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
+    """Those that can be given tasks: the run's pipeline, able to read the control blob, and not about to leave."""
     return {
         processor: row
         for processor, row in present(view).items()
-        if row.state is not State.LEAVING and row.fingerprint == fingerprint
+        if row.state is not State.LEAVING
+        and row.fingerprint == control.fingerprint
+        and (row.adopted or not control.version)
     }
 
 
@@ -155,7 +157,7 @@ def with_failure(view: View, control: Control) -> Control:
 
 def with_assignment(view: View, control: Control, now: float) -> Control:
     """Sticky, balanced, published at once for a death, otherwise not more often than the debounce allows."""
-    rows, able = present(view), candidates(view, control.fingerprint)
+    rows, able = present(view), candidates(view, control)
     current = {
         task: assignment.owner.processor
         for task, assignment in control.tasks.items()
@@ -186,11 +188,15 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
     return replace(control, version=version, tasks=tasks, members=members, barrier=Barrier(version, BarrierState.START))
 
 
-def with_barrier(view: View, control: Control) -> Control:
-    """END when every live row has adopted the version; and tasks whose logs exist are `first` no more."""
-    rows = candidates(view, control.fingerprint)
-    if control.barrier.state is not BarrierState.END and all(row.adopted >= control.version for row in rows.values()):
-        control = replace(control, barrier=Barrier(control.version, BarrierState.END))
+def with_barrier(view: View, control: Control, now: float) -> Control:
+    """END when every live row has adopted the version, TIMEOUT when one takes too long. And tasks whose logs exist
+    are `first` no more."""
+    rows = candidates(view, control)
+    if control.barrier.state is BarrierState.START:
+        if all(row.adopted >= control.version for row in rows.values()):
+            control = replace(control, barrier=Barrier(control.version, BarrierState.END))
+        elif control.barrier.version == control.version and _is_overdue(view, now):
+            control = replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
     born = {
         task
         for task, assignment in control.tasks.items()
@@ -200,6 +206,21 @@ def with_barrier(view: View, control: Control) -> Control:
     if born and len(born) == len(waiting):
         tasks = {task: replace(each, first=each.first and task not in born) for task, each in control.tasks.items()}
         control = replace(control, tasks=tasks)
+    return control
+
+
+def with_churn(view: View, control: Control, now: float) -> Control:
+    """Was it right to depose the leader before us? If its row has changed since, it was not."""
+    deposed = control.deposed
+    if deposed is not None:
+        row = view.members.get(deposed.processor)
+        if row is None or not row.alive or row.incarnation != deposed.incarnation:
+            return replace(control, deposed=None)
+        if row.etag != view.deposed_etag:
+            return replace(control, deposed=None, churn=control.churn + 1)
+    calm = CHURN_FORGOTTEN * view.timing.leader_timeout_s * 2 ** min(control.churn, CHURN_MAX)
+    if control.churn and view.reached(view.lead_since + calm, now):
+        return replace(control, churn=0)
     return control
 
 
@@ -280,9 +301,7 @@ def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
     """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out."""
     if now > view.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not judge others
-    begun = max(view.barrier_since, view.lead_since)
-    waits = control.barrier.state is BarrierState.START
-    overdue = waits and view.reached(begun + view.timing.barrier_timeout_s, now)
+    overdue = control.barrier.state is BarrierState.TIMEOUT and _is_overdue(view, now)
     actions: list[Action] = []
     for processor, row in view.members.items():
         age = view.ages.get(processor)
@@ -292,6 +311,10 @@ def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
         if age.silent(view.timing.heartbeat_timeout_s) or stuck:
             actions.append(MarkDead(processor, row.etag, control.epoch))
     return actions
+
+
+def _is_overdue(view: View, now: float) -> bool:
+    return view.reached(max(view.barrier_since, view.lead_since) + view.timing.barrier_timeout_s, now)
 
 
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:

@@ -12,6 +12,10 @@ LEASE_MARGIN_S = 5.0
 URGENT_GAP_S = 0.1
 #: After a failed call the next try of the same thing comes this much later, or at its usual time if that is sooner.
 RETRY_S = 0.25
+#: Each wrong suspicion of a leader doubles the patience with the next, at most so many times.
+CHURN_MAX = 4
+#: So many leader timeouts in office, and earlier wrong suspicions are forgotten.
+CHURN_FORGOTTEN = 10
 #: A task's failures are forgotten after it ran this long.
 FORGIVE_AFTER_S = 600.0
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.

@@ -178,7 +178,7 @@ class View:
     # Our row.
     found: ProcessorRow | Absent | None = None  # what stood there when we looked; None: look (again)
     found_age: Age | None = None
-    rival: bool = False  # while we waited to join, somebody else wrote the row of our id
+    rewritten: int = 0  # how often the row of our id changed while we waited to join
     etag: str | None = None  # of our row; None: not joined
     beat: int = 0
     written: ProcessorRow | None = None
@@ -208,6 +208,7 @@ class View:
     members: dict[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
+    deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
     requests: tuple[Request, ...] = ()
     requests_read_at: float = -1e9
     clean_done: str = ""
@@ -371,7 +372,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
         case Rejoin():
             demote(view, now)
             view.incarnation = view.fresh_id
-            view.found, view.found_age, view.rival = None, None, False
+            view.found, view.found_age, view.rewritten = None, None, 0
             view.etag, view.written, view.beat = None, None, 0
             view.accepted_at = -1e9
             view.active_run = ""
@@ -448,7 +449,8 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
                 view.beat = max(view.beat, row.beat)
             else:
                 known = view.found_age
-                view.rival = view.rival or (known is not None and known.etag != row.etag and row.alive)
+                if known is not None and known.etag != row.etag and row.alive:
+                    view.rewritten += 1
                 view.found, view.found_age = row, observed(view.found_age, row.etag, now, view.timing.heartbeat_s)
         case (ReadOwnRow(), Absent()):
             view.found = Absent()
@@ -545,6 +547,7 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
         view.published_at, view.barrier_since = -1e9, now
         view.requests_read_at, view.scanned_at = -1e9, -1e9
         view.leader_row = None  # it is taken over by the next write of it
+        view.deposed_etag = ""
     if isinstance(before, Control) and control.version != before.version:
         view.published_at = view.barrier_since = now
     _know_control(view, control, etag, now)
@@ -561,3 +564,6 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: fl
         members[row.processor] = row
         ages[row.processor] = observed(view.ages.get(row.processor), row.etag, now, interval)
     view.members, view.ages, view.scanned_at = members, ages, now
+    deposed = view.control.deposed if isinstance(view.control, Control) else None
+    if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
+        view.deposed_etag = members[deposed.processor].etag

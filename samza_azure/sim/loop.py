@@ -155,5 +155,6 @@ def _task(loop: asyncio.AbstractEventLoop, work: Any, **arguments: Any) -> "asyn
     if process is None:
         return asyncio.Task(work, loop=loop, **arguments)
     task = asyncio.Task(_follow(work, process), loop=loop, **arguments)
+    task.add_done_callback(lambda done: work.close())  # a task that is cancelled before its first step has not begun it
     process.own(task)
     return task

@@ -255,6 +255,17 @@ class Life:
             self.world.ledger.deposed[self.name, self.number] = self.world.loop.time()
 
 
+class _Alarm(logging.Handler):
+    """An error in the log of a processor is a failure of the seed."""
+
+    def __init__(self, world: "World") -> None:
+        super().__init__(logging.ERROR)
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._world.broken(self._world.loop, {"message": record.getMessage()})
+
+
 @dataclass(slots=True)
 class Result:
     """What came of a seed."""
@@ -290,14 +301,19 @@ class World:
     def play(self) -> Result:
         """From the first start to the last check."""
         asyncio.set_event_loop(self.loop)
-        self.loop.set_exception_handler(self._broken)
-        logging.getLogger("samza_azure.host.processor").setLevel(logging.CRITICAL)
+        self.loop.set_exception_handler(self.broken)
+        alarm = _Alarm(self)
+        logger = logging.getLogger("samza_azure.host.processor")
+        logger.addHandler(alarm)
+        logger.propagate = False
         try:
             self.loop.run_until_complete(self._play())
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is the result of this seed
             self.result.violation = f"{type(error).__name__}: {error}"
             self.note(f"FAILED: {error}")
         finally:
+            logger.removeHandler(alarm)
+            logger.propagate = True
             for life in self.lives.values():
                 life.crash()
             self.loop.run_until_complete(asyncio.sleep(0))
@@ -330,7 +346,7 @@ class World:
         if self.failed is not None:
             raise self.failed
 
-    def _broken(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def broken(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception") or Violation(str(context.get("message")))
         if self.failed is None:
             self.failed = error
