@@ -78,6 +78,7 @@ class SourceWriter:
         self._bytes = 0
         self._greatest_us: int | None = None
         self._next_partition = 0
+        self._is_appending = False
 
     @property
     def frontier_us(self) -> int | None:
@@ -117,12 +118,18 @@ class SourceWriter:
     def _partitioned(self, rows: pa.Table, key: str | Sequence[str] | None) -> list[tuple[int, pa.Array | None]]:
         """Partitions, and which rows each gets; None: all of them."""
         if key is None:
-            self._next_partition = (self._next_partition + 1) % len(self._logs)
-            return [(self._next_partition, None)]
+            number = self._next_partition
+            self._next_partition = (number + 1) % len(self._logs)
+            return [(number, None)]
         numbers = partition_numbers(rows, (key,) if isinstance(key, str) else tuple(key), len(self._logs))
         return [(number, pc.equal(numbers, number)) for number in pc.unique(numbers).to_pylist()]
 
     def _append_all(self, *, idle: bool) -> None:
+        if self._is_appending:
+            raise StorageUnavailable(
+                f"An append of {self._logs[0].producer} failed; nobody knows what is stored of it."
+            )
+        self._is_appending = True
         for log, buffered in zip(self._logs, self._buffers, strict=True):
             if buffered:
                 part = one_slice(0, pa.concat_tables(buffered), self._event_time)
@@ -131,6 +138,7 @@ class SourceWriter:
                 self._append(log, Kind.FRONTIER, idle=idle)
             buffered.clear()
         self._rows = self._bytes = 0
+        self._is_appending = False
 
     def _append(self, log: SharedLog, kind: Kind, **fields: Any) -> None:
         end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)

@@ -1,0 +1,269 @@
+"""Rows into source streams, by one producer, by several, over a storage that loses answers."""
+
+import datetime as dt
+import itertools
+import random
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.protocol.log import Limits
+from samza_azure.protocol.operations import Rule
+from samza_azure.protocol.partition import partition_of
+from samza_azure.protocol.record import Kind, Slice
+from samza_azure.protocol.shared_log import SharedLog, append_shared
+from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.driver import perform
+from samza_azure.storage.export import export
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.source_stream import SourceWriter, fitted, partition_numbers, source_prefix
+from tests.storage.conftest import AnyAccount
+
+NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
+NOON_US = 1_357_041_600_000_000
+
+
+def flights(numbers: Sequence[int]) -> pa.Table:
+    """One flight a second, to ten airports."""
+    return pa.table(
+        {
+            "dest": [f"D{number % 10}" for number in numbers],
+            "ts": pa.array([NOON + dt.timedelta(seconds=number) for number in numbers], pa.timestamp("us", "UTC")),
+            "number": pa.array(numbers, pa.int64()),
+        }
+    )
+
+
+def writer(account: AnyAccount, partitions: int = 3, **settings: object) -> SourceWriter:
+    """A producer of flights that never waits."""
+    return SourceWriter(
+        account.blobs(),
+        account.hints(),
+        "flights",
+        partitions,
+        event_time="ts",
+        wait=lambda tries: None,
+        **settings,  # type: ignore[arg-type]
+    )
+
+
+def numbers(blobs: Blobs) -> list[int]:
+    return list(export(blobs, "flights")["number"].to_pylist())
+
+
+def test_all_rows_are_there_once_in_the_partition_of_their_key(account: AnyAccount) -> None:
+    producer = writer(account, flush_rows=7)
+    producer.write(flights(range(100)), key="dest")
+    producer.close()
+
+    assert sorted(numbers(account.blobs())) == list(range(100))
+    for partition in range(3):
+        reader = LogReader(account.blobs(), source_prefix("flights", partition))
+        parts = reader.scan((0, 0)).parts
+        rows = pa.concat_tables(pa.ipc.open_stream(data).read_all() for data in reader.fetch(parts))
+        assert {partition_of((key,), 3) for key in rows["dest"].to_pylist()} == {partition}
+        assert rows["number"].to_pylist() == sorted(rows["number"].to_pylist())
+
+
+def test_without_a_key_partitions_take_turns(account: AnyAccount) -> None:
+    producer = writer(account, flush_rows=10)
+    producer.write(flights(range(30)))
+    producer.close()
+    assert [LogReader(account.blobs(), source_prefix("flights", each)).scan((0, 0)).rows for each in range(3)] == [
+        10,
+        10,
+        10,
+    ]
+
+
+def test_each_flush_tells_every_partition_how_far_event_time_has_come(account: AnyAccount) -> None:
+    producer = writer(account, frontier_lag_s=2.5)
+    producer.write(flights([5, 9]), key="dest")
+    producer.flush()
+    for partition in range(3):
+        found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
+        assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, False)
+
+    producer.close()
+    for partition in range(3):
+        found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
+        assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, True)
+
+
+def test_a_producer_without_rows_still_creates_its_stream(account: AnyAccount) -> None:
+    writer(account).close()
+    found = LogReader(account.blobs(), source_prefix("flights", 2)).scan((0, 0))
+    assert (found.records, found.frontier_us, found.idle) == (1, None, True)
+    assert found.meta == {"stream": "flights", "partitions": 3, "partition": 2}
+
+
+def test_hints_say_how_long_each_log_is(account: AnyAccount) -> None:
+    producer = writer(account)
+    producer.write(flights([7]))
+    producer.close()
+    for prefix, hint in account.hints().poll().items():
+        blob, length = LogReader(account.blobs(), prefix).scan((0, 0)).end
+        assert hint == {"blob": blob, "length": length, "frontier_us": NOON_US + 7_000_000, "drained": False}
+    assert len(account.hints().poll()) == 3
+
+
+def test_a_second_producer_goes_on_where_the_first_one_ended(account: AnyAccount) -> None:
+    for start in (0, 50):
+        producer = writer(account)
+        producer.write(flights(range(start, start + 50)), key="dest")
+        producer.close()
+    assert sorted(numbers(account.blobs())) == list(range(100))
+
+
+def test_producers_at_once_lose_nothing(account: AnyAccount) -> None:
+    def produce(start: int) -> None:
+        producer = writer(account, flush_rows=3)
+        producer.write(flights(range(start, start + 30)), key="dest")
+        producer.close()
+
+    threads = [threading.Thread(target=produce, args=(start,)) for start in (0, 30, 60)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(numbers(account.blobs())) == list(range(90))
+
+
+@dataclass(slots=True)
+class Lossy(Link):
+    """A way on which every third call fails, before or after it has taken effect."""
+
+    chance: random.Random = field(default_factory=lambda: random.Random(1))
+
+    def call(self, operation: str, effect: Callable[[], object]) -> object:  # type: ignore[override]
+        match self.chance.randrange(9):
+            case 0:
+                raise StorageUnavailable("Nothing was sent.")
+            case 1:
+                raise Unsettled("The request was lost.")
+            case 2:
+                effect()
+                raise Unsettled("The answer was lost.")
+        return effect()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_lost_answers_lose_no_row_and_double_none(seed: int) -> None:
+    storage = MemoryStorage()
+    producer = writer(MemoryAccount(storage, link=Lossy(random.Random(seed))), flush_rows=5)
+    producer.write(flights(range(60)), key="dest")
+    producer.close()
+    assert sorted(numbers(MemoryAccount(storage).blobs())) == list(range(60))
+
+
+def test_a_producer_gives_up_when_its_caller_does() -> None:
+    @dataclass(slots=True)
+    class Out(Link):
+        def call(self, operation: str, effect: Callable[[], object]) -> object:  # type: ignore[override]
+            raise StorageUnavailable("The storage is out.")
+
+    def wait(tries: int) -> None:
+        if tries == 30:
+            raise TimeoutError
+
+    account = MemoryAccount(link=Out())
+    producer = SourceWriter(account.blobs(), account.hints(), "flights", 1, wait=wait)
+    with pytest.raises(TimeoutError):
+        producer.close()
+    with pytest.raises(StorageUnavailable, match="nobody knows what is stored of it"):
+        producer.close()
+
+
+# The rule below: producers in every mixture of turns.
+
+
+def life(log: SharedLog, records: int) -> Rule[None]:
+    """A producer's records, each with its number as its row."""
+    for number in range(records):
+        yield from append_shared(log, Kind.BATCH, slices=(Slice(0, b"%s %d" % (log.producer.encode(), number), 1),))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_producers_in_any_mixture_of_turns_append_each_record_once(seed: int) -> None:
+    chance = random.Random(seed)
+    storage = MemoryStorage()
+    blobs = MemoryAccount(storage, link=Lossy(chance)).blobs()
+    ids = itertools.count(1)
+    logs = [SharedLog("streams/s/0", name, bytes([next(ids)]) * 16, limits=Limits(roll_records=4)) for name in "abc"]
+    lives = {log.producer: life(log, 5) for log in logs}
+    asked = {name: next(each) for name, each in lives.items()}
+    while asked:
+        name = chance.choice(sorted(asked))
+        try:
+            answer = perform(asked[name], blobs)
+        except StorageUnavailable:
+            continue  # the same operation again, in a later turn
+        try:
+            asked[name] = lives[name].send(answer)
+        except StopIteration:
+            del asked[name]
+
+    reader = LogReader(MemoryAccount(storage).blobs(), "streams/s/0")
+    found = [data.decode() for data in reader.fetch(reader.scan((0, 0)).parts)]
+    assert reader.scan((0, 0)).end[0] >= 3
+    assert sorted(found) == sorted(f"{name} {number}" for name in "abc" for number in range(5))
+    for name in "abc":
+        assert [each for each in found if each[0] == name] == [f"{name} {number}" for number in range(5)]
+    assert {log.group_id for log in logs} == {reader.group_id}
+
+
+# What a program may get wrong.
+
+
+def test_rows_are_brought_into_the_schema_of_the_stream() -> None:
+    schema = pa.schema([("number", pa.int32()), ("dest", pa.string())])
+    rows = fitted(flights([1, 2]), schema)
+    assert (rows.schema, rows["number"].to_pylist()) == (schema, [1, 2])
+
+
+def test_a_column_that_is_missing_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"The rows lack gate\. They have dest, ts, number"):
+        fitted(flights([1]), pa.schema([("gate", pa.string())]))
+
+
+def test_a_value_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"do not fit the stream's schema.*'D1'"):
+        fitted(flights([1]), pa.schema([("dest", pa.int32())]))
+
+
+def test_the_key_need_not_be_a_column_of_the_stream() -> None:
+    account = MemoryAccount()
+    producer = writer(account, schema=pa.schema([("number", pa.int64()), ("ts", pa.timestamp("us", "UTC"))]))
+    producer.write(flights(range(20)), key="dest")
+    producer.close()
+    assert export(account.blobs(), "flights").column_names == ["number", "ts"]
+
+
+def test_an_unknown_key_is_named_with_the_columns_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"There is no column 'destination'\. Columns are dest, ts, number"):
+        partition_numbers(flights([1]), ("destination",), 3)
+
+
+def test_a_column_that_cannot_be_a_key_is_refused() -> None:
+    with pytest.raises(ConfigError, match="A float cannot decide a partition"):
+        partition_numbers(pa.table({"x": [1.5]}), ("x",), 3)
+
+
+def test_partition_numbers_are_those_of_each_key() -> None:
+    keys: dict[str, list[object]] = {
+        "text": ["a", None, "b", "a"],
+        "number": [1, -1, None, 1],
+        "day": [dt.date(2013, 1, 1), None, dt.date(1, 2, 3), None],
+        "flag": [True, False, None, True],
+        "bytes": [b"", None, b"x", b"y"],
+    }
+    rows = pa.table(keys)
+    for name, values in keys.items():
+        assert partition_numbers(rows, (name,), 5).to_pylist() == [partition_of((each,), 5) for each in values]  # type: ignore[arg-type]
+    pairs = list(zip(keys["text"], keys["number"], strict=True))
+    assert partition_numbers(rows, ("text", "number"), 5).to_pylist() == [partition_of(pair, 5) for pair in pairs]  # type: ignore[arg-type]
