@@ -20,9 +20,7 @@ def write(path: Path) -> int:
 
     table = pa.Table.from_pandas(flights, preserve_index=False)
     days = pc.strptime(
-        pc.binary_join_element_wise(
-            *(pc.cast(table[part], pa.string()) for part in ("year", "month", "day")), "-"
-        ),
+        pc.binary_join_element_wise(*(pc.cast(table[part], pa.string()) for part in ("year", "month", "day")), "-"),
         format="%Y-%m-%d",
         unit="us",
     )
