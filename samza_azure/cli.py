@@ -82,6 +82,7 @@ def run(
 
     config = load(job, {"processor.id": id} if id else None)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
+    sys.path.insert(0, str(config.path.parent))  # a factory of one's own stands next to the job file, or is installed
     begun = time.monotonic()
 
     def report(text: str) -> None:
@@ -92,7 +93,7 @@ def run(
 
         report(f"metrics on port {serve(config.metrics_prometheus_port)}")
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
-    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade)
+    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
     report(f"pid {os.getpid()}, directory {slot.directory}")
     supervisor = Supervisor(coordinator, config.path, slot.directory, report, death_limit=config.task.restart_limit)
     ending = supervisor.run()

@@ -5,10 +5,35 @@ import signal
 import psutil
 import pyarrow as pa
 
-from samza_azure.host.fleet import Fleet
+from samza_azure.host.fleet import Fleet, all_running
 
 from .world import PATIENCE_S, World
 
+ENDLESS = """
+from dataclasses import replace
+
+from samza_azure import AzureJobCoordinatorFactory
+from samza_azure.protocol.messages import Permit
+
+
+class Endless:
+    def __init__(self, listener):
+        self.listener = listener
+
+    def __getattr__(self, name):
+        return getattr(self.listener, name)
+
+    def on_command(self, command):
+        self.listener.on_command(replace(command, until=1e12) if isinstance(command, Permit) else command)
+
+
+class Factory(AzureJobCoordinatorFactory):
+    def get_job_coordinator(self, processor_id, config, metrics=None):
+        coordinator = super().get_job_coordinator(processor_id, config, metrics)
+        set_listener = coordinator.set_listener
+        coordinator.set_listener = lambda listener: set_listener(Endless(listener))
+        return coordinator
+"""
 FAILS_ON_ZZ = "rows.where(\"if(carrier = 'ZZ', raise_error('no such carrier'), true)\").withWatermark"
 
 
@@ -60,6 +85,32 @@ def test_a_second_processor_with_the_id_of_a_live_one_is_refused(world: World) -
     assert "A live processor has the id 'p0'" in elsewhere.log_file("p0").read_text()
 
 
+def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: World) -> None:
+    # The factory is the user's own, and takes the permit's end away: only the log itself can stop this one.
+    zombies = world.another(
+        "zombies", "", job=lambda text: text.replace("samza_azure.AzureJobCoordinatorFactory", "endless.Factory")
+    )
+    (zombies.job.parent / "endless.py").write_text(ENDLESS)
+    zombies.start("p1")
+    world.fleet.wait_until("p1 owns tasks", lambda shown: owned_by("p1", shown) and all_running(shown), PATIENCE_S)
+    supervisor, *container = world.tree("p1", zombies)
+    supervisor.suspend()
+    for process in container:
+        process.suspend()
+    world.settled(lambda shown: not owned_by("p1", shown))
+    for process in container:
+        process.resume()
+    world.produce(3_000)
+    world.exact()
+    supervisor.resume()
+    world.fleet.wait_until("p1 is back", lambda shown: owned_by("p1", shown) and all_running(shown), PATIENCE_S)
+    assert "SUPERSEDED" in zombies.log_file("p1").read_text()
+    world.produce(1_000)
+    world.exact()
+    zombies.send("p1", signal.SIGTERM)
+    assert zombies.exit_codes(60) == {"p1": 0}
+
+
 def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None:
     changed = world.another("changed", "", lambda text: text.replace('alias("delay")', 'alias("mean_delay")'))
     changed.start("p1")
@@ -105,3 +156,8 @@ def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: World) ->
     world.exact()
     assert world.command("drain", "--wait", "--timeout", "60").returncode == 0
     assert failing.exit_codes(PATIENCE_S) == {"p0": 0}
+
+
+def owned_by(processor: str, shown: dict[str, Any]) -> bool:
+    """It owns a task."""
+    return processor in {task["owner"] for task in shown["tasks"]}

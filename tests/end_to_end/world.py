@@ -124,11 +124,13 @@ class World:
             time.sleep(0.2)  # the pace of asking
         assert rows_of(found) == expected
 
-    def another(self, name: str, more: str, change: Callable[[str], str] = str) -> Fleet:
-        """A fleet of the same job from another folder, with a changed pipeline or more keys."""
+    def another(
+        self, name: str, more: str, change: Callable[[str], str] = str, job: Callable[[str], str] = str
+    ) -> Fleet:
+        """A fleet of the same job from another folder, with a changed pipeline or other keys."""
         directory = self.directory / name
         directory.mkdir()
-        (directory / "job.toml").write_text(self.fleet.job.read_text() + more)
+        (directory / "job.toml").write_text(job(self.fleet.job.read_text()) + more)
         (directory / "pipeline.py").write_text(change((self.directory / "pipeline.py").read_text()))
         fleet = Fleet(directory / "job.toml", directory / "logs", self.fleet.environment)
         self.others.append(fleet)
@@ -171,9 +173,9 @@ class World:
         """A signal to the emulator."""
         psutil.Process(self.emulator.pid).send_signal(number)
 
-    def tree(self, name: str) -> list[psutil.Process]:
-        """A processor's processes: the supervisor, its container, the JVM and its Python workers."""
-        supervisor = psutil.Process(self.fleet.processes[name].pid)
+    def tree(self, name: str, fleet: Fleet | None = None) -> list[psutil.Process]:
+        """A processor's processes: the supervisor first, then its container, the JVM and its Python workers."""
+        supervisor = psutil.Process((fleet or self.fleet).processes[name].pid)
         return [supervisor, *supervisor.children(recursive=True)]
 
     def container(self, name: str) -> psutil.Process:
