@@ -64,7 +64,9 @@ def main() -> NoReturn:
 @app.command()
 def run(
     job: Job,
-    id: Annotated[str | None, typer.Option(help="This processor's id, instead of the host's name and a slot.")] = None,
+    processor_id: Annotated[
+        str | None, typer.Option("--id", help="This processor's id, instead of the host's name and a slot.")
+    ] = None,
     new_run: Annotated[bool, typer.Option("--new-run", help="Begin the next run after a drained one.")] = False,
     wait_for_upgrade: Annotated[
         bool,
@@ -80,7 +82,7 @@ def run(
     from samza_azure.coordinator import load_factory
     from samza_azure.host.supervisor import Supervisor, take_slot
 
-    config = load(job, {"processor.id": id} if id else None)
+    config = load(job, {"processor.id": processor_id} if processor_id else None)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
     sys.path.insert(0, str(config.path.parent))  # a factory of one's own stands next to the job file, or is installed
     begun = time.monotonic()

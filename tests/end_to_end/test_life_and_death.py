@@ -1,6 +1,7 @@
 """How single processors begin and end: drained before they began, killed with a JVM that hangs, refused, failed."""
 
 import signal
+from typing import Any
 
 import psutil
 import pyarrow as pa
