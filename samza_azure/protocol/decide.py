@@ -44,13 +44,13 @@ def decide(view: View, now: float) -> list[Action]:
     """All that is to be done now."""
     if view.finished is not None:
         return []
-    actions: list[Action] = [*beat(view, now)]
+    last = end(view, now)
+    actions: list[Action] = [] if MergeOwnRow in map(type, last) else beat(view, now)  # the last beat says all
     if view.etag is not None:
         actions += follow(view, now)
         actions += lead.lead(view, now) if view.lease is not None else campaign(view, now)
     actions += run.run(view, now)
-    actions += end(view, now)
-    return actions
+    return actions + last
 
 
 def beat(view: View, now: float) -> list[Action]:

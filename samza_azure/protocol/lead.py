@@ -195,7 +195,7 @@ def with_barrier(view: View, control: Control, now: float) -> Control:
     if control.barrier.state is BarrierState.START:
         if all(row.adopted >= control.version for row in rows.values()):
             control = replace(control, barrier=Barrier(control.version, BarrierState.END))
-        elif control.barrier.version == control.version and _is_overdue(view, now):
+        elif isinstance(view.control, Control) and view.control.version == control.version and _is_overdue(view, now):
             control = replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
     born = {
         task

@@ -1,0 +1,646 @@
+"""A state written down, one call, the list expected: what a processor does next, and why."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.protocol.actions import (
+    AcquireLease,
+    Action,
+    AnswerRequest,
+    BeginEnd,
+    BreakLease,
+    CleanRun,
+    CreateControl,
+    Finish,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadOwnRow,
+    ReadRequests,
+    Rejoin,
+    ReleaseLease,
+    RenewLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    StepDown,
+    Tell,
+    WriteControl,
+    WriteLeaderRow,
+)
+from samza_azure.protocol.age import Age
+from samza_azure.protocol.control import (
+    Assignment,
+    Barrier,
+    BarrierState,
+    Control,
+    DrainNotification,
+    RunPhase,
+    signal,
+)
+from samza_azure.protocol.decide import decide
+from samza_azure.protocol.drain import furthest, progress, with_request
+from samza_azure.protocol.lead import answer_to, next_control, successors_of
+from samza_azure.protocol.messages import Drain, DrainStep, Permit, Phase, ReleaseTask, StartTask, TaskError
+from samza_azure.protocol.rows import ProcessorRow, Request, State
+from samza_azure.protocol.view import (
+    Absent,
+    Campaign,
+    ControlRead,
+    Lease,
+    LocalTask,
+    No,
+    Settings,
+    Trouble,
+    View,
+    heard_container_lost,
+    heard_task,
+    learn,
+    perform_locally,
+    turn,
+)
+from tests.protocol.situation import (
+    CONTROL,
+    LEADER_ROW,
+    NOW,
+    OWNERS,
+    PLAN,
+    ROWS,
+    TIMING,
+    leader,
+    life_of,
+    member,
+    owner,
+    report,
+    row,
+    view_of,
+    without_blob,
+)
+
+
+def kinds(actions: list[Action]) -> list[type]:
+    return [type(action) for action in actions]
+
+
+def told(actions: list[Action]) -> list[object]:
+    return [action.command for action in actions if isinstance(action, Tell)]
+
+
+SILENT = Age("leader row", 60.0, 30, NOW)
+DEAD = Age("row of p3", 60.0, 30, NOW)
+
+
+# Joining.
+
+
+def newcomer() -> View:
+    view = View(Settings("p9", TIMING, boot="boot"), incarnation="new")
+    turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
+    return view
+
+
+def test_a_processor_looks_whether_its_id_is_taken_before_it_joins() -> None:
+    assert decide(newcomer(), NOW) == [ReadOwnRow()]
+
+
+def test_it_inserts_its_row_if_there_is_none() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), Absent(), sent_at=NOW, now=NOW)
+    assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+def test_it_replaces_a_row_that_is_dead_or_left(state: State) -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", state=state), sent_at=NOW, now=NOW)
+    assert decide(view, NOW) == [ReplaceOwnRow(ProcessorRow("p9", "new", boot="boot"), "etag")]
+
+
+def test_it_replaces_its_predecessor_at_once_if_that_lived_on_this_boot_and_its_directory_is_free() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", boot="boot"), sent_at=NOW, now=NOW)
+    assert kinds(decide(view, NOW)) == [ReplaceOwnRow]
+
+
+def test_it_waits_for_a_predecessor_on_another_boot_until_that_was_silent_for_the_timeout() -> None:
+    view, now = newcomer(), NOW
+    decisions = []
+    while now < NOW + 30 and ReplaceOwnRow not in decisions:
+        if ReadOwnRow in kinds(decide(view, now)):
+            learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", boot="other"), sent_at=now, now=now)
+        now += 0.5
+        decisions = kinds(decide(view, now))
+    assert now - NOW == pytest.approx(TIMING.heartbeat_timeout_s, abs=1.5)
+
+
+def test_a_second_live_processor_with_its_id_ends_it() -> None:
+    view = newcomer()
+    for number, etag in enumerate(["a", "b", "c"]):
+        assert view.ending is None
+        row_ = ProcessorRow("p9", "other", etag, boot="other")
+        learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
+    assert decide(view, NOW + 2) == [
+        Finish(2, "A live processor has the id 'p9'. Start this one with another --id, or stop that one.")
+    ]
+
+
+def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
+    view = newcomer()
+    for number, etag in enumerate(["a", "b"]):
+        row_ = ProcessorRow("p9", "old", etag, boot="other")
+        learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
+    assert decide(view, NOW + 1.1) == []
+
+
+# The heartbeat.
+
+
+def test_a_follower_that_has_nothing_new_waits() -> None:
+    assert decide(view_of("p3"), NOW + 0.05) == []
+
+
+def test_a_heartbeat_is_conditional_on_the_row_seen_last() -> None:
+    [beat] = [action for action in decide(view_of("p3"), NOW + 2) if isinstance(action, MergeOwnRow)]
+    assert (beat.etag, beat.row.beat) == ("row of p3", 6)
+
+
+def test_trouble_never_passes_for_an_etag() -> None:
+    for trouble in Trouble:
+        view = view_of("p3")
+        beat = MergeOwnRow(ROWS["p3"], "row of p3")
+        learn(view, beat, trouble, sent_at=NOW + 2, now=NOW + 3)
+        assert (view.etag, view.accepted_at) == ("row of p3", NOW)
+
+
+def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
+    view = view_of("p3")
+    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 3)
+    assert ReadOwnRow() in decide(view, NOW + 4)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], etag="newer", beat=6), sent_at=NOW + 4, now=NOW + 4)
+    [beat] = [action for action in decide(view, NOW + 4) if isinstance(action, MergeOwnRow)]
+    assert (beat.etag, beat.row.beat) == ("newer", 7)
+
+
+def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another() -> None:
+    view = view_of("p3")
+    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), No("UpdateConditionNotSatisfied"), sent_at=NOW + 2, now=NOW + 2)
+    assert ReadOwnRow() in decide(view, NOW + 3)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], etag="marked", state=State.DEAD), sent_at=NOW + 3, now=NOW + 3)
+    [rejoin] = [action for action in decide(view, NOW + 3) if isinstance(action, Rejoin)]
+    perform_locally(view, rejoin, NOW + 3)
+    assert view.incarnation == "fresh"
+    assert told(decide(view, NOW + 3)) == [Permit(0.0), ReleaseTask("daily-0")]
+
+
+def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
+    view = view_of("p3")
+    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), "newer", sent_at=NOW + 2, now=NOW + 2.9)
+    assert told(decide(view, NOW + 3)) == [Permit(NOW + 2 + 0.75 * TIMING.heartbeat_timeout_s)]
+
+
+# Leading: how one comes to it.
+
+
+def test_the_first_of_all_creates_the_control_blob_without_a_leader() -> None:
+    view = without_blob("p3", group_id="", leader_row=Absent(), tasks={})
+    assert decide(view, NOW) == [CreateControl(Control(group_id="fresh", nonce="fresh"))]
+
+
+def test_without_a_leader_the_named_successor_acquires_at_once() -> None:
+    control = replace(CONTROL, leader=None, successor="p2")
+    assert AcquireLease("fresh", "control") in decide(view_of("p2", control, leaderless_since=NOW), NOW)
+    assert AcquireLease not in kinds(decide(view_of("p3", control, leaderless_since=NOW), NOW))
+
+
+def test_a_follower_that_sees_the_leader_silent_asks_the_control_blob_before_it_breaks_the_lease() -> None:
+    view = view_of("p2", leader_age=SILENT, control_read_at=NOW - 30)
+    assert ReadControl(unless_etag="control") in decide(view, NOW)
+    view = view_of("p2", leader_age=SILENT)
+    assert BreakLease("control") in decide(view, NOW)
+
+
+def test_one_whose_own_beats_are_not_accepted_suspects_nobody() -> None:
+    view = view_of("p2", leader_age=SILENT, accepted_at=NOW - 5, beat_sent_at=NOW)
+    assert BreakLease not in kinds(decide(view, NOW))
+
+
+def test_wrong_suspicions_make_more_patient() -> None:
+    patient = replace(CONTROL, churn=2)
+    almost = Age("leader row", 4 * TIMING.leader_timeout_s - 0.1, 30, NOW)
+    enough = Age("leader row", 4 * TIMING.leader_timeout_s, 30, NOW)
+    assert BreakLease not in kinds(decide(view_of("p2", patient, leader_age=almost), NOW))
+    assert BreakLease in kinds(decide(view_of("p2", patient, leader_age=enough), NOW))
+
+
+def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_was_begun_for() -> None:
+    view = view_of("p2", leader_age=SILENT)
+    steps: list[Action] = []
+    for answer in (None, None, ControlRead(CONTROL, "control"), "written"):
+        [step] = [a for a in decide(view, NOW) if isinstance(a, BreakLease | AcquireLease | ReadControl | WriteControl)]
+        steps.append(step)
+        learn(view, step, answer, sent_at=NOW, now=NOW)
+    after = replace(CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh")
+    assert steps == [
+        BreakLease("control"),
+        AcquireLease("fresh", "control"),
+        ReadControl(lease_id="fresh"),
+        WriteControl(after, "control", "fresh"),
+    ]
+    assert (view.leads, view.control) == (True, after)
+
+
+@pytest.mark.parametrize("refused", [BreakLease("control"), AcquireLease("fresh", "control")])
+def test_a_changed_etag_is_a_sign_of_life(refused: BreakLease | AcquireLease) -> None:
+    view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
+    learn(view, refused, No("ConditionNotMet"), sent_at=NOW, now=NOW)
+    assert view.campaign is None
+    assert view.hold_until == NOW + 1.5 * TIMING.leader_timeout_s
+
+
+def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
+    won = replace(CONTROL, revision=10, nonce="ours")
+    view = leader(unsettled=WriteControl(won, "control", "lease"))
+    assert ReadControl(lease_id="lease") in decide(view, NOW)
+    learn(view, ReadControl(lease_id="lease"), ControlRead(won, "newer"), sent_at=NOW, now=NOW)
+    assert (view.leads, view.unsettled, view.control, view.control_etag) == (True, None, won, "newer")
+
+
+# Leading: what it is.
+
+
+def test_a_leader_with_nothing_to_do_waits() -> None:
+    assert decide(leader(), NOW + 0.05) == []
+
+
+def test_a_leader_renews_its_lease_and_stops_before_the_service_lets_go() -> None:
+    assert RenewLease("lease") in decide(leader(), NOW + 20)
+    assert StepDown in kinds(decide(leader(), NOW + 55))
+    view = leader()
+    learn(view, RenewLease("lease"), None, sent_at=NOW + 20, now=NOW + 23)
+    assert view.lease == Lease("lease", NOW + 20)
+
+
+def test_a_leader_whose_renewal_is_refused_leads_no_more_and_sends_nothing_as_leader() -> None:
+    view = leader()
+    learn(view, RenewLease("lease"), No("LeaseIsBrokenAndCannotBeRenewed"), sent_at=NOW, now=NOW)
+    assert not view.leads
+    as_leader = {RenewLease, WriteLeaderRow, WriteControl, MarkDead, ReadRequests, ReleaseLease}
+    assert as_leader.isdisjoint(kinds(decide(view, NOW + 3)))
+
+
+def test_a_leader_that_sees_a_later_epoch_in_the_leader_row_steps_down() -> None:
+    view = leader(leader_row=replace(LEADER_ROW, epoch=4))
+    assert StepDown("Epoch 4 has begun, ours was 3.") in decide(view, NOW)
+
+
+def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:
+    view = leader()
+    view.ages["p3"] = DEAD
+    assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 0.05)
+
+
+def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
+    view = leader(accepted_at=NOW - 5)
+    view.ages["p3"] = DEAD
+    assert MarkDead not in kinds(decide(view, NOW + 0.05))
+
+
+def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
+    view = leader()
+    view.ages["p3"] = DEAD
+    turn(view, NOW + 60, random=0.5, fresh_id="fresh", wall_ms=1)
+    assert view.ages["p3"] == Age("row of p3", 0.0, 0, NOW + 60)
+
+
+def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
+    view = leader(published_at=NOW)  # within the debounce
+    view.members["p3"] = replace(ROWS["p3"], state=State.DEAD)
+    after = next_control(view, CONTROL, NOW)
+    assert after.version == 10
+    assert {task: each.owner for task, each in after.tasks.items()} == {
+        "clean-0": owner("p1"),
+        "clean-1": owner("p2"),
+        "daily-0": owner("p1", 10),
+    }
+    assert after.tasks["daily-0"].after == ()  # the dead need not be waited for
+    assert after.barrier == Barrier(10, BarrierState.START)
+
+
+def test_a_join_waits_for_the_debounce() -> None:
+    control = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p1"), first=False)})
+    view = leader(control, published_at=NOW - 1)
+    view.tasks["daily-0"] = LocalTask(2, 1, NOW, report("daily-0"))
+    view.members["p3"] = replace(ROWS["p3"], tasks={})
+    assert next_control(view, control, NOW) == control
+    after = next_control(view, control, NOW + 1)
+    assert after.tasks["daily-0"] == Assignment(owner("p3", 10), (owner("p1"),), first=False)
+
+
+def test_one_that_leaves_loses_its_tasks_and_its_successor_waits_for_it() -> None:
+    view = leader()
+    view.members["p3"] = replace(ROWS["p3"], state=State.LEAVING)
+    after = next_control(view, CONTROL, NOW)
+    assert after.tasks["daily-0"] == Assignment(owner("p1", 10), (owner("p3"),), first=False)
+
+
+def test_one_with_other_code_or_without_the_control_blob_gets_no_task() -> None:
+    view = leader()
+    view.members["p4"] = row("p4", fingerprint="0" * 64)
+    view.members["p5"] = row("p5", adopted=0)
+    assert next_control(view, CONTROL, NOW) == CONTROL
+
+
+def test_the_barrier_ends_when_all_have_adopted_and_times_out_when_one_does_not() -> None:
+    started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
+    view = leader(started, barrier_since=NOW)
+    view.members = {name: replace(each, adopted=9) for name, each in ROWS.items()}
+    view.written = replace(ROWS["p1"], adopted=9)
+    assert next_control(view, started, NOW).barrier == Barrier(9, BarrierState.END)
+
+    view.members["p3"] = ROWS["p3"]
+    assert next_control(view, started, NOW + 29).barrier == Barrier(9, BarrierState.START)
+    overdue = next_control(view, started, NOW + 30)
+    assert overdue.barrier == Barrier(9, BarrierState.TIMEOUT)
+    view.control = overdue
+    view.accepted_at = NOW + 30
+    view.lease = Lease("lease", NOW + 30)
+    assert [a for a in decide(view, NOW + 30) if isinstance(a, MarkDead)] == [MarkDead("p3", "row of p3", 3)]
+
+
+def test_a_deposed_leader_that_shows_life_raises_the_churn_and_a_long_term_resets_it() -> None:
+    suspected = replace(CONTROL, deposed=member("p3"))
+    view = leader(suspected, deposed_etag="row of p3")
+    assert next_control(view, suspected, NOW) == suspected
+    view.deposed_etag = "row of p3 before"
+    assert next_control(view, suspected, NOW) == replace(CONTROL, churn=1)
+
+    view = leader(replace(CONTROL, churn=1), lead_since=NOW - 100)
+    assert next_control(view, replace(CONTROL, churn=1), NOW) == replace(CONTROL, churn=0)
+    assert next_control(leader(lead_since=NOW - 99), replace(CONTROL, churn=1), NOW).churn == 1
+
+
+def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
+    view = leader()
+    view.members["p4"] = row("p4")
+    view.members["p0"] = row("p0", state=State.LEAVING)
+    assert successors_of(view, CONTROL) == ("p4", "p2", "p3")
+
+
+def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None:
+    failed = report("daily-0", Phase.FAILED, error=TaskError("no", "Traceback"))
+    view = leader()
+    view.members["p3"] = row("p3", {"daily-0": replace(failed, generation=1)})
+    assert next_control(view, CONTROL, NOW) == CONTROL
+    view.members["p3"] = row("p3", {"daily-0": failed})
+    after = next_control(view, CONTROL, NOW)
+    assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
+
+
+# Tasks.
+
+
+def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let_go() -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    control = replace(CONTROL, version=9, tasks=moved)
+    view = view_of("p2", control, waiting_since={"daily-0": NOW - 1})
+    view.tasks.pop("daily-0", None)
+    assert told(decide(view, NOW)) == []
+    view.members["p3"] = replace(ROWS["p3"], released={"daily-0": 2})
+    assert told(decide(view, NOW)) == [StartTask("daily-0", 9, 1, False, "run", "ab" * 16)]
+
+
+@pytest.mark.parametrize(
+    "former",
+    [
+        replace(ROWS["p3"], state=State.DEAD),
+        replace(ROWS["p3"], state=State.LEFT),
+        replace(ROWS["p3"], incarnation="n"),
+    ],
+)
+def test_a_former_owner_that_is_dead_left_or_replaced_is_not_waited_for(former: ProcessorRow) -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    view = view_of("p2", replace(CONTROL, version=9, tasks=moved), waiting_since={"daily-0": NOW - 1})
+    view.tasks.pop("daily-0", None)
+    view.members["p3"] = former
+    assert [type(command) for command in told(decide(view, NOW))] == [StartTask]
+
+
+def test_a_task_that_was_given_to_another_is_released_and_the_row_says_so() -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    view = view_of("p3", replace(CONTROL, version=9, tasks=moved))
+    assert told(decide(view, NOW)) == [ReleaseTask("daily-0")]
+    perform_locally(view, Tell(ReleaseTask("daily-0")), NOW)
+    heard_task(view, report("daily-0", Phase.RELEASED), NOW + 0.2)
+    [beat] = [action for action in decide(view, NOW + 0.2) if isinstance(action, MergeOwnRow)]
+    assert (beat.row.released, beat.row.adopted, beat.row.tasks) == ({"daily-0": 2}, 9, {})
+
+
+def test_a_task_that_does_not_move_is_not_touched() -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    assert told(decide(view_of("p1", replace(CONTROL, version=9, tasks=moved)), NOW)) == []
+
+
+def test_after_the_container_died_its_tasks_start_again_under_a_higher_attempt() -> None:
+    view = view_of("p3", attempts=4)
+    heard_container_lost(view, NOW)
+    assert told(decide(view, NOW)) == []
+    view.container = True
+    assert told(decide(view, NOW)) == [
+        Permit(view.permit_until),
+        StartTask("daily-0", 2, 5, False, "run", "ab" * 16),
+    ]
+
+
+def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
+    view, waits = view_of("p3"), []
+    for _ in range(view.settings.restart_limit):
+        heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.tasks["daily-0"].attempt), NOW)
+        waits.append(view.tasks["daily-0"].not_before - NOW)
+        view.accepted_at = NOW + waits[-1]
+        *_, start = told(decide(view, NOW + waits[-1]))
+        perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
+    heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.tasks["daily-0"].attempt), NOW)
+    assert StartTask not in map(type, told(decide(view, NOW + 60)))
+
+
+# Ending.
+
+
+def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() -> None:
+    view = view_of("p3", leaving=True)
+    [begin] = [action for action in decide(view, NOW + 0.2) if isinstance(action, BeginEnd)]
+    perform_locally(view, begin, NOW + 0.2)
+    assert told(decide(view, NOW + 0.3)) == []
+    assert told(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
+
+
+def test_the_stopping_order_is_work_then_row_then_lease() -> None:
+    verdict = Finish(0, "Run run is drained.")
+    control = replace(CONTROL, phase=RunPhase.DRAINED)
+    view = leader(control, ending=verdict, ending_since=NOW)
+    view.tasks["clean-0"].report = report("clean-0", Phase.RUNNING)
+    view.tasks["clean-0"].releasing_since = NOW
+    assert MergeOwnRow not in kinds(decide(view, NOW))
+
+    heard_task(view, report("clean-0", Phase.RELEASED), NOW)
+    [last] = [action for action in decide(view, NOW + 0.2) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
+    learn(view, last, "left", sent_at=NOW, now=NOW)
+
+    [handed] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    assert (handed.control.leader, handed.control.successor) == (None, "p2")
+    learn(view, handed, "handed", sent_at=NOW, now=NOW)
+    after = [action for action in decide(view, NOW) if not isinstance(action, Tell)]
+    assert kinds(after) == [WriteLeaderRow, ReleaseLease]
+    learn(view, after[0], "row", sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    learn(view, after[1], None, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    assert decide(view, NOW)[-1] == verdict
+
+
+def test_another_pipeline_is_refused_with_the_way_out() -> None:
+    view = view_of("p3", plan=replace(PLAN, fingerprint="0" * 64))
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has pipeline ffffffffffff, this processor has 000000000000. "
+        "Drain the run with the old code (samza-azure drain), then start the new.",
+    )
+
+
+def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
+    gone = without_blob("p3")
+    assert [a.verdict.code for a in decide(gone, NOW) if isinstance(a, BeginEnd)] == [1]
+    other = view_of("p3", replace(CONTROL, group_id="cd" * 16), group_id=CONTROL.group_id)
+    assert [a.verdict.code for a in decide(other, NOW) if isinstance(a, BeginEnd)] == [1]
+
+
+# The drain.
+
+DRAINING = replace(
+    CONTROL,
+    phase=RunPhase.DRAINING,
+    drain=DrainNotification("u", "run", DrainStep.FREEZE, history=("FREEZE",)),
+    positions={"flights/0": (0, 3)},
+)
+
+
+def test_a_request_for_this_run_or_for_any_becomes_a_freeze() -> None:
+    for run_id in ("", "run"):
+        after = with_request(CONTROL, [Request("u", "e", "drain", run_id, "")])
+        assert after == replace(CONTROL, phase=RunPhase.DRAINING, drain=DRAINING.drain)
+    for other in (Request("u", "e", "drain", "another", ""), Request("u", "e", "drain", "", "answered")):
+        assert with_request(CONTROL, [other]) == CONTROL
+    assert with_request(CONTROL, [Request("u", "e", "dance", "", "")]) == CONTROL
+
+
+def test_a_drained_runs_request_is_answered_and_an_unknown_kind_too() -> None:
+    drained = replace(CONTROL, past=("older",))
+    assert answer_to(drained, "drain", "older", "u") == "already drained"
+    assert answer_to(drained, "drain", "not yet", "u") is None
+    assert answer_to(DRAINING, "drain", "", "u") == "accepted"
+    assert answer_to(DRAINING, "drain", "", "later") == "already draining"
+    assert answer_to(drained, "dance", "", "u") == "Unknown request 'dance'."
+    view = leader(requests=(Request("u", "e", "dance", "", ""),))
+    assert AnswerRequest("u", "e", "Unknown request 'dance'.") in decide(view, NOW + 0.05)
+
+
+def frozen(task: str, at: int, **more: object) -> ProcessorRow:
+    ends = {f"flights/{task[-1]}": (0, at)}
+    return row(OWNERS[task], {task: report(task, ends=ends)}, **more)
+
+
+def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7)}
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+    rows["p2"] = frozen("clean-1", 5)
+    after = progress(DRAINING, rows, PLAN)
+    assert after.drain == replace(
+        DRAINING.drain,  # type: ignore[type-var]
+        step=DrainStep.FLUSH,
+        ends={"flights/0": (0, 7), "flights/1": (0, 5)},
+        history=("FREEZE", "FLUSH"),
+    )
+
+
+def test_the_word_of_a_former_owner_does_not_count() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5, incarnation="a later one")}
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+
+
+def test_the_end_of_a_partition_is_the_greatest_that_anyone_has_read_to() -> None:
+    assert furthest([{"a/0": (0, 9)}, {"a/0": (1, 2)}], {"a/0": (0, 1), "a/1": (0, 4)}) == {
+        "a/0": (1, 2),
+        "a/1": (0, 4),
+    }
+
+
+def test_drained_is_written_when_the_log_of_every_task_is_and_says_where_the_next_run_begins() -> None:
+    assert DRAINING.drain is not None
+    ends = {"flights/0": (0, 7), "flights/1": (0, 5)}
+    flushing = replace(DRAINING, drain=replace(DRAINING.drain, step=DrainStep.FLUSH, ends=ends))
+    rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
+    after = progress(flushing, rows, PLAN)
+    assert (after.phase, after.positions, after.past, after.uncleaned) == (RunPhase.DRAINED, ends, ("run",), ("run",))
+    rows["p3"] = ROWS["p3"]
+    assert progress(flushing, rows, PLAN) == flushing
+
+
+def test_the_container_hears_of_each_step_once() -> None:
+    view = view_of("p1", DRAINING)
+    assert told(decide(view, NOW)) == [Drain(DrainStep.FREEZE, "u")]
+    perform_locally(view, Tell(Drain(DrainStep.FREEZE, "u")), NOW)
+    assert told(decide(view, NOW)) == []
+
+
+def test_while_draining_nothing_moves_by_choice() -> None:
+    view = leader(DRAINING)
+    view.members["p4"] = row("p4")
+    view.members["p0"] = row("p0")
+    assert next_control(view, DRAINING, NOW + 60) == DRAINING
+
+
+def test_who_is_in_a_drained_run_goes_and_who_comes_to_it_unchanged_goes_too() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",))
+    assert [a.verdict.code for a in decide(view_of("p3", drained), NOW) if isinstance(a, BeginEnd)] == [0]
+    comer = view_of("p3", drained, active_run="")
+    assert [a.verdict.code for a in decide(comer, NOW) if isinstance(a, BeginEnd)] == [0]
+    upgraded = view_of("p3", drained, active_run="", plan=replace(PLAN, fingerprint="0" * 64))
+    assert BeginEnd not in kinds(decide(upgraded, NOW))
+
+
+def test_an_upgraded_pipeline_begins_the_next_run_where_the_last_one_ended() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), positions={"flights/0": (0, 7)})
+    view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="0" * 64))
+    after = next_control(view, drained, NOW)
+    assert (after.run_id, after.phase, after.fingerprint) == ("1-fresh", RunPhase.RUNNING, "0" * 64)
+    assert (after.positions, after.past, set(after.tasks)) == (drained.positions, ("run",), set(PLAN.tasks()))
+    assert {each.first for each in after.tasks.values()} == {True}
+
+
+def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_later_run() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained)
+    assert CleanRun not in kinds(decide(view, NOW + 0.05))
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    assert CleanRun("run") in decide(view, NOW + 0.05)
+    later = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
+    assert CleanRun("older") in decide(later, NOW + 0.05)
+
+
+def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
+    """A follower that is no successor reads the leader row with each heartbeat, and nothing else."""
+    view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",)))
+    assert kinds(decide(view, NOW + 1)) == []
+    assert kinds(decide(view, NOW + 2)) == [MergeOwnRow, ReadLeaderRow]
+    named = view_of("p2")
+    assert kinds(decide(named, NOW + 1)) == [ReadLeaderRow, ScanMembers]
+
+
+def test_the_control_blob_is_read_when_the_leader_row_says_there_is_news() -> None:
+    newer = replace(LEADER_ROW, version=11, etag="news")
+    assert decide(view_of("p3", leader_row=newer), NOW) == [ReadControl(unless_etag="control")]
+    assert signal(CONTROL) == LEADER_ROW.signal
+    assert life_of("p3") == "life of p3"
