@@ -3,9 +3,16 @@
 After batch N: `metadata`, `offsets/N-1`, `offsets/N`, `sources/` from its last compaction on, and of each state store
 the newest snapshot up to version N+1 with the deltas or changelogs after it. What has no version in its name, such as
 the operators' metadata and schemas, is always needed. `commits/N` is not here: the restore writes it itself.
+
+A snapshot of RocksDB is a zip that names the SST files it is made of. They are written before it, and may be in an
+earlier record. So one without all its files is no snapshot, and a file is given up only when an older snapshot names
+it and the newest one does not.
 """
 
+import io
+import json
 import re
+import zipfile
 from collections.abc import Mapping
 from typing import TypeVar
 
@@ -17,10 +24,18 @@ _SOURCE = re.compile(r"(?P<source>sources/\d+)/(?P<number>\d+)(?P<compact>\.comp
 
 
 def needed(files: Mapping[str, T], batch: int) -> dict[str, T]:
-    """The files that a restart after `batch` needs, in the order in which they came."""
+    """The files that a restart after `batch` needs, in the order in which they came.
+
+    Contents are looked at only where they are the bytes of a zip.
+    """
     snapshots = _newest_snapshots(files, batch + 1)
     compactions = _newest_compactions(files)
-    return {path: content for path, content in files.items() if _is_needed(path, batch, snapshots, compactions)}
+    outdated = _outdated_parts(files, snapshots)
+    return {
+        path: content
+        for path, content in files.items()
+        if path not in outdated and _is_needed(path, batch, snapshots, compactions)
+    }
 
 
 def _is_needed(path: str, batch: int, snapshots: Mapping[str, int], compactions: Mapping[str, int]) -> bool:
@@ -37,12 +52,46 @@ def _is_needed(path: str, batch: int, snapshots: Mapping[str, int], compactions:
 
 
 def _newest_snapshots(files: Mapping[str, object], version_max: int) -> dict[str, int]:
+    """The version of each store's newest complete snapshot."""
     newest: dict[str, int] = {}
-    for path in files:
+    for path, content in files.items():
         found = _VERSIONED.fullmatch(path)
-        if found and found["kind"] in _SNAPSHOTS and int(found["version"]) <= version_max:
-            newest[found["store"]] = max(int(found["version"]), newest.get(found["store"], 0))
+        if found is None or found["kind"] not in _SNAPSHOTS:
+            continue
+        store, version = found["store"], int(found["version"])
+        if newest.get(store, 0) < version <= version_max and _parts(path, content) <= files.keys():
+            newest[store] = version
     return newest
+
+
+def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -> set[str]:
+    """SST files of snapshots older than the newest one of their store, unless that needs them too."""
+    older: set[str] = set()
+    newest: set[str] = set()
+    for path, content in files.items():
+        found = _VERSIONED.fullmatch(path)
+        if found and found["kind"] == "zip":
+            since = snapshots.get(found["store"], 0)
+            if int(found["version"]) < since:
+                older |= _parts(path, content)
+            elif not isinstance(content, bytes):
+                return set()  # too large to be at hand, so what it needs is not known
+            else:
+                newest |= _parts(path, content)
+    return older - newest
+
+
+def _parts(path: str, content: object) -> set[str]:
+    """The paths of the SST files that a zip names."""
+    if not path.endswith(".zip") or not isinstance(content, bytes):
+        return set()
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _, _, text = archive.read("metadata").partition(b"\n")  # after a line with the format's version
+        names = [file["dfsSstFileName"] for file in json.loads(text)["sstFiles"]]
+    except (zipfile.BadZipFile, KeyError, ValueError):
+        return set()
+    return {f"{path.rpartition('/')[0]}/SSTs/{name}" for name in names}
 
 
 def _newest_compactions(files: Mapping[str, object]) -> dict[str, int]:

@@ -1,5 +1,9 @@
 """Which files of a checkpoint a restart needs."""
 
+import io
+import json
+import zipfile
+
 from samza_azure.protocol.checkpoint import needed
 
 
@@ -44,6 +48,44 @@ def test_a_snapshot_newer_than_the_last_batch_is_no_start() -> None:
 def test_a_store_of_rocksdb_is_a_zip_and_changelogs() -> None:
     paths = ("state/0/0/4.zip", "state/0/0/4.changelog", "state/0/0/5.changelog", "state/0/0/3.changelog")
     assert kept(4, *paths) == ["state/0/0/4.zip", "state/0/0/5.changelog"]
+
+
+def snapshot(*names: str) -> bytes:
+    """A snapshot of RocksDB as Spark 4.3 writes it, as far as it matters."""
+    files = [{"localFileName": name[:6] + ".sst", "dfsSstFileName": name, "sizeBytes": 1} for name in names]
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("CURRENT", "MANIFEST-000005\n")
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": files, "numKeys": 5000}))
+    return sink.getvalue()
+
+
+def test_of_the_files_of_rocksdb_those_that_only_older_snapshots_name_go() -> None:
+    files = {
+        "state/0/0/SSTs/000008-a.sst": b"",
+        "state/0/0/SSTs/000009-a.sst": b"",
+        "state/0/0/4.zip": snapshot("000008-a.sst", "000009-a.sst"),
+        "state/0/0/SSTs/000010-b.sst": b"",
+        "state/0/0/6.zip": snapshot("000009-a.sst", "000010-b.sst"),
+        "state/0/0/SSTs/000011-c.sst": b"",  # of a snapshot that is still to come
+    }
+    assert list(needed(files, 7)) == [
+        "state/0/0/SSTs/000009-a.sst",
+        "state/0/0/SSTs/000010-b.sst",
+        "state/0/0/6.zip",
+        "state/0/0/SSTs/000011-c.sst",
+    ]
+
+
+def test_a_snapshot_of_rocksdb_without_all_its_files_is_none() -> None:
+    files = {
+        "state/0/0/SSTs/000008-a.sst": b"",
+        "state/0/0/4.zip": snapshot("000008-a.sst"),
+        "state/0/0/5.changelog": b"",
+        "state/0/0/6.changelog": b"",
+        "state/0/0/6.zip": snapshot("000008-a.sst", "000010-b.sst"),
+    }
+    assert list(needed(files, 5)) == list(files)[:-1]
 
 
 def test_what_has_no_version_stays() -> None:
