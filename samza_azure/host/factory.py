@@ -6,9 +6,9 @@ import random
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from samza_azure.config import Config
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
@@ -27,6 +27,7 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, ControlBlob, Rows
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: How often a processor that cannot reach the account tries to create container and table.
 KNOCK_S = 1.0
@@ -78,6 +79,7 @@ def settings(processor_id: str, config: Config) -> Settings:
         blob_limit=config.coordinator.blob_length,
         run_id=config.app.run_id or "",
         boot=clock.boot_id(),
+        holds_directory=False,
     )
 
 
@@ -97,13 +99,26 @@ class ThreadedCoordinator(JobCoordinator):
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._processor: Processor | None = None
+        self._table: Rows | None = None
         self._early: list[Callable[[Processor], None]] = []
         self._lock = threading.Lock()
         self._model: JobModel | None = None
         self._told: tuple[int, object] = (0, None)
+        self._led = False
         self._mine: frozenset[str] = frozenset()
         self.ending: Ending | None = None
         self.view: View | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        lease = self.view.lease if self.view is not None and self.ending is None else None
+        return lease is not None and clock.now() < lease.ends_at
+
+    @property
+    def epoch(self) -> int:
+        """Of the present leadership, as far as is known here."""
+        control = self.view.control if self.view is not None else None
+        return control.epoch if isinstance(control, Control) else 0
 
     @property
     def job_model(self) -> JobModel | None:
@@ -112,8 +127,10 @@ class ThreadedCoordinator(JobCoordinator):
     def set_listener(self, listener: JobCoordinatorListener) -> None:
         self._listener = listener
 
-    def ask(self, *, new_run: bool, wait_for_upgrade: bool) -> None:
-        self._settings = replace(self._settings, new_run=new_run, wait_for_upgrade=wait_for_upgrade)
+    def ask(self, *, new_run: bool, wait_for_upgrade: bool, only_holder: bool = False) -> None:
+        self._settings = replace(
+            self._settings, new_run=new_run, wait_for_upgrade=wait_for_upgrade, holds_directory=only_holder
+        )
 
     def start(self) -> None:
         if self._thread is None:
@@ -122,6 +139,19 @@ class ThreadedCoordinator(JobCoordinator):
 
     def stop(self) -> None:
         self._post(lambda processor: processor.leave())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; false if the time was over first."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return self.ending is not None
+
+    def ask_storage(self, question: Callable[[Rows], Coroutine[Any, Any, T]], timeout: float) -> T:
+        """Ask the group's table, on the coordinator's own connections. `StorageUnavailable` if it has none now."""
+        loop, table = self._loop, self._table
+        if loop is None or table is None or loop.is_closed():
+            raise StorageUnavailable("This processor is not in the group: start it, and wait until it has joined.")
+        return asyncio.run_coroutine_threadsafe(question(table), loop).result(timeout)
 
     def report(self, report: Report) -> None:
         self._post(lambda processor: processor.hear(report))
@@ -147,6 +177,9 @@ class ThreadedCoordinator(JobCoordinator):
             log.exception("The coordinator failed")
             ending = Ending(1, f"The coordinator failed: {type(error).__name__}: {error}")
         self.ending = ending
+        if self._led:
+            self._led = False
+            self._listener.on_leadership(False, self.epoch)
         if ending.code == 0:
             self._listener.on_coordinator_stop()
         else:
@@ -166,7 +199,7 @@ class ThreadedCoordinator(JobCoordinator):
                 watch=self._watch,
                 called=self._observer.called,
             )
-            self.view = processor.view
+            self.view, self._table = processor.view, stores.table
             with self._lock:
                 self._processor, self._loop = processor, asyncio.get_running_loop()
                 early, self._early = self._early, []
@@ -183,6 +216,9 @@ class ThreadedCoordinator(JobCoordinator):
     def _watch(self, view: View) -> None:
         """Tell the listener of new versions and of the drain's steps, once each."""
         self._observer.turned(view)
+        if view.leads != self._led:
+            self._led = view.leads
+            self._listener.on_leadership(self._led, self.epoch)
         value = view.control
         if not isinstance(value, Control):
             return

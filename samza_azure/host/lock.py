@@ -1,0 +1,301 @@
+"""A lock for programs that use this as a library: one holder in the whole group, on the lease of a blob.
+
+Promised: each grant has a token higher than all before, written into the blob under the lease and the blob's ETag.
+Hand the token to whatever the lock protects; what refuses lower tokens is safe whatever happens here. A holder learns
+that it lost the lock before the service can grant it to anybody else: it counts from before it asked, on a clock that
+goes on while the machine sleeps, and stops a margin early. `held` asks that clock at each call, so even a process that
+was stopped and has just come back sees the truth. A renewal is sent only before that deadline and only for the ETag of
+our own grant, so it can never revive a lease that somebody else has had in between.
+
+Not promised: that nobody else holds the lock while you act. You may be stopped between `held` and the next line; only
+the token helps then. No order among those who wait. Nothing in samza_azure itself depends on this lock.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Protocol
+
+from samza_azure.coordinator import Lock
+from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
+from samza_azure.host import clock
+from samza_azure.storage.address import StorageSettings
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
+
+log = logging.getLogger(__name__)
+
+#: Azure leases for 15 to 60 s.
+LEASE_S = (15, 60)
+#: The holder stops so much earlier than the service could let go: a tenth for clocks that run unequally, and a bit.
+MARGIN = 0.1
+MARGIN_S = 0.5
+#: How often one that waits asks again.
+ASK_EVERY_S = 0.5
+#: No call waits longer than this, or than what is left of the lease.
+CALL_S = 3.0
+
+
+class Storage(Protocol):
+    """What of an account a lock needs."""
+
+    def ensure_created(self) -> None:
+        """Create what is absent."""
+
+    def leased_blob(self, name: str) -> ControlBlob:
+        """The lock's blob."""
+
+    def close(self) -> None:
+        """Close the synchronous side."""
+
+    async def aclose(self) -> None:
+        """Close the asynchronous side."""
+
+
+@dataclass(slots=True)
+class Grant:
+    """The lease that was granted to us, and until when we may believe in it."""
+
+    token: int
+    lease_id: str
+    etag: str
+    asked_at: float
+    lost: str | None = None
+
+
+class LeaseLock(Lock):
+    """`Lock` on a leased blob. Each grant lives on a thread of its own, which renews it until it is given back."""
+
+    def __init__(
+        self,
+        name: str,
+        storage: Callable[[], Storage],
+        *,
+        lease_s: int = LEASE_S[0],
+        on_lost: Callable[[str], None] = lambda reason: None,
+        now: Callable[[], float] = clock.now,
+    ) -> None:
+        if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
+            raise ConfigError(f"A lock's lease of {lease_s} s is not possible: Azure leases for 15 to 60 s.")
+        self._name, self._storage, self._lease_s, self._on_lost = f"locks/{name}", storage, lease_s, on_lost
+        self._now = now
+        self._grant: Grant | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._given_back, self._news = threading.Event(), asyncio.Event()
+
+    def lock(self, timeout: float | None = None) -> int | None:
+        if self._thread is not None:
+            raise RuntimeError(f"The lock {self._name} is held or asked for by this very object; unlock it first.")
+        answer: Future[int | None] = Future()
+        until = None if timeout is None else self._now() + timeout
+        self._given_back, self._news = threading.Event(), asyncio.Event()
+        self._thread = threading.Thread(target=self._live, args=(until, answer), name=self._name, daemon=True)
+        self._thread.start()
+        token = None
+        try:
+            token = answer.result()
+        finally:
+            if token is None:
+                self.unlock()
+        return token
+
+    def unlock(self) -> None:
+        thread, loop = self._thread, self._loop
+        if thread is None:
+            return
+        self._given_back.set()
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            if loop is not None:
+                loop.call_soon_threadsafe(self._news.set)
+        if thread is not threading.current_thread():
+            thread.join()
+        self._thread = self._loop = self._grant = None
+
+    @property
+    def token(self) -> int | None:
+        grant = self._grant
+        return grant.token if grant is not None and self.held else None
+
+    @property
+    def held(self) -> bool:
+        grant = self._grant
+        return grant is not None and grant.lost is None and self._now() < self._ends_at(grant)
+
+    @property
+    def lost(self) -> str | None:
+        grant = self._grant
+        if grant is None or self.held:
+            return None
+        return grant.lost or _TOO_LATE
+
+    @property
+    def ends_at(self) -> float:
+        """Without a further renewal we hold it no longer than until then, by CLOCK_BOOTTIME."""
+        grant = self._grant
+        return 0.0 if grant is None else self._ends_at(grant)
+
+    def _ends_at(self, grant: Grant) -> float:
+        return grant.asked_at + self._lease_s * (1 - MARGIN) - MARGIN_S
+
+    def _live(self, until: float | None, answer: Future[int | None]) -> None:
+        try:
+            asyncio.run(self._run(until, answer))
+        except BaseException as error:
+            if answer.done():
+                log.exception("The lock %s failed", self._name)
+                self._report(f"{type(error).__name__}: {error}")
+            else:
+                answer.set_exception(error)
+
+    async def _run(self, until: float | None, answer: Future[int | None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        storage = self._storage()
+        try:
+            blob = storage.leased_blob(self._name)
+            grant = self._grant = await self._wait(storage, blob, until)
+            answer.set_result(None if grant is None else grant.token)
+            if grant is not None:
+                await self._keep(blob, grant)
+        finally:
+            await storage.aclose()
+            storage.close()
+
+    async def _wait(self, storage: Storage, blob: ControlBlob, until: float | None) -> Grant | None:
+        """Ask until it is ours or the time is over. An account that cannot be reached is waited for too."""
+        while True:
+            trouble: StorageUnavailable | None = None
+            try:
+                grant = await self._ask(storage, blob)
+                if grant is not None:
+                    return grant
+            except StorageUnavailable as error:
+                trouble = error
+            left = ASK_EVERY_S if until is None else until - self._now()
+            if left <= 0:
+                if trouble is not None:
+                    raise trouble
+                return None
+            if await self._pause(left):
+                return None
+
+    async def _ask(self, storage: Storage, blob: ControlBlob) -> Grant | None:
+        """One try: lease it, read what it holds by that lease, write the next token. None: it is another's."""
+        lease_id, asked_at = str(uuid.uuid4()), self._now()
+        try:
+            answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=CALL_S)
+            if isinstance(answer, Missing):
+                await asyncio.to_thread(storage.ensure_created)
+                await blob.create(_content(0, lease_id), timeout=CALL_S)
+                answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=CALL_S)
+            if answer is not None:
+                return None
+            return await self._take_token(blob, lease_id, asked_at)
+        except BaseException:
+            await _give_back(blob, lease_id)  # it may be ours without our knowing
+            raise
+
+    async def _take_token(self, blob: ControlBlob, lease_id: str, asked_at: float) -> Grant | None:
+        found = await blob.read(lease_id=lease_id, timeout=CALL_S)
+        if not isinstance(found, Content):
+            return None
+        token = _token(found.data, self._name) + 1
+        etag = await blob.write(_content(token, lease_id), etag=found.etag, lease_id=lease_id, timeout=CALL_S)
+        if isinstance(etag, Refused):
+            return None
+        grant = Grant(token, lease_id, etag, asked_at)
+        return grant if self._now() < self._ends_at(grant) else None
+
+    async def _keep(self, blob: ControlBlob, grant: Grant) -> None:
+        """Renew in time until it is given back; if that fails, say so before anybody else can have it."""
+        next_try = grant.asked_at + self._lease_s / 3
+        while True:
+            now = self._now()
+            if now >= self._ends_at(grant):
+                self._report(_TOO_LATE)
+                break
+            if now >= next_try:
+                refusal = await self._renew(blob, grant)
+                if refusal is not None:
+                    self._report(f"The lease was refused its renewal ({refusal}): it was broken, or the blob changed.")
+                    break
+                next_try = max(grant.asked_at + self._lease_s / 3, now + ASK_EVERY_S)
+            if await self._pause(min(next_try, self._ends_at(grant)) - self._now()):
+                break
+        await _give_back(blob, grant.lease_id)
+
+    async def _renew(self, blob: ControlBlob, grant: Grant) -> str | None:
+        """Ask for more time; why not, if the service refuses. What is not answered adds no time."""
+        asked_at = self._now()
+        left = self._ends_at(grant) - asked_at
+        if left <= 0:
+            return None
+        try:
+            answer = await blob.renew(grant.lease_id, etag=grant.etag, timeout=min(CALL_S, left))
+        except StorageUnavailable:
+            return None
+        match answer:
+            case Refused(code=code):
+                return code
+            case Missing():
+                return "BlobNotFound"
+        if self._now() < self._ends_at(grant):
+            grant.asked_at = asked_at
+        return None
+
+    async def _pause(self, seconds: float) -> bool:
+        """Wait a little, never long: a clock that slept has jumped. True as soon as the lock is given back."""
+        try:
+            async with asyncio.timeout(min(max(seconds, 0.001), ASK_EVERY_S)):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        return self._given_back.is_set()
+
+    def _report(self, reason: str) -> None:
+        if self._grant is not None and self._grant.lost is None:
+            self._grant.lost = reason
+            log.warning("Lost the lock %s: %s", self._name, reason)
+            self._on_lost(reason)
+
+
+_TOO_LATE = "The lease was not renewed in time."
+
+
+class AzureLock(LeaseLock):
+    """A lock in the application's container: `AzureLock(config.storage, "nightly-report")`."""
+
+    def __init__(
+        self,
+        storage: StorageSettings,
+        name: str,
+        *,
+        lease_s: int = LEASE_S[0],
+        on_lost: Callable[[str], None] = lambda reason: None,
+    ) -> None:
+        super().__init__(name, lambda: Account.from_config(storage), lease_s=lease_s, on_lost=on_lost)
+
+
+def _content(token: int, nonce: str) -> bytes:
+    return json.dumps({"token": token, "nonce": nonce}).encode()
+
+
+def _token(data: bytes, name: str) -> int:
+    try:
+        return int(json.loads(data)["token"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise CorruptState("The blob is not a lock of samza-azure", blob=name) from error
+
+
+async def _give_back(blob: ControlBlob, lease_id: str) -> None:
+    """Release once. If that is lost too, the lease ends by itself."""
+    try:
+        await blob.release(lease_id, timeout=CALL_S)
+    except StorageUnavailable as error:
+        log.warning("A lock's lease is left to end by itself: %s", error)

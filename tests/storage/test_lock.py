@@ -1,0 +1,273 @@
+"""The lock of the library, in memory on a clock that is set and on Azurite with processes that are stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import pytest
+from pydantic import SecretStr
+
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
+from samza_azure.host import clock as host_clock
+from samza_azure.host.azurite import Azurite
+from samza_azure.host.lock import AzureLock, LeaseLock
+from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+
+from .conftest import Clock, Settings, settings
+
+T = TypeVar("T")
+
+
+class Flaky(Link):
+    """Carries nothing while it is down, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.carried: list[str] = []
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        if self.down:
+            raise StorageUnavailable("Nobody answers.")
+        self.carried.append(operation)
+        return effect()
+
+
+class Locks:
+    """One storage in memory, and locks of several holders on it."""
+
+    def __init__(self) -> None:
+        self.clock = Clock()
+        self.storage = MemoryStorage(self.clock)
+        self.made: list[LeaseLock] = []
+        self.lost: list[str] = []
+
+    def holder(self, link: Link | None = None) -> LeaseLock:
+        lock = LeaseLock(
+            "one",
+            lambda: MemoryAccount(self.storage, link=link),
+            on_lost=self.lost.append,
+            now=self.clock,
+        )
+        self.made.append(lock)
+        return lock
+
+    @property
+    def blob(self) -> MemoryStorage:
+        return self.storage.beside("locks/one")
+
+
+@pytest.fixture
+def locks() -> Iterator[Locks]:
+    made = Locks()
+    yield made
+    for lock in made.made:
+        lock.unlock()
+
+
+def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)
+
+
+def test_each_grant_has_a_higher_token_whoever_gets_it(locks: Locks) -> None:
+    one, two = locks.holder(), locks.holder()
+    tokens = []
+    for holder in (one, two, two, one):
+        tokens.append(holder.lock())
+        holder.unlock()
+    assert tokens == [1, 2, 3, 4]
+
+
+def test_one_holds_it_and_the_other_is_refused_until_it_is_given_back(locks: Locks) -> None:
+    one, two = locks.holder(), locks.holder()
+    with one as token:
+        assert (token, one.held, one.token) == (1, True, 1)
+        assert two.try_lock() is None
+        assert (two.held, two.token, two.lost) == (False, None, None)
+    assert (one.held, one.token, one.lost) == (False, None, None)
+    assert two.try_lock() == 2
+
+
+def test_who_waits_gets_it_when_it_is_given_back(locks: Locks) -> None:
+    one, two = locks.holder(), locks.holder()
+    one.lock()
+    got: list[int | None] = []
+    waiting = threading.Thread(target=lambda: got.append(two.lock(timeout=10)))
+    waiting.start()
+    one.unlock()
+    waiting.join()
+    assert got == [2]
+
+
+def test_unlock_may_be_called_again_and_without_a_lock(locks: Locks) -> None:
+    one = locks.holder()
+    one.unlock()
+    one.lock()
+    one.unlock()
+    one.unlock()
+    assert locks.holder().try_lock() == 2
+
+
+def test_a_second_lock_of_the_same_object_is_a_mistake_that_is_told(locks: Locks) -> None:
+    one = locks.holder()
+    one.lock()
+    with pytest.raises(RuntimeError, match="unlock it first"):
+        one.lock()
+
+
+def test_an_outage_longer_than_the_lease_loses_it_before_anybody_else_can_have_it(locks: Locks) -> None:
+    link = Flaky()
+    one, two = locks.holder(link), locks.holder()
+    one.lock()
+    link.down = True
+    locks.clock.now += 12.9
+    assert one.held
+    locks.clock.now += 0.2
+    assert (one.held, one.token, one.lost) == (False, None, "The lease was not renewed in time.")
+    assert two.try_lock() is None
+    until(lambda: locks.lost == ["The lease was not renewed in time."])
+    locks.clock.now += 2.0
+    assert two.try_lock() == 2
+
+
+def test_after_its_deadline_nothing_is_renewed(locks: Locks) -> None:
+    link = Flaky()
+    one = locks.holder(link)
+    one.lock()
+    link.carried.clear()
+    locks.clock.now += 14.0  # the service has not let go yet: a renewal would succeed
+    until(lambda: bool(locks.lost))
+    one.unlock()
+    assert link.carried == ["control.release"]
+
+
+def test_renewals_in_time_keep_it_for_as_long_as_is_wanted(locks: Locks) -> None:
+    one, two = locks.holder(link := Flaky()), locks.holder()
+    one.lock()
+    for _ in range(4):
+        before = link.carried.count("control.renew")
+        locks.clock.now += 6.0
+        until(lambda before=before: link.carried.count("control.renew") > before)  # type: ignore[misc]
+        until(lambda: one.ends_at == locks.clock.now + 13.0)
+        assert two.try_lock() is None
+    assert (one.held, locks.lost) == (True, [])
+
+
+def test_a_broken_lease_is_reported_at_the_next_renewal(locks: Locks) -> None:
+    one = locks.holder()
+    one.lock()
+    assert locks.blob.lease_break(None) is None
+    locks.clock.now += 6.0
+    until(lambda: bool(locks.lost))
+    assert one.lost == locks.lost[0]
+    assert "LeaseIsBroken" in locks.lost[0]
+
+
+def test_a_lease_that_somebody_had_in_between_is_never_renewed(locks: Locks) -> None:
+    one = locks.holder()
+    one.lock()
+    # Azurite renews an expired lease under any id; the ETag of our own grant is what keeps us from it.
+    grant = one._grant
+    assert grant is not None
+    locks.blob.lease_break(None)
+    with locks.holder():
+        pass
+    assert str(locks.blob.lease_renew(grant.lease_id, grant.etag)) == "Refused(code='ConditionNotMet')"
+
+
+def test_the_time_to_wait_over_in_an_outage_says_so(locks: Locks) -> None:
+    link = Flaky()
+    link.down = True
+    with pytest.raises(StorageUnavailable):
+        locks.holder(link).try_lock()
+
+
+def test_a_blob_that_is_no_lock_is_not_taken_for_one(locks: Locks) -> None:
+    locks.blob.control_create(b"something else")
+    one = locks.holder()
+    with pytest.raises(CorruptState, match="locks/one"):
+        one.try_lock()
+    assert locks.blob._lease_state(locks.blob._blobs["control.json"]) == "available"
+
+
+def test_a_lease_that_azure_does_not_grant_is_refused_with_its_number() -> None:
+    with pytest.raises(ConfigError, match="5 s is not possible"):
+        LeaseLock("one", MemoryAccount, lease_s=5)
+
+
+# On Azurite.
+
+
+@pytest.fixture
+def account(azurite: Azurite) -> Settings:
+    """The settings of an account in which there is nothing yet, not even a container."""
+    return settings(azurite.connection_string)
+
+
+def test_on_azurite_it_needs_no_container_and_its_tokens_rise(account: Settings) -> None:
+    one, two = AzureLock(account, "nightly"), AzureLock(account, "nightly")
+    with one as token:
+        assert (token, two.try_lock()) == (1, None)
+        assert AzureLock(account, "another").try_lock() == 1
+    assert two.lock(timeout=5) == 2
+    two.unlock()
+
+
+def test_a_wrong_key_is_told_and_not_waited_for(account: Settings) -> None:
+    assert account.connect is not None
+    right = account.connect.get_secret_value()
+    key = right.split("AccountKey=")[1].split(";")[0]
+    wrong = Settings(SecretStr(right.replace(key, "d3Jvbmc" + key[7:])), None, account.container, account.table)
+    with pytest.raises(AccessDenied):
+        AzureLock(wrong, "nightly").lock()
+
+
+HOLDER = """
+import sys, time
+from pydantic import SecretStr
+from samza_azure.host import clock
+from samza_azure.host.lock import AzureLock
+from types import SimpleNamespace
+connect, container, table = sys.argv[1:]
+settings = SimpleNamespace(connect=SecretStr(connect), account=None, container=container, table=table)
+lock = AzureLock(settings, "nightly", on_lost=lambda reason: print("lost", lock.ends_at, clock.now(), flush=True))
+print("token", lock.lock(), flush=True)
+while lock.held:
+    time.sleep(0.001)
+print("not held", lock.lost, flush=True)
+lock.unlock()
+print("given back", flush=True)
+"""
+
+
+def test_a_holder_that_was_stopped_had_lost_it_before_anybody_else_could_have_it(account: Settings) -> None:
+    assert account.connect is not None
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, account.connect.get_secret_value(), account.container, account.table],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "token 1\n"
+        os.kill(holder.pid, signal.SIGSTOP)
+        other = AzureLock(account, "nightly")
+        assert other.lock(timeout=60) == 2
+        granted_at = host_clock.now()
+        os.kill(holder.pid, signal.SIGCONT)
+        said = holder.communicate(timeout=30)[0].splitlines()
+    finally:
+        holder.kill()
+    lost = next(line.split() for line in said if line.startswith("lost"))
+    ends_at, told_at = float(lost[1]), float(lost[2])
+    assert ends_at < granted_at < told_at
+    assert said[-1] == "given back"
+    assert (other.held, other.lost) == (True, None)  # what the old holder did when it came back changed nothing
+    other.unlock()
