@@ -16,7 +16,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,7 +95,11 @@ def cpu_s(*processes: int) -> float:
     """Processor time of these processes and all below them: what other work on the machine disturbs least."""
     trees = [psutil.Process(number) for number in processes]
     everybody = [process for tree in trees for process in (tree, *tree.children(recursive=True))]
-    return sum(sum(process.cpu_times()[:4]) for process in everybody)
+    total = 0.0
+    for process in everybody:
+        with suppress(psutil.NoSuchProcess):  # its parent has its time now
+            total += sum(process.cpu_times()[:4])
+    return total
 
 
 @contextmanager
