@@ -456,6 +456,8 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
             view.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
             view.etag, view.written, view.beat, view.found = etag, row, row.beat, row
+            if sent_at > view.accepted_at + 2 * view.timing.heartbeat_s:
+                _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
             view.accepted_at = max(view.accepted_at, sent_at)
         case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
             view.found = None

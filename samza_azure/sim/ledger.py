@@ -6,7 +6,7 @@ S12 are those of the design.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from samza_azure.protocol.control import BarrierState, Control, DrainNotification, RunPhase, decode
 from samza_azure.protocol.messages import DrainStep
@@ -18,6 +18,8 @@ from samza_azure.storage.interface import Missing, Refused, Value
 
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
+#: An outage tells nobody's age, so for this part of the timeout after it nobody can be old enough to be marked.
+OUTAGE_FORGIVEN = 0.15
 
 
 class Violation(AssertionError):
@@ -49,6 +51,7 @@ class Facts:
     timing: Timing
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
+    no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
 
 
 class Ledger(MemoryStorage):
@@ -209,6 +212,13 @@ class Ledger(MemoryStorage):
         behind = control is not None and _whole(before.get("adopted")) < control.version
         enough = silence >= self.facts.timing.heartbeat_timeout_s * CLOCK_RATE
         demand(enough or behind, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
+        timeout, now = self.facts.timing.heartbeat_timeout_s, self.facts.instant()
+        for begun, ended in self.facts.no_beats:
+            well_before = begun - timeout / 2 <= beats.last <= ended
+            demand(
+                behind or not well_before or now > ended + OUTAGE_FORGIVEN * timeout,
+                f"S10: {processor} was marked dead for an outage that lasted from {begun:.2f} to {ended:.2f}",
+            )
 
     def _check_deposed(self, what: str) -> None:
         sender = SENDER.get()

@@ -434,6 +434,8 @@ class World:
                 dice.choice(["blob", "table", "writes", "all"]), self.loop.time() + lasts, dice.random() < 0.5
             )
             self.weather.outages.append(outage)
+            if outage.kind != "blob":
+                self.facts.no_beats.append((self.loop.time(), outage.until))
             self.note(f"outage of {outage.kind} for {lasts:.1f} s")
         elif kind == "joins":
             self.start(f"p{dice.randrange(self.scenario.processors + 2)}")

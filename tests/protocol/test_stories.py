@@ -307,6 +307,14 @@ def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
+def test_a_leader_whose_beats_are_accepted_again_after_an_outage_forgets_whom_it_suspected() -> None:
+    """Reads may have gone on while nobody could write: the others were silent, and well."""
+    view = leader(accepted_at=NOW - 5)
+    view.ages["p3"] = DEAD
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW, now=NOW)
+    assert MarkDead not in kinds(decide(view, NOW + 0.05))
+
+
 def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
     view = leader()
     view.ages["p3"] = DEAD
