@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from samza_azure.application import Application
     from samza_azure.config import Config
-    from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+    from samza_azure.coordinator import (
+        ClusterMembership,
+        CoordinationUtils,
+        JobCoordinator,
+        JobCoordinatorListener,
+        JobModel,
+        LeaderElector,
+        LeaderElectorListener,
+        Lock,
+    )
     from samza_azure.errors import (
         AccessDenied,
         ConfigError,
@@ -26,22 +35,31 @@ if TYPE_CHECKING:
         Unsettled,
     )
     from samza_azure.host.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
+    from samza_azure.host.lock import AzureLock
+    from samza_azure.host.share import SharedTasks
 
 __all__ = [
     "AccessDenied",
     "Application",
     "AzureJobCoordinatorFactory",
+    "AzureLock",
+    "ClusterMembership",
     "Config",
     "ConfigError",
+    "CoordinationUtils",
     "CorruptState",
     "JobCoordinator",
     "JobCoordinatorListener",
     "JobFailed",
     "JobModel",
+    "LeaderElector",
+    "LeaderElectorListener",
+    "Lock",
     "PassthroughJobCoordinatorFactory",
     "PermitExpired",
     "PipelineRefused",
     "SamzaAzureError",
+    "SharedTasks",
     "StateLost",
     "StorageUnavailable",
     "Superseded",
@@ -52,11 +70,18 @@ __all__ = [
 _HOMES = {
     "Application": "application",
     "AzureJobCoordinatorFactory": "host.factory",
+    "AzureLock": "host.lock",
+    "ClusterMembership": "coordinator",
     "Config": "config",
+    "CoordinationUtils": "coordinator",
     "JobCoordinator": "coordinator",
     "JobCoordinatorListener": "coordinator",
     "JobModel": "coordinator",
+    "LeaderElector": "coordinator",
+    "LeaderElectorListener": "coordinator",
+    "Lock": "coordinator",
     "PassthroughJobCoordinatorFactory": "host.factory",
+    "SharedTasks": "host.share",
 }
 
 

@@ -261,7 +261,6 @@ def _load(path: str, method: str) -> Any:
             f"job.coordinator.factory = {path!r} cannot be loaded: {error}. "
             "Name a class by its dotted path, for example samza_azure.AzureJobCoordinatorFactory."
         ) from error
-    factory = found() if isinstance(found, type) else found
-    if not callable(getattr(factory, method, None)):
+    if not callable(getattr(found, method, None)):
         raise ConfigError(f"job.coordinator.factory = {path!r} has no method {method}.")
-    return factory
+    return found() if isinstance(found, type) else found

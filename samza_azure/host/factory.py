@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from samza_azure.config import Config
-from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.coordinator import CoordinationUtils, Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
 from samza_azure.host import clock
 from samza_azure.host.processor import ContainerLost, Processor
@@ -58,6 +58,18 @@ class AzureJobCoordinatorFactory:
             settings(processor_id, config), lambda: _azure(config), Observer(processor_id, metrics)
         )
 
+    def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
+        """Elector, membership and locks of a group. Nothing is sent yet."""
+        from samza_azure.host import lock, tools  # they lean on this module
+
+        of_group = tools.config_of_group(config, group)
+        return tools.GroupUtils(
+            lambda: ThreadedCoordinator(
+                settings(processor_id, of_group), lambda: _azure(of_group), Observer(processor_id)
+            ),
+            lambda name: lock.AzureLock(of_group.storage, name),
+        )
+
 
 class PassthroughJobCoordinatorFactory:
     """A group of one, coordinated in memory: no election, no failover. The task logs are in storage all the same."""
@@ -67,6 +79,18 @@ class PassthroughJobCoordinatorFactory:
         run_id = config.app.run_id or "passthrough"
         alone = replace(settings(processor_id, config), run_id=run_id)
         return ThreadedCoordinator(alone, lambda: _alone(config, run_id), Observer(processor_id, metrics))
+
+    def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
+        """Elector, membership and locks of a group of one, in memory: locks hold between threads only."""
+        from samza_azure.host import lock, tools
+
+        group_account = MemoryAccount()
+        return tools.GroupUtils(
+            lambda: ThreadedCoordinator(
+                settings(processor_id, config), lambda: _in_memory(group_account), Observer(processor_id)
+            ),
+            lambda name: lock.LeaseLock(name, lambda: MemoryAccount(group_account.storage)),
+        )
 
 
 def settings(processor_id: str, config: Config) -> Settings:
@@ -272,3 +296,8 @@ async def _alone(config: Config, run_id: str) -> Stores:
     await blob.create(control_blob.encode(first, limit=config.coordinator.blob_length), timeout=1.0)
     logs: Blobs = Account.from_config(config.storage).blobs()
     return Stores(blob, table, RunLogs(logs), account.aclose)
+
+
+async def _in_memory(account: MemoryAccount) -> Stores:
+    """A group in memory that has no logs."""
+    return Stores(account.control_blob(), account.rows(), RunLogs(account.blobs()), account.aclose)

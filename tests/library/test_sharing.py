@@ -1,0 +1,301 @@
+"""The library without Spark: tasks of one's own, elector, membership, lock; in memory and as processes on Azurite."""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from samza_azure import Config, JobFailed, LeaderElectorListener, SharedTasks
+from samza_azure.coordinator import load_factory, load_utils_factory
+from samza_azure.errors import ConfigError
+from samza_azure.host.azurite import Azurite
+from samza_azure.host.factory import Stores, ThreadedCoordinator, settings
+from samza_azure.host.lock import LeaseLock
+from samza_azure.host.runs import RunLogs
+from samza_azure.host.tools import GroupUtils, config_of_group
+from samza_azure.metrics import Observer
+from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "library" / "three.py"
+JOB = """
+app = { name = "three", main = "three:Mine" }
+azure.storage.connect = "UseDevelopmentStorage=true"
+job.coordinator.profile = "fast"
+task.restart.limit = 1
+"""
+PATIENCE_S = 30.0
+
+
+def until(what: str, holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+class World:
+    """One account in memory, and what happened to each task, in order."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.events: list[tuple[str, str, int]] = []
+        self.lock = threading.Lock()
+        self.ends: list[Callable[[], object]] = []
+
+    def coordinator(self, name: str) -> ThreadedCoordinator:
+        account = MemoryAccount(self.storage)
+
+        async def stores() -> Stores:
+            return Stores(account.control_blob(), account.rows(), RunLogs(account.blobs()), account.aclose)
+
+        return ThreadedCoordinator(settings(name, Config.parse(JOB)), stores, Observer(name))
+
+    def member(self, name: str) -> "Mine":
+        mine = Mine(self, name)
+        mine.start()
+        self.ends.append(mine.coordinator.stop)
+        return mine
+
+    def utils(self, name: str) -> GroupUtils:
+        made = GroupUtils(
+            lambda: self.coordinator(name), lambda lock: LeaseLock(lock, lambda: MemoryAccount(self.storage))
+        )
+        self.ends.append(made.close)
+        return made
+
+
+class Mine(SharedTasks):
+    """Writes down what comes and goes."""
+
+    def __init__(self, world: World, name: str) -> None:
+        super().__init__(world.coordinator(name), "part", 16)
+        self.world, self.name = world, name
+
+    def on_start(self, task: str, generation: int) -> None:
+        with self.world.lock:
+            self.world.events.append(("start", task, generation))
+
+    def on_stop(self, task: str) -> None:
+        with self.world.lock:
+            self.world.events.append(("stop", task, 0))
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = World()
+    yield made
+    for end in made.ends:
+        end()
+
+
+def shares(members: list[Mine]) -> list[int]:
+    return sorted(len(mine.tasks) for mine in members)
+
+
+def test_three_members_share_sixteen_tasks_and_one_of_them_leads(world: World) -> None:
+    members = [world.member(name) for name in ("a", "b", "c")]
+    until("balanced", lambda: shares(members) == [5, 5, 6])
+    assert sorted(task for mine in members for task in mine.tasks) == sorted(f"part-{number}" for number in range(16))
+    assert [mine.coordinator.is_leader for mine in members].count(True) == 1
+    assert all(mine.may_act for mine in members)
+
+
+def test_who_leaves_gives_its_tasks_to_the_others_and_no_task_has_two_owners_at_a_time(world: World) -> None:
+    members = [world.member(name) for name in ("a", "b", "c")]
+    until("balanced", lambda: shares(members) == [5, 5, 6])
+    leader = next(mine for mine in members if mine.coordinator.is_leader)
+    leader.stop()
+    rest = [mine for mine in members if mine is not leader]
+    until("taken over", lambda: shares(rest) == [8, 8])
+    assert (leader.tasks, leader.may_act) == ((), False)
+    for task in {task for _, task, _ in world.events}:
+        happened = [(what, generation) for what, name, generation in world.events if name == task]
+        generations = [generation for what, generation in happened if what == "start"]
+        assert [what for what, _ in happened] == (["start", "stop"] * 9)[: len(happened)]
+        assert generations == sorted(set(generations))
+
+
+class Broken(Mine):
+    """Cannot start one of its tasks."""
+
+    def on_start(self, task: str, generation: int) -> None:
+        if task == "part-3":
+            raise ValueError("this one is broken")
+        super().on_start(task, generation)
+
+
+def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its_name(world: World) -> None:
+    broken = Broken(world, "a")
+    broken.start()
+    until("ended", lambda: broken.error is not None)
+    with pytest.raises(JobFailed, match=r"Task part-3 failed: ValueError: this one is broken"):
+        broken.stop()
+    assert broken.tasks == ()
+
+
+def test_a_drain_gives_all_tasks_up_for_good(world: World) -> None:
+    mine = world.member("a")
+    until("all run", lambda: len(mine.tasks) == 16)
+    world.storage.insert("requests", str(uuid.uuid4()), {"kind": "drain", "runId": ""})
+    until("drained", lambda: isinstance(mine.coordinator, ThreadedCoordinator) and mine.coordinator.ending is not None)
+    mine.stop()
+    assert (mine.tasks, mine.error) == ((), None)
+
+
+class Told(LeaderElectorListener):
+    """Remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[int | None] = []
+
+    def on_becoming_leader(self, epoch: int) -> None:
+        self.said.append(epoch)
+
+    def on_losing_leadership(self) -> None:
+        self.said.append(None)
+
+
+def test_one_of_two_is_elected_and_when_it_resigns_the_other_is_with_a_higher_epoch(world: World) -> None:
+    told, electors = [Told(), Told()], [world.utils(name).leader_elector for name in ("a", "b")]
+    for listener, elector in zip(told, electors, strict=True):
+        elector.set_listener(listener)
+    electors[0].try_become_leader()
+    until("a leads", lambda: electors[0].is_leader)
+    electors[1].try_become_leader()
+    until("b knows", lambda: electors[1].epoch == 1)
+    electors[0].resign_leadership()
+    until("b leads", lambda: electors[1].is_leader)
+    assert not electors[0].is_leader
+    assert told[0].said == [1, None]
+    until("b is told", lambda: told[1].said == [electors[1].epoch])
+    assert electors[1].epoch > 1
+
+
+def test_members_are_those_who_registered_and_have_not_left(world: World) -> None:
+    one, two = world.utils("a"), world.utils("b")
+    assert one.cluster_membership.processors() == ()
+    one.cluster_membership.register_processor()
+    two.cluster_membership.register_processor()
+    until("both are in", lambda: two_in(one))
+    two.close()
+    assert one.cluster_membership.processors() == ("a",)
+    assert one.cluster_membership.number_of_processors() == 1
+
+
+def two_in(utils: GroupUtils) -> bool:
+    from samza_azure.errors import StorageUnavailable
+
+    try:
+        return utils.cluster_membership.processors() == ("a", "b")
+    except StorageUnavailable:
+        return False  # it has not begun yet
+
+
+def test_locks_of_a_group_exclude_each_other_by_name(world: World) -> None:
+    one, two = world.utils("a"), world.utils("b")
+    with one.get_lock("x") as token:
+        assert token == 1
+        assert two.get_lock("x").try_lock() is None
+        with two.get_lock("y") as other:
+            assert other == 1
+
+
+def test_the_configuration_names_the_factory_of_both() -> None:
+    path = "samza_azure.PassthroughJobCoordinatorFactory"
+    config = Config.parse(JOB)
+    assert not load_factory(path).get_job_coordinator("a", config).is_leader
+    with load_utils_factory(path).get_coordination_utils("group", "a", config) as utils:
+        utils.leader_elector.try_become_leader()
+        until("the only one leads", lambda: utils.leader_elector.is_leader)
+        with utils.get_lock("x") as token:
+            assert token == 1
+    with pytest.raises(ConfigError, match="has no method get_coordination_utils"):
+        load_utils_factory("samza_azure.Config")
+
+
+def test_a_group_has_a_container_and_a_table_of_its_own() -> None:
+    config = Config.parse(JOB)
+    group = config_of_group(config, "reports")
+    assert group.storage.container != config.storage.container
+    assert group.storage.table != config.storage.table
+    assert config_of_group(config, "reports") == group
+
+
+# Processes on Azurite.
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+def test_the_example_elects_a_leader_and_shares_all_partitions() -> None:
+    ended = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=90)
+    assert ended.returncode == 0, ended.stderr
+    counts = {line.split()[0]: int(line.split()[3]) for line in ended.stdout.splitlines() if " with " in line}
+    assert counts in ({"one": 5, "two": 8, "three": 16}, {"one": 6, "two": 8, "three": 16})
+    assert "leads with 16 partitions" in ended.stdout
+
+
+MEMBER = """
+import sys
+from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+class Mine(SharedTasks):
+    def on_start(self, task, generation):
+        print("start", task, generation, "leads" if self.coordinator.is_leader else "follows", flush=True)
+name, job = sys.argv[1:]
+with Mine(AzureJobCoordinatorFactory().get_job_coordinator(name, Config.parse(job)), "part", 16):
+    sys.stdin.read()
+"""
+
+
+class Member:
+    """A process, and what it said last of each task."""
+
+    def __init__(self, name: str, connect: str) -> None:
+        job = JOB.replace("UseDevelopmentStorage=true", connect)
+        command = [sys.executable, "-c", MEMBER, name, job]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ}
+        )
+        self.generations: dict[str, int] = {}
+        self.leads = False
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            _, task, generation, role = line.split()
+            self.generations[task], self.leads = int(generation), role == "leads"
+
+
+def owners(members: list[Member]) -> list[int]:
+    """By the highest generation of each task, how many each has."""
+    latest = {task: max(m.generations.get(task, 0) for m in members) for m in members for task in m.generations}
+    return sorted(sum(m.generations.get(task) == latest[task] for task in latest) for m in members)
+
+
+def test_when_a_process_is_killed_the_others_start_its_tasks_with_higher_generations(emulator: Azurite) -> None:
+    members = [Member(name, emulator.connection_string) for name in ("a", "b", "c")]
+    try:
+        until("balanced", lambda: owners(members) == [5, 5, 6])
+        victim = next((member for member in members if member.leads), members[0])
+        before = dict(victim.generations)
+        victim.process.kill()
+        rest = [member for member in members if member is not victim]
+        until("taken over", lambda: owners(rest) == [8, 8])
+        now = {task: max(member.generations.get(task, 0) for member in rest) for task in before}
+        assert all(now[task] > before[task] for task in before)
+        for member in rest:
+            member.process.communicate("", timeout=PATIENCE_S)
+        assert [member.process.returncode for member in rest] == [0, 0]
+    finally:
+        for member in members:
+            member.process.kill()
