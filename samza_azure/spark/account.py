@@ -8,9 +8,12 @@ import json
 import os
 from dataclasses import dataclass, field
 from functools import cache
+from typing import TYPE_CHECKING
 
 from samza_azure.storage.address import StorageSettings
-from samza_azure.storage.connection import Account
+
+if TYPE_CHECKING:
+    from samza_azure.storage.connection import Account
 
 VARIABLE = "SAMZA_AZURE_STORAGE"
 
@@ -43,8 +46,10 @@ def to_environment(storage: StorageSettings) -> dict[str, str]:
 
 
 @cache
-def account() -> Account:
+def account() -> "Account":
     """The account, one for the life of a process."""
+    from samza_azure.storage.connection import Account
+
     fields = json.loads(os.environ[VARIABLE])
     secret = fields.pop("connect")
     return Account.from_config(_Settings(_Secret(secret) if secret else None, **fields))

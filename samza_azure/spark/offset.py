@@ -42,6 +42,11 @@ class Offset:
     fired_us: int | None  # the least frontier that the batch up to here ran with
     at: tuple[Place, ...]
 
+    @property
+    def positions(self) -> list[Position]:
+        """Without what is known beside them."""
+        return [place.position for place in self.at]
+
     def to_json(self) -> dict[str, Any]:
         """As Spark gets it: compact, since it is written with each batch."""
         return {"of": self.of, "step": self.step, "fired": self.fired_us, "at": [_place_json(each) for each in self.at]}

@@ -150,6 +150,8 @@ class Poller:
 
     def prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
         """The rows of this range, if they are here. None: a worker reads them."""
+        if Offset.from_json(start).positions == Offset.from_json(end).positions:
+            return iter(())
         if self.ready is None or self.ready[:2] != (_text(start), _text(end)):
             return None
         return iter(self.ready[2])

@@ -28,7 +28,7 @@ from samza_azure.spark.gate import Acknowledgement, Gate, Spec, boot_time
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.offset import Offset
 from samza_azure.spark.pipeline import AnalysedStage, Pipeline, TaskInput
-from samza_azure.spark.session import LOCAL_STATE, ROCKSDB_STATE
+from samza_azure.spark.settings import LOCAL_STATE, ROCKSDB_STATE
 from samza_azure.spark.source import FORMAT
 from samza_azure.spark.watermark import OwnedWatermark
 from samza_azure.storage.interface import Blobs

@@ -22,7 +22,8 @@ from pyspark.sql.types import StructType
 
 from samza_azure.spark import java
 from samza_azure.spark.destination import with_destination
-from samza_azure.spark.session import java_process, start_session
+from samza_azure.spark.session import connect_session
+from samza_azure.spark.settings import settings_of
 from samza_azure.spark.watermark import OwnedWatermark
 
 FORMAT = "samza-azure-training"
@@ -80,15 +81,17 @@ def main(arguments: Sequence[str]) -> int:
         print(told)  # noqa: T201  # this is the command's result
         return 0
     archive, base = Path(arguments[0]), arguments[1:]
-    options = [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+    options = [f"-XX:ArchiveClassesAtExit={archive}", *java.QUIET_ARCHIVE]
     if base:
         options.append(f"-XX:SharedArchiveFile={base[0]}")
-    with tempfile.TemporaryDirectory() as directory:
-        spark = start_session("training", {}, Path(directory), java_options=tuple(options))
-        _train(spark, Path(directory))
-        process = java_process(spark)
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        settings = settings_of({}, directory)
+        jvm = java.launch(settings, os.environ, directory, options)
+        spark = connect_session("training", settings, jvm)
+        _train(spark, directory)
         spark.stop()
-        java.end(process)
+        jvm.end()
     return 0
 
 

@@ -14,7 +14,8 @@ from samza_azure.application import Application
 from samza_azure.host.azurite import Azurite
 from samza_azure.spark import java
 from samza_azure.spark.account import to_environment
-from samza_azure.spark.session import java_process, start_session
+from samza_azure.spark.session import connect_session
+from samza_azure.spark.settings import settings_of
 from samza_azure.spark.source import LogSource
 from samza_azure.storage.connection import Account
 
@@ -57,13 +58,14 @@ def account(storage: Settings) -> Iterator[Account]:
 @pytest.fixture(scope="session")
 def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
-    environment = {**os.environ, **to_environment(storage)}
-    session = start_session("tests", {}, tmp_path_factory.mktemp("spark"), environment=environment)
+    directory = tmp_path_factory.mktemp("spark")
+    settings = settings_of({}, directory)
+    jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory)
+    session = connect_session("tests", settings, jvm)
     session.dataSource.register(LogSource)
-    process = java_process(session)
     yield session
     session.stop()
-    java.end(process)
+    jvm.end()
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def test_the_wheels_java_runs() -> None:
 
 
 def test_a_missing_archive_is_no_option(tmp_path: Path) -> None:
-    assert java.archive_options({**os.environ, "XDG_CACHE_HOME": str(tmp_path)}) == []
+    assert java._archive_options(java.find_java(os.environ), {"XDG_CACHE_HOME": str(tmp_path)}) == []
 
 
 PARENT = textwrap.dedent(

@@ -1,0 +1,75 @@
+"""A container from the moment its JVM is on the way: session, pipeline, tasks."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from samza_azure.config import Config
+from samza_azure.errors import SamzaAzureError
+from samza_azure.protocol.messages import Ready
+from samza_azure.spark import java
+from samza_azure.spark.account import account
+from samza_azure.spark.channel import Channel
+from samza_azure.spark.gate import PermitFile
+from samza_azure.spark.hints import HintBoard
+from samza_azure.spark.pipeline import analyse_pipeline, load
+from samza_azure.spark.secrets import Secrets
+from samza_azure.spark.session import connect_session
+from samza_azure.spark.source import LogSource
+from samza_azure.spark.task import Surroundings
+from samza_azure.spark.tasks import Tasks
+from samza_azure.spark.watermark import probe
+
+log = logging.getLogger(__name__)
+
+#: A container that has lived so long makes the class-data archive for the next one, if there is none.
+ARCHIVE_AFTER_S = 60.0
+
+
+def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
+    """Report the plan, then do as told until Exit."""
+    permit = PermitFile(directory / "permit")
+    spark = connect_session(config.app.name, settings, jvm)
+    threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True).start()
+    log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
+    probe(spark)
+    spark.dataSource.register(LogSource)
+    pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
+    hints = HintBoard(account().hints(), directory / "hints")
+    hints.start()
+    around = Surroundings(
+        spark=spark,
+        config=config,
+        pipeline=pipeline,
+        blobs=account().blobs(),
+        hints=hints,
+        directory=directory,
+        may_append=permit.holds,
+        clean=Secrets(config).removed_from,
+        changed=lambda: channel.commands.put(None),
+        starting=threading.Lock(),
+    )
+    channel.tell(Ready(pipeline.plan))
+    log.info("Ready: %s", ", ".join(pipeline.plan.tasks()))
+    threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
+    Tasks(channel, around, permit).run()
+
+
+def _die_with_java(jvm: java.Jvm) -> None:
+    """Without its JVM a container can only fail its tasks. The supervisor starts another."""
+    code = jvm.process.wait()
+    log.error("The JVM ended with code %d", code)
+    sys.stderr.flush()
+    os._exit(1)
+
+
+def _make_archive() -> None:
+    """For the next start on this machine. It runs with what the processor has left over, and may fail."""
+    try:
+        java.build_archive(os.environ)
+    except (OSError, subprocess.SubprocessError, SamzaAzureError) as error:
+        log.info("The class-data archive was not made: %s", error)

@@ -1,0 +1,37 @@
+"""The Spark settings that the container relies on."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+#: Each value here is needed for what the container promises, or was measured to matter (reference/spark.md).
+BASE = {
+    "spark.master": "local[*,4]",
+    "spark.driver.memory": "2g",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.maxResultSize": "1g",  # bounds the output of one batch, which is collected on the driver
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",  # one pool per task
+    "spark.python.unix.domain.socket.enabled": "true",  # saves 40 ms per batch
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.minBatchesToRetain": "4",  # the log is the memory; the directory stays small
+    "spark.sql.streaming.multipleWatermarkPolicy": "min",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # ticks of the source do that, see watermark.py
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.log.level": "ERROR",
+}
+LOCAL_STATE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
+ROCKSDB_STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """All settings of a session that works in this directory. What the user has chosen comes last."""
+    own = {"spark.local.dir": str(directory / "spark"), "spark.sql.warehouse.dir": str(directory / "warehouse")}
+    return {**BASE, **own, **chosen}
