@@ -78,6 +78,7 @@ class Ledger(MemoryStorage):
         return answer
 
     def control_write(self, data: bytes, etag: str, lease_id: str) -> str | Refused:
+        self._check_deposed("control write")
         answer = super().control_write(data, etag, lease_id)
         if isinstance(answer, Refused):
             self.seen[f"control write refused {answer.code}"] += 1
@@ -85,7 +86,6 @@ class Ledger(MemoryStorage):
         before, after = self.control, decode(data)
         assert before is not None
         self._check_control(before, after)
-        self._check_deposed("control write")
         self.control = after
         self._tell(before, after)
         if after.phase is RunPhase.DRAINED and before.phase is not RunPhase.DRAINED:
@@ -178,20 +178,20 @@ class Ledger(MemoryStorage):
     def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
         entity = self._rows.get((partition, key))
         before = dict(entity.values) if entity is not None else {}
+        if partition == "leader" or (partition == "members" and "incarnation" not in values):
+            self._check_deposed(f"write of {partition} row {key}")
         answer = super().update(partition, key, values, etag, merge=merge)
         if isinstance(answer, Refused):
             self.seen[f"{partition} row refused"] += 1
         elif partition == "members" and "incarnation" in values:
             self._beat(values)
         elif partition == "members":
-            self._check_deposed(f"dead mark of {key}")
             self._check_mark(key, before, _whole(values.get("epoch")))
         elif partition == "leader":
             demand(
                 _whole(values.get("epoch")) >= _whole(before.get("epoch")),
                 f"S1: the leader row went back from epoch {before.get('epoch')} to {values.get('epoch')}",
             )
-            self._check_deposed("leader row")
         return answer
 
     def _beat(self, values: Mapping[str, Value]) -> None:
