@@ -225,6 +225,26 @@ def drain(
         print(wait_for_drain(config, account, asked.run_id, timeout))
 
 
+@app.command()
+def explain(
+    job: Job,
+    processors: Annotated[int, typer.Option(min=1, help="How many there are to be.")] = 3,
+) -> None:
+    """What the chosen timings cost, and what they promise: operations, price, worst cases. Asks no storage.
+
+    Example: samza-azure explain job.toml --processors 5
+    """
+    from samza_azure import explain as arithmetic
+    from samza_azure.host.processor import call_timeout_s
+    from samza_azure.spark.pipeline import load as load_pipeline
+
+    config = load(job)
+    flows = arithmetic.flows_of(load_pipeline(config).stages, config.streams, config.task.count)
+    timing = config.coordinator.timing
+    commit_s = config.task.commit_ms / 1000
+    print("\n".join(arithmetic.lines(timing, flows, processors, commit_s, call_timeout_s(timing))))
+
+
 def wait_for_drain(config: "Config", account: "Account", run_id: str, timeout: float | None) -> str:
     """Show how the drain goes until it is over; raise `TimedOut` or `JobFailed` if it does not get there."""
     from samza_azure.host.show import DrainDisplay

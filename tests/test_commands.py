@@ -116,7 +116,7 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
     assert "STOPPED" in said
 
 
-@pytest.mark.parametrize("command", ["run", "dev", "azurite", "produce", "export", "status", "drain"])
+@pytest.mark.parametrize("command", ["run", "dev", "azurite", "produce", "export", "status", "drain", "explain"])
 def test_every_command_has_an_example_in_its_help(command: str) -> None:
     code, said, _ = samza_azure(command, "--help")
     assert code == 0

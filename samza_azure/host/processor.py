@@ -16,6 +16,7 @@ from samza_azure.protocol.actions import BeginEnd, Finish, Rejoin, StepDown, Sto
 from samza_azure.protocol.control import Control
 from samza_azure.protocol.decide import decide
 from samza_azure.protocol.messages import Command, Ready, Rejected, Report, TaskReport
+from samza_azure.protocol.timing import Timing
 from samza_azure.protocol.view import (
     Answer,
     Settings,
@@ -88,7 +89,7 @@ class Processor:
         self._calls: set[asyncio.Task[None]] = set()
         self._reached = False
         self._end: Finish | None = None
-        self._timeout = min(CALL_S, max(0.5, settings.timing.heartbeat_timeout_s / 3))
+        self._timeout = call_timeout_s(settings.timing)
 
     async def run(self) -> Finish:
         """Live until there is a verdict, and return it."""
@@ -194,10 +195,15 @@ class Processor:
             pass
 
 
+def call_timeout_s(timing: Timing) -> float:
+    """How long a call may wait for its answer."""
+    return min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
+
+
 def leader_of(view: View) -> str | None:
     """The processor that the control blob says leads."""
     control = view.control
     return control.leader.processor if isinstance(control, Control) and control.leader is not None else None
 
 
-__all__ = ["ContainerLost", "Processor", "SamzaAzureError", "Surroundings", "leader_of"]
+__all__ = ["ContainerLost", "Processor", "SamzaAzureError", "Surroundings", "call_timeout_s", "leader_of"]

@@ -1,0 +1,223 @@
+"""What the chosen numbers cost, and how long things take at worst: `samza-azure explain`.
+
+Pure arithmetic on the configuration and the pipeline's shape; nothing is measured and nobody is asked. Counted is what
+is sent when nothing fails. Prices are list prices of a general-purpose v2 account, hot tier, locally redundant, in US
+dollars without tax; storage and network are not in them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from samza_azure.application import Stage
+from samza_azure.config import Stream
+from samza_azure.protocol.timing import RENEW_EVERY_S, SELF_STOP, Timing
+
+# Dollars for ten thousand operations.
+WRITE_PRICE = 0.055  # Put Blob, Append Block
+READ_PRICE = 0.0044
+OTHER_PRICE = 0.0044  # of a lease
+TABLE_PRICE = 0.00036
+
+HOURS_PER_MONTH = 730
+#: A query answers with so many rows at a time.
+ROWS_PER_QUERY = 1_000
+SUCCESSORS = 3
+#: The pace of the data path; `spark` has the same numbers, and a test compares them.
+HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
+UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
+#: How far two machines' clocks may run apart in rate, of what they measure.
+CLOCK_RATE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """Operations per hour, by what they cost."""
+
+    table: float = 0.0
+    read: float = 0.0
+    write: float = 0.0
+    other: float = 0.0
+
+    def __add__(self, more: "Operations") -> "Operations":
+        return Operations(
+            self.table + more.table, self.read + more.read, self.write + more.write, self.other + more.other
+        )
+
+    def __mul__(self, times: float) -> "Operations":
+        return Operations(self.table * times, self.read * times, self.write * times, self.other * times)
+
+    @property
+    def dollars_per_month(self) -> float:
+        """The price of going on like that."""
+        per_hour = (
+            self.table * TABLE_PRICE + self.read * READ_PRICE + self.write * WRITE_PRICE + self.other * OTHER_PRICE
+        )
+        return per_hour / 10_000 * HOURS_PER_MONTH
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """A stage: its tasks, and the logs that they read, counted per task and producer."""
+
+    stage: str
+    tasks: int
+    producers: int  # that each of its tasks reads, all inputs together
+
+    @property
+    def links(self) -> int:
+        """Pairs of a task and a log that it reads."""
+        return self.tasks * self.producers
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The worst cases, in seconds. To *running*: two heartbeats more, and the start of the task."""
+
+    follower_lost: float
+    leader_lost: float  # a named successor takes over
+    leader_and_successors_lost: float
+    two_leaders: float  # both believe to lead; only one's writes are accepted
+    two_owners: float  # both may start batches; only one's appends are accepted
+    pause_after: float  # a processor that is cut off pauses itself
+
+
+def per_hour(every_s: float) -> float:
+    """How often something happens that happens every so many seconds."""
+    return 3600 / every_s
+
+
+def follower(timing: Timing) -> Operations:
+    """A beat and a look at the leader row per heartbeat."""
+    return Operations(table=2 * per_hour(timing.heartbeat_s))
+
+
+def successor(timing: Timing, processors: int) -> Operations:
+    """A beat per heartbeat; the leader row and all members at the leader's rate, so that ages carry over."""
+    looks = per_hour(timing.scan_s)
+    return Operations(table=per_hour(timing.heartbeat_s) + looks + looks * _queries(processors))
+
+
+def leader(timing: Timing, processors: int) -> Operations:
+    """Its own beat and the leader row per heartbeat, all members and the requests per scan; the lease."""
+    looks = per_hour(timing.scan_s)
+    return Operations(
+        table=2 * per_hour(timing.heartbeat_s) + looks + looks * _queries(processors), other=per_hour(RENEW_EVERY_S)
+    )
+
+
+def coordination(timing: Timing, processors: int) -> Operations:
+    """The whole group's, while nothing happens."""
+    successors = min(SUCCESSORS, processors - 1)
+    followers = processors - 1 - successors
+    return leader(timing, processors) + successor(timing, processors) * successors + follower(timing) * followers
+
+
+def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
+    """The data path while every task has rows for every batch, and a record is read in one go."""
+    appends = per_hour(commit_s)
+    tasks, links = sum(flow.tasks for flow in flows), sum(flow.links for flow in flows)
+    hints = tasks * appends + _containers(tasks, processors) * per_hour(HINTS_BUSY_S)
+    return Operations(table=hints, read=links * appends, write=tasks * appends)
+
+
+def idle(flows: Sequence[Flow], processors: int) -> Operations:
+    """The data path while no row comes."""
+    tasks = sum(flow.tasks for flow in flows)
+    reads = sum(flow.links * per_hour(unasked_s(flow.producers)) for flow in flows)
+    return Operations(table=_containers(tasks, processors) * per_hour(HINTS_IDLE_S), read=reads)
+
+
+def unasked_s(producers: int) -> float:
+    """How often a task looks at each producer's log although no hint speaks of it."""
+    return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
+
+
+def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
+    """How long it takes at worst until the new assignment is published; `call_s` bounds one call."""
+    farthest = max(min(SUCCESSORS, processors - 1) - 1, 0)
+    fastest_death = timing.heartbeat_timeout_s * (1 - CLOCK_RATE)
+    slowest_pause = SELF_STOP * timing.heartbeat_timeout_s * (1 + CLOCK_RATE)
+    return Bounds(
+        follower_lost=timing.heartbeat_timeout_s + 2 * timing.scan_s,
+        leader_lost=max(timing.leader_timeout_s, timing.heartbeat_timeout_s) + (2 + farthest) * timing.scan_s,
+        leader_and_successors_lost=(
+            timing.leader_timeout_s + timing.heartbeat_timeout_s + 2 * timing.scan_s + 6 * timing.heartbeat_s
+        ),
+        two_leaders=timing.heartbeat_s + call_s,
+        two_owners=max(slowest_pause - fastest_death, 0.0),
+        pause_after=SELF_STOP * timing.heartbeat_timeout_s,
+    )
+
+
+def flows_of(stages: Sequence[Stage], streams: Mapping[str, Stream], task_count: int | None) -> list[Flow]:
+    """The shape of a pipeline, by the same rules by which the container cuts it into tasks."""
+    writers = {stage.output: stage for stage in stages}
+
+    def partitions(stream: str) -> int:
+        writer = writers.get(stream)
+        if writer is None or writer.partition_by:
+            return streams.get(stream, Stream()).partitions
+        return tasks(writer)
+
+    def tasks(stage: Stage) -> int:
+        least = min(partitions(stream) for stream in stage.inputs)
+        return least if task_count is None else min(least, task_count)
+
+    def producers(stage: Stage, stream: str) -> int:
+        writer = writers.get(stream)
+        if writer is not None and writer.partition_by:
+            return tasks(writer)  # everyone may write to every partition
+        return -(-partitions(stream) // tasks(stage))
+
+    return [
+        Flow(stage.name, tasks(stage), sum(producers(stage, stream) for stream in stage.inputs)) for stage in stages
+    ]
+
+
+def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: float, call_s: float) -> list[str]:
+    """What the command prints."""
+    tasks = sum(flow.tasks for flow in flows)
+    group, full, empty = coordination(timing, processors), busy(flows, processors, commit_s), idle(flows, processors)
+    shown = [
+        ("one follower", follower(timing)),
+        ("one named successor", successor(timing, processors)),
+        ("the leader", leader(timing, processors)),
+        (f"the group of {processors}", group),
+        (f"{tasks} tasks without rows", empty),
+        (f"{tasks} tasks, a batch each {commit_s:g} s", full),
+    ]
+    worst = bounds(timing, processors, call_s)
+    return [
+        f"Heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s, leader dead after "
+        f"{timing.leader_timeout_s:g} s, scan {timing.scan_s:g} s; {processors} processors, {tasks} tasks: "
+        + ", ".join(f"{flow.stage} {flow.tasks}" for flow in flows),
+        "",
+        f"{'operations per hour':34}{'table':>12}{'read':>12}{'append':>12}{'lease':>8}{'$ per month':>14}",
+        *(
+            f"{who:34}{of.table:12,.0f}{of.read:12,.0f}{of.write:12,.0f}{of.other:8,.0f}{of.dollars_per_month:14,.2f}"
+            for who, of in shown
+        ),
+        "",
+        (
+            "At worst, until the new assignment is published; to running: "
+            f"{2 * timing.heartbeat_s:g} s and the task's start more"
+        ),
+        f"  a follower is lost                     {worst.follower_lost:6.2f} s",
+        f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",
+        f"  and all its named successors with it   {worst.leader_and_successors_lost:6.2f} s",
+        "At worst, in belief only; the storage accepts the writes of one",
+        f"  two leaders                            {worst.two_leaders:6.2f} s",
+        (
+            f"  two owners of a task                   {worst.two_owners:6.2f} s, since who is cut off pauses after "
+            f"{worst.pause_after:g} s"
+        ),
+    ]
+
+
+def _queries(processors: int) -> int:
+    return -(-processors // ROWS_PER_QUERY)
+
+
+def _containers(tasks: int, processors: int) -> int:
+    """Processors without a task do not listen to hints."""
+    return min(tasks, processors)

@@ -1,0 +1,137 @@
+"""What `samza-azure explain` says, number by number."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from samza_azure.application import Application, Stage
+from samza_azure.config import Stream
+from samza_azure.explain import (
+    HINTS_BUSY_S,
+    HINTS_IDLE_S,
+    UNASKED_EACH_S,
+    UNASKED_MOST_S,
+    UNASKED_S,
+    Bounds,
+    Flow,
+    Operations,
+    bounds,
+    busy,
+    coordination,
+    flows_of,
+    follower,
+    idle,
+    leader,
+    successor,
+    unasked_s,
+)
+from samza_azure.protocol.timing import PROFILES
+
+DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
+EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
+
+
+def stage(name: str, *inputs: str, output: str, partition_by: str | tuple[str, ...] = ()) -> Stage:
+    app = Application()
+
+    def function(*rows: object) -> object:
+        return rows
+
+    function.__name__ = name
+    app.stage(*inputs, output=output, partition_by=partition_by)(function)
+    return app.stages[0]
+
+
+def test_a_follower_of_the_default_profile_beats_and_looks_1800_times_an_hour_each() -> None:
+    assert follower(DEFAULT) == Operations(table=3600)
+
+
+def test_a_successor_looks_at_the_leader_and_at_the_members_with_each_scan() -> None:
+    assert successor(DEFAULT, 3) == Operations(table=1800 + 3600 + 3600)
+
+
+def test_a_leader_renews_its_lease_180_times_an_hour() -> None:
+    assert leader(DEFAULT, 3) == Operations(table=1800 + 1800 + 3600 + 3600, other=180)
+
+
+def test_a_thousand_and_one_members_are_two_queries() -> None:
+    assert successor(DEFAULT, 1001) == Operations(table=1800 + 3600 + 2 * 3600)
+
+
+def test_a_group_has_one_leader_at_most_three_successors_and_the_rest_follows() -> None:
+    assert coordination(DEFAULT, 1) == leader(DEFAULT, 1)
+    assert coordination(DEFAULT, 3) == leader(DEFAULT, 3) + successor(DEFAULT, 3) * 2
+    assert coordination(DEFAULT, 10) == leader(DEFAULT, 10) + successor(DEFAULT, 10) * 3 + follower(DEFAULT) * 6
+
+
+def test_ten_thousand_of_each_cost_what_the_price_list_says() -> None:
+    assert Operations(table=10_000).dollars_per_month == pytest.approx(0.00036 * 730)
+    assert Operations(read=10_000).dollars_per_month == pytest.approx(0.0044 * 730)
+    assert Operations(write=10_000).dollars_per_month == pytest.approx(0.055 * 730)
+    assert Operations(other=10_000).dollars_per_month == pytest.approx(0.0044 * 730)
+
+
+TWO_STAGES = [
+    stage("clean", "flights", output="by-carrier", partition_by="carrier"),
+    stage("daily", "by-carrier", output="delays"),
+]
+STREAMS = {"flights": Stream(partitions=4), "by-carrier": Stream(partitions=2)}
+
+
+def test_who_reads_a_repartitioned_stream_reads_all_its_writers() -> None:
+    assert flows_of(TWO_STAGES, STREAMS, None) == [Flow("clean", 4, 1), Flow("daily", 2, 4)]
+
+
+def test_fewer_tasks_than_partitions_read_several_each() -> None:
+    assert flows_of(TWO_STAGES, STREAMS, 2) == [Flow("clean", 2, 2), Flow("daily", 2, 2)]
+
+
+def test_without_partition_by_a_task_reads_its_own_producer_alone_and_a_stream_may_be_read_twice() -> None:
+    stages = [stage("one", "in", output="mid"), stage("two", "mid", "mid", output="out")]
+    assert flows_of(stages, {"in": Stream(partitions=3)}, None) == [Flow("one", 3, 1), Flow("two", 3, 2)]
+
+
+def test_busy_tasks_append_and_tell_once_per_batch_and_read_each_producer() -> None:
+    flows = [Flow("clean", 4, 1), Flow("daily", 2, 4)]
+    assert busy(flows, 3, commit_s=2.0) == Operations(
+        table=6 * 1800 + 3 * 18_000, read=(4 * 1 + 2 * 4) * 1800, write=6 * 1800
+    )
+
+
+def test_idle_tasks_look_at_each_producer_every_five_seconds_or_less_often() -> None:
+    assert idle([Flow("clean", 4, 1)], 6) == Operations(table=4 * 3600, read=4 * 720)
+    assert [unasked_s(producers) for producers in (1, 10, 20, 1000)] == [5.0, 5.0, 10.0, 60.0]
+
+
+def test_the_bounds_of_the_default_profile() -> None:
+    assert bounds(DEFAULT, 4, call_s=2.5) == Bounds(
+        follower_lost=10.0,
+        leader_lost=8.0 + 4 * 1.0,
+        leader_and_successors_lost=5.0 + 8.0 + 2.0 + 12.0,
+        two_leaders=4.5,
+        two_owners=0.0,
+        pause_after=6.0,
+    )
+
+
+def test_with_one_successor_nobody_waits_for_another() -> None:
+    assert bounds(FAST, 2, call_s=0.5).leader_lost == 1.5 + 2 * 0.25
+
+
+def test_the_data_path_keeps_the_pace_that_is_charged_for() -> None:
+    from samza_azure.spark import hints, poller
+
+    assert (hints.POLL_S, hints.POLL_SLOWLY_S) == (HINTS_BUSY_S, HINTS_IDLE_S)
+    assert (poller.UNASKED_S, poller.UNASKED_EACH_S, UNASKED_MOST_S) == (UNASKED_S, UNASKED_EACH_S, 60.0)
+
+
+def test_the_command_needs_no_account() -> None:
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
+    command = [sys.executable, "-m", "samza_azure", "explain", str(EXAMPLE), "--processors", "5"]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    assert "5 processors, 8 tasks: clean 4, daily_delays 4" in ended.stdout
+    assert "one follower" in ended.stdout and "two owners of a task                     0.00 s" in ended.stdout
