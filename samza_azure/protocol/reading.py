@@ -22,6 +22,8 @@ from samza_azure.protocol.record import (
     last_length,
 )
 
+#: In the meta of a task's idle FRONTIER: where it stood in each log that it reads.
+STOOD_AT = "stood_at"
 #: So many ranged reads may one scan take. A longer one is ended early, and the next goes on from there.
 READS_MAX = 32
 
@@ -142,6 +144,23 @@ def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
             break
         last = following
     return last
+
+
+def unchanged(prefix: str, position: Position) -> Rule[bool]:
+    """Whether a log still ends there; if a task says at its end that it is idle, whether what it reads does too.
+
+    A task that declared itself idle and died, or was slow, may have rows to read by now. So its word counts only as
+    long as nothing was written where it stood, and that is asked of the logs, never of a clock.
+    """
+    last = yield from tail(prefix, position[0])
+    if last is None:
+        return position[1] == 0
+    if last.end != position:
+        return False
+    for source, (blob, place) in last.header.meta.get(STOOD_AT, {}).items():
+        if not (yield from unchanged(source, (blob, place))):
+            return False
+    return True
 
 
 def _last_record(prefix: str, index: int) -> Rule[Tail | None]:

@@ -5,13 +5,14 @@ does not answer is waited for inside; only the log's own rules end the waiting (
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
+from samza_azure.protocol.messages import Position
 from samza_azure.protocol.record import Kind, Slice
 from samza_azure.spark.analysis import Watermark
 from samza_azure.spark.checkpoint import NewFiles, Planned, planned
@@ -108,11 +109,11 @@ class BatchWriter:
         self._running.release()
         return True
 
-    def declare_idle(self) -> None:
-        """Say that the inputs have been at their end for long. The next record takes it back."""
+    def declare_idle(self, stood_at: Mapping[str, Position]) -> None:
+        """Say that the inputs have been at their end for long, and where that is. The next record takes it back."""
         if self._running.acquire(blocking=False):
             try:
-                self._log.append_frontier(None, idle=True)
+                self._log.append_frontier(None, idle=True, stood_at=stood_at)
                 self.idle = True
             finally:
                 self._running.release()

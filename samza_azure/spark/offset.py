@@ -21,6 +21,7 @@ class State(StrEnum):
 
     ACTIVE = "active"
     IDLE = "idle"  # left out of the least frontier until its next record
+    DOUBTED = "doubted"  # said that it is idle, but what it reads has grown since: it holds back
     DRAINED = "drained"  # nothing comes any more
 
 
@@ -72,7 +73,7 @@ def least_us(places: Sequence[Place]) -> int | None:
 
     Idle producers do not hold the others back. When nobody else is left, what they promised before still holds.
     """
-    active = [place.frontier_us for place in places if place.state is State.ACTIVE]
+    active = [place.frontier_us for place in places if place.state in (State.ACTIVE, State.DOUBTED)]
     if active:
         return None if None in active else min(frontier for frontier in active if frontier is not None)
     idle = [place.frontier_us for place in places if place.state is State.IDLE and place.frontier_us is not None]
@@ -83,7 +84,22 @@ def least_us(places: Sequence[Place]) -> int | None:
 
 def is_quiet(places: Sequence[Place]) -> bool:
     """Whether nobody is active: then the reader is idle too."""
-    return all(place.state is not State.ACTIVE for place in places)
+    return all(place.state in (State.IDLE, State.DRAINED) for place in places)
+
+
+def in_question(places: Sequence[Place]) -> list[int]:
+    """The producers whose idleness would let the least frontier rise: their word is checked before it counts."""
+    active = [place for place in places if place.state is State.ACTIVE]
+    if not active:
+        return [number for number, place in enumerate(places) if place.state is State.DOUBTED]
+    others = least_us(active)
+    return [
+        number
+        for number, place in enumerate(places)
+        if place.state in (State.IDLE, State.DOUBTED)
+        and others is not None
+        and (place.frontier_us is None or others > place.frontier_us)
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as NotYet
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from samza_azure.protocol.messages import Position
 from samza_azure.protocol.reading import Part
 from samza_azure.spark.account import account
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec, boot_time
-from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, is_quiet, next_offset
+from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
 from samza_azure.spark.schema import arrow_schema
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
@@ -107,7 +108,7 @@ class Poller:
         self.resting_until = 0.0
         self.last_rows = self.last_tick = -1e9
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
-        self.trouble: str | None = None
+        self.questioned_at = -1e9
 
     def initial(self) -> dict[str, Any]:
         """Where a task without a batch begins."""
@@ -170,6 +171,7 @@ class Poller:
         now = boot_time()
         if now >= self.resting_until and not start.step:
             self._scan_all(gate, now)
+        self._question_the_idle(now)
         found = Progress(
             heads=tuple(self.heads),
             rows=sum(part.rows for parts in self.parts for part in parts),
@@ -181,6 +183,17 @@ class Poller:
         if offset != start:
             self._prefetch(start, offset, found.rows)
         return offset
+
+    def _question_the_idle(self, now: float) -> None:
+        """Who is idle holds nobody back, but only if there is still nothing to read where it stood: asked now."""
+        questioned = in_question(self.heads)
+        is_due = now - self.questioned_at >= TICK_S
+        if questioned and is_due:
+            self.questioned_at = now
+        for number in questioned:
+            head = self.heads[number]
+            is_idle = is_due and self.readers[number].is_unchanged(head.position)
+            self.heads[number] = replace(head, state=State.IDLE if is_idle else State.DOUBTED)
 
     def _scan_all(self, gate: Gate, now: float) -> None:
         room = self.spec.batch_bytes - sum(part.place.length for parts in self.parts for part in parts)

@@ -8,7 +8,7 @@ import logging
 import shutil
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,7 +19,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
-from samza_azure.protocol.messages import Drain, DrainPhase, DrainStep, Ends, Phase, StartTask, TaskError, TaskReport
+from samza_azure.protocol.messages import (
+    Drain,
+    DrainPhase,
+    DrainStep,
+    Ends,
+    Phase,
+    Position,
+    StartTask,
+    TaskError,
+    TaskReport,
+)
 from samza_azure.protocol.record import Writer
 from samza_azure.spark.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out
@@ -82,6 +92,7 @@ class Task:
         self._releasing = self._finishing = False
         self.is_finished = threading.Event()  # its query is gone, the task may be started here again
         self._step = 0  # that the last record has reached
+        self._stands_at: Sequence[Offset] = ()  # where it stands in its inputs
         self._quiet_since: float | None = None
         self._late_through = -1  # batches whose late rows are counted
 
@@ -155,7 +166,7 @@ class Task:
         shutil.rmtree(self._directory, ignore_errors=True)
         checkpoint = self._directory / "checkpoint"
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
-        self._step = last.step if last else 0
+        self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
         with self._lock:
             if self._step >= 1:
                 self._gate = self._gate.changed(step=2)
@@ -251,7 +262,7 @@ class Task:
         """After each record."""
         writer = self._writer
         assert writer is not None
-        self._step = plan.step
+        self._step, self._stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
@@ -301,7 +312,7 @@ class Task:
         batches = self._batches
         assert batches is not None
         is_quiet = len(said) >= len(set(self.stage.plan.inputs)) and all(each.is_quiet for each in said)
-        if not is_quiet or batches.idle or self._step >= 1:
+        if not is_quiet or batches.idle or self._step >= 1 or not self._has_appended(said):
             self._quiet_since = None
             return
         now = boot_time()
@@ -309,10 +320,25 @@ class Task:
         if now - self._quiet_since < max(each.idle_timeout_s for each in self.inputs):
             return
         try:
-            batches.declare_idle()
+            batches.declare_idle(self._stand())
         except SamzaAzureError as error:
             log.info("%s could not be declared idle: %s", self.name, error)
             self._quiet_since = None
+
+    def _has_appended(self, said: list[Acknowledgement]) -> bool:
+        """Whether all that the sources have given out is in the log."""
+        given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
+        appended = {offset.of: offset.positions for offset in self._stands_at}
+        return bool(given) and all(appended.get(offset.of) == offset.positions for offset in given)
+
+    def _stand(self) -> dict[str, Position]:
+        """Where the task stands in each log that it reads, as its last record has it."""
+        stands: dict[str, Position] = {}
+        for offset in self._stands_at:
+            producers = next(item for item in self.inputs if item.stream == offset.of).producers
+            for producer, place in zip(producers, offset.at, strict=True):
+                stands[producer.prefix] = min(place.position, stands.get(producer.prefix, place.position))
+        return stands
 
     def count_late(self) -> None:
         """Add up the rows that Spark has dropped as late. It tells them with each finished batch."""

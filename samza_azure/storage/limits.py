@@ -18,7 +18,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
 
 
 def checked_key(key: str) -> str:
-    """A partition or row key, which may not hold / \\ # ? or control characters."""
+    r"""A partition or row key, which may not hold / \\ # ? or control characters."""
     if not key or len(key) > 512 or _FORBIDDEN.search(key):
         raise ValueError(f"{key!r} is no key of a table row: 1 to 512 characters, none of / \\ # ? and control ones.")
     return key

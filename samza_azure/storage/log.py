@@ -13,7 +13,7 @@ from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, Sto
 from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files
 from samza_azure.protocol.log import take_over as take_over_rule
 from samza_azure.protocol.messages import Position
-from samza_azure.protocol.reading import Part, Scan, Tail, fetch_part, opening, scan, tail
+from samza_azure.protocol.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
 from samza_azure.protocol.record import Header, Kind, Reference, Slice, Writer
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Value
@@ -85,9 +85,15 @@ class LogWriter:
             meta=meta,
         )
 
-    def append_frontier(self, frontier_us: int | None, *, idle: bool = False) -> Position:
-        """Say that event time has moved, or that the task is idle. After DRAINED there is nothing left to say."""
-        return self._append(Kind.FRONTIER, frontier_us=frontier_us, idle=idle)
+    def append_frontier(
+        self, frontier_us: int | None, *, idle: bool = False, stood_at: Mapping[str, Position] | None = None
+    ) -> Position:
+        """Say that event time has moved, or that the task is idle, and where it stood in the logs that it reads.
+
+        After DRAINED there is nothing left to say.
+        """
+        meta = None if stood_at is None else {STOOD_AT: stood_at}
+        return self._append(Kind.FRONTIER, frontier_us=frontier_us, idle=idle, meta=meta)
 
     def close(self) -> bool:
         """Append nothing any more, after the append in flight has ended. False: what became of it is not known.
@@ -194,6 +200,10 @@ class LogReader:
     def tail(self, index: int | None = None) -> Tail | None:
         """The last record, read from the end. `index` is a blob known to exist; without it the log is listed."""
         return drive(tail(self.prefix, index), self._blobs)
+
+    def is_unchanged(self, position: Position) -> bool:
+        """Whether the log still ends there, and an idle task's own inputs do where it stood."""
+        return drive(unchanged(self.prefix, position), self._blobs)
 
     def _scan(self, position: Position, **arguments: Any) -> Scan:
         rule = scan(self.prefix, position, destinations=self._destinations, group_id=self.group_id, **arguments)

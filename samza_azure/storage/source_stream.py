@@ -77,13 +77,18 @@ class SourceWriter:
         self._rows = 0
         self._bytes = 0
         self._greatest_us: int | None = None
+        self._promised_us: int | None = None
         self._next_partition = 0
         self._is_appending = False
 
     @property
     def frontier_us(self) -> int | None:
-        """The event time up to which all rows are written; None: none had a time."""
-        return None if self._greatest_us is None else self._greatest_us - self._frontier_lag_us
+        """The event time up to which all rows are written, in every partition; None: none had a time.
+
+        A flush writes one partition after the other, so its records still carry the frontier of the flush before.
+        Whoever sees a frontier in one log can be sure that no older row is still on its way into another.
+        """
+        return self._promised_us
 
     def write(self, rows: pa.Table, key: str | Sequence[str] | None = None) -> None:
         """Buffer rows, and flush when enough have come together. Without a key the partitions take turns."""
@@ -138,6 +143,8 @@ class SourceWriter:
                 self._append(log, Kind.FRONTIER, idle=idle)
             buffered.clear()
         self._rows = self._bytes = 0
+        if self._greatest_us is not None:
+            self._promised_us = self._greatest_us - self._frontier_lag_us
         self._is_appending = False
 
     def _append(self, log: SharedLog, kind: Kind, **fields: Any) -> None:

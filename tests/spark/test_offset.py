@@ -13,6 +13,7 @@ from samza_azure.spark.offset import (
     Place,
     Progress,
     State,
+    in_question,
     is_quiet,
     least_us,
     next_offset,
@@ -131,3 +132,20 @@ def test_the_steps_of_a_flush_follow_each_other_and_end() -> None:
     assert onward(at_end, start=first, step=2).step == 2
     last = replace(START, step=2)
     assert onward(at_end, start=last, step=2) is last
+
+
+def test_only_idleness_that_would_let_event_time_rise_is_questioned() -> None:
+    ahead, behind = Place((0, 9), 90), Place((0, 5), 50, State.IDLE)
+    assert in_question([ahead, behind]) == [1]
+    assert in_question([Place((0, 9), 40), behind]) == []
+    assert in_question([Place((0, 9), None), behind]) == []
+    assert in_question([Place((0, 9), 90, State.IDLE), behind]) == []
+    assert in_question([ahead, Place((0, 5), None, State.IDLE)]) == [1]
+
+
+def test_a_doubted_producer_holds_the_others_back() -> None:
+    ahead = Place((0, 9), 90)
+    assert least_us([ahead, Place((0, 5), 50, State.IDLE)]) == 90
+    assert least_us([ahead, Place((0, 5), 50, State.DOUBTED)]) == 50
+    assert not is_quiet([Place((0, 5), 50, State.DOUBTED)])
+    assert in_question([Place((0, 5), 50, State.DOUBTED)]) == [0]

@@ -87,6 +87,12 @@ def test_each_flush_tells_every_partition_how_far_event_time_has_come(account: A
     producer.flush()
     for partition in range(3):
         found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
+        assert (found.frontier_us, found.idle) == (None, False)  # another partition was still to be written
+
+    producer.write(flights([7]), key="dest")
+    producer.flush()
+    for partition in range(3):
+        found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
         assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, False)
 
     producer.close()
