@@ -12,9 +12,7 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
 
 
-def export(
-    account: Account, control: Control | None, stream: str, to: Path, *, progress: Callable[[int], None]
-) -> int:
+def export(account: Account, control: Control | None, stream: str, to: Path, *, progress: Callable[[int], None]) -> int:
     """Write all rows that are committed now, runs in their order; how many there are. The file appears when whole."""
     if not to.parent.is_dir():
         raise ConfigError(f"There is no folder {to.parent} to write {to.name} into.")
