@@ -104,13 +104,17 @@ def present(view: View) -> dict[str, ProcessorRow]:
 
 
 def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
-    """Those that can be given tasks: the run's pipeline, able to read the control blob, and not about to leave."""
+    """Those that can be given tasks: the run's pipeline, able to read the control blob, and not about to leave.
+
+    Who is a member already keeps what it has until the barrier times out: after the first version nobody has adopted
+    one yet.
+    """
     return {
         processor: row
         for processor, row in present(view).items()
         if row.state is not State.LEAVING
         and row.fingerprint == control.fingerprint
-        and (row.adopted or not control.version)
+        and (row.adopted or not control.version or Member(processor, row.incarnation) in control.members)
     }
 
 

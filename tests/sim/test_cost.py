@@ -1,4 +1,4 @@
-"""An idle hour of a group, counted at the storage boundary, is what `samza-azure explain` says it costs."""
+"""A group without faults: its idle hour costs what `samza-azure explain` says, its start needs two versions at most."""
 
 import asyncio
 import random
@@ -13,6 +13,7 @@ from samza_azure.explain import Operations, follower, leader, successor
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.share import plan_of
+from samza_azure.protocol.control import Control
 from samza_azure.protocol.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
 from samza_azure.protocol.timing import PROFILES, Timing
 from samza_azure.protocol.view import Settings
@@ -62,6 +63,11 @@ class Member:
             tell=self.tell,
         )
         self.processor.hear(Ready(plan_of("part", 8)))
+
+    @property
+    def running(self) -> list[str]:
+        """Its tasks that run."""
+        return [task for task, local in self.processor.view.tasks.items() if local.phase is Phase.RUNNING]
 
     def now(self) -> float:
         return self.loop.time()
@@ -120,3 +126,26 @@ def test_an_idle_hour_costs_what_explain_says(profile: str) -> None:
     assert sum(role.other > 0 for role in expected.values()) == 1
     assert [*expected.values()].count(follower(timing)) == 1
     assert all(assignment.owner is not None for assignment in view.control.tasks.values())  # type: ignore[union-attr]
+
+
+async def a_start(timing: Timing, storage: MemoryStorage, count: int) -> tuple[list[Member], int]:
+    loop = asyncio.get_running_loop()
+    members = [Member(f"p{number}", timing, storage, loop) for number in range(count)]
+    lives = [loop.create_task(member.processor.run()) for member in members]
+    versions = set()
+    for _ in range(400):
+        await asyncio.sleep(timing.scan_s / 10)
+        versions |= {
+            control.version for member in members if isinstance(control := member.processor.view.control, Control)
+        }
+    for life in lives:
+        life.cancel()
+    return members, len(versions - {0})
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_group_that_starts_together_is_balanced_by_its_first_version_or_its_second(profile: str) -> None:
+    loop = VirtualLoop()
+    members, versions = loop.run_until_complete(a_start(PROFILES[profile], MemoryStorage(loop.time), 4))
+    assert [len(member.running) for member in members] == [2, 2, 2, 2]
+    assert versions <= 2
