@@ -37,6 +37,9 @@ HEALS_WITHIN = 12.0
 #: The supervisor starts a dead container again after so long.
 CONTAINER_BACK_S = 0.5
 
+#: The fingerprint of a pipeline that is not the present one.
+OLD_CODE = "0" * 64
+
 FAULTS = (
     "crash",
     "crash, other id",
@@ -373,7 +376,7 @@ class World:
         )
         life = Life(self, name, number, settings, plan_start_s=self.dice.choice([0.2, 3.0]))
         if old_code:
-            life.habits = Habits(plan_of(self.scenario.sources, self.scenario.counts, "0" * 64))
+            life.habits = Habits(plan_of(self.scenario.sources, self.scenario.counts, OLD_CODE))
         self.lives[name] = life
         self.note(f"{name} starts{' with old code' if old_code else ''}, life {number}")
 
@@ -392,6 +395,8 @@ class World:
             demand(life.processor.view.beat == 0, f"S-outage: {life.name} gave up although it had joined")
         drained = control is not None and control.phase is RunPhase.DRAINED
         if finish.code in (1, 3) or (finish.code == 0 and not drained and not self.calm):
+            self.start(life.name, delay=self.dice.uniform(0.5, 5))
+        elif finish.code == 2 and life.name != "old" and life.habits is not self.habits:
             self.start(life.name, delay=self.dice.uniform(0.5, 5))
         elif drained and not self.calm:
             self._upgrade()
@@ -506,6 +511,10 @@ class World:
         self.note("calm: no more faults")
         self.calm = True
         self.weather.clear()
+        control = self.ledger.control
+        if control is not None and control.phase is not RunPhase.DRAINED and control.fingerprint == OLD_CODE:
+            self.habits = Habits(plan_of(self.scenario.sources, self.scenario.counts, OLD_CODE))
+            self.note("the old code has begun a run: everybody goes back to it")
         self.habits.poisoned = False
         self.habits.slow_batch = self.habits.slow_release = 0.0
         for life in self.lives.values():
