@@ -17,7 +17,9 @@ from typing import Any
 from common import cpu_s
 from pyspark.sql import DataFrame, SparkSession
 
-from samza_azure.spark.session import start_session
+from samza_azure.spark import java
+from samza_azure.spark.session import connect_session
+from samza_azure.spark.settings import settings_of
 
 SCHEMA = "carrier string, ts timestamp, dep_delay double"
 POLL_S = 0.1
@@ -31,9 +33,9 @@ def session(directory: Path) -> SparkSession:
         "spark.sql.streaming.minBatchesToRetain": "100",
         "spark.sql.streaming.numRecentProgressUpdates": "10000",
         "spark.scheduler.mode": "FIFO",
-        "spark.ui.showConsoleProgress": "false",
     }
-    return start_session("plain", settings, directory)
+    every = settings_of(settings, directory)
+    return connect_session("plain", every, java.launch(every, os.environ, directory))
 
 
 def read(spark: SparkSession, source: Path, files: str) -> DataFrame:
@@ -42,10 +44,10 @@ def read(spark: SparkSession, source: Path, files: str) -> DataFrame:
     return (reader if files == "0" else reader.option("maxFilesPerTrigger", files)).parquet(str(source))
 
 
-def write(frame: DataFrame, work: Path, name: str, *, by: str | None = None) -> Any:
+def write(frame: DataFrame, work: Path, name: str) -> Any:
     """A running query into Parquet files."""
     writer = frame.writeStream.format("parquet").option("checkpointLocation", str(work / f"{name}-checkpoint"))
-    return (writer.partitionBy(by) if by else writer).outputMode("append").start(str(work / name))
+    return writer.outputMode("append").start(str(work / name))
 
 
 def until(query: Any, holds: Callable[[], bool]) -> None:
@@ -61,7 +63,7 @@ def rows_in(query: Any) -> int:
     return sum(progress.numInputRows for progress in query.recentProgress)
 
 
-def throughput(work: Path, source: Path, files: str, by: str | None, expected: int, *, two: bool) -> dict[str, Any]:
+def throughput(work: Path, source: Path, files: str, expected: int, *, two: bool) -> dict[str, Any]:
     """The example's stages over all files. Both queries run and have seen a first file before the time counts."""
     sys.path.insert(0, str(work))
     from pipeline import clean, daily_delays
@@ -72,7 +74,7 @@ def throughput(work: Path, source: Path, files: str, by: str | None, expected: i
     (work / "between").mkdir()
     names = sorted(source.iterdir())
     stages = clean(read(spark, inbox, files))
-    queries = [write(stages, work, "between", by=by)] if two else []
+    queries = [write(stages, work, "between")] if two else []
     second = daily_delays(read(spark, work / "between", "0") if two else stages)
     queries.append(write(second, work, "result"))
     os.link(names[0], inbox / names[0].name)
@@ -107,8 +109,8 @@ def main(what: str, *arguments: str) -> None:
     """Run one of the comparisons."""
     match what:
         case "two" | "one":
-            work, source, files, by, expected = arguments
-            result: Any = throughput(Path(work), Path(source), files, by or None, int(expected), two=what == "two")
+            work, source, files, expected = arguments
+            result: Any = throughput(Path(work), Path(source), files, int(expected), two=what == "two")
         case "small":
             result = small(Path(arguments[0]), float(arguments[1]))
         case _:
