@@ -38,6 +38,7 @@ def measure(quick: bool) -> list[Claim]:
             later = [start_container(around, f"later-{number}") for number in range(rounds)]
         finally:
             os.environ.pop(CACHE) if before is None else os.environ.update({CACHE: before})
+    with world(job, pipeline) as around:  # a fresh one: without a control blob nobody starts where logs are
         beats = [start_supervisor(around, f"supervisor-{number}") for number in range(rounds)]
     second = middle(later)
     beat, memory = middle([each.beat_s for each in beats]), max(each.megabytes for each in beats)
@@ -76,8 +77,8 @@ def start_supervisor(around: World, name: str) -> Beat:
     begun = now()
     fleet.start(name)
     try:
-        beat_s = asyncio.run(first_beat(around.config.storage, name, 1)) - begun
-        asyncio.run(first_beat(around.config.storage, name, 2))
+        beat_s = asyncio.run(beaten(fleet, name, 0)) - begun
+        asyncio.run(beaten(fleet, name, 1))
         megabytes = psutil.Process(fleet.processes[name].pid).memory_info().rss / 2**20
         log = fleet.log_file(name).read_text()
     finally:
@@ -86,17 +87,18 @@ def start_supervisor(around: World, name: str) -> Beat:
     return Beat(beat_s, megabytes)
 
 
-async def first_beat(storage: object, name: str, count: int) -> float:
-    """When its row was first seen with so many heartbeats."""
-    account = Account.from_config(storage)  # type: ignore[arg-type]
+async def beaten(fleet: Fleet, name: str, count: int) -> float:
+    """When its row was first seen with so many heartbeats after the one that inserted it."""
+    account = Account.from_config(fleet.config.storage)
     try:
-        while True:
+        while name in fleet.alive():
             row = await account.rows().get(MEMBERS, name, timeout=5)
             if row is not None and int(row.values["beat"]) >= count:
                 return now()
             await asyncio.sleep(0.01)
     finally:
         await account.aclose()
+    raise SystemExit(f"The supervisor ended.\n{fleet.log_file(name).read_text()}")
 
 
 if __name__ == "__main__":
