@@ -29,7 +29,7 @@ Patch = pytest.MonkeyPatch
 
 @dataclass(frozen=True)
 class Mutant:
-    """`apply` makes the mistake; `killed_by` begins the message of what must notice; `seed` is one that does."""
+    """`apply` makes the mistake; `killed_by` begins the message of what must notice. Tried from `seed` on."""
 
     name: str
     killed_by: str

@@ -8,10 +8,13 @@ import pytest
 from samza_azure.sim.world import Scenario, draw, play
 from tests.sim.mutants import MUTANTS, Mutant
 
+#: So many seeds may a mistake live. Most do not outlive the first.
+SEEDS = 40
 
-def scenario(mutant: Mutant) -> Scenario:
+
+def scenario(mutant: Mutant, seed: int) -> Scenario:
     """A small fleet under the faults that the mistake cannot bear."""
-    small = draw(mutant.seed, processors=3, fault_s=60.0)
+    small = draw(seed, processors=3, fault_s=60.0)
     return replace(small, faults=mutant.faults, every_s=10.0, profile="default", sources=2, counts=1)
 
 
@@ -23,8 +26,8 @@ def patch() -> Iterator[pytest.MonkeyPatch]:
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 def test_a_known_mistake_is_caught_by_its_invariant(mutant: Mutant, patch: pytest.MonkeyPatch) -> None:
-    assert play(scenario(mutant)).violation is None, "the seed must be clean without the mistake"
     mutant.apply(patch)
-    violation = play(scenario(mutant)).violation
-    assert violation is not None
-    assert violation.partition(": ")[2].startswith(f"{mutant.killed_by}:")
+    violations = (play(scenario(mutant, seed)).violation for seed in range(mutant.seed, mutant.seed + SEEDS))
+    first = next((violation for violation in violations if violation is not None), None)
+    assert first is not None, f"{mutant.name} survives"
+    assert first.partition(": ")[2].startswith(f"{mutant.killed_by}:")
