@@ -7,14 +7,15 @@ partition and no runs. Every row that was committed when the log was read is the
 
 import re
 from collections.abc import Iterator, Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import Position
-from samza_azure.storage.arrow import decode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _TASK_LOG = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")
 _SOURCE_LOG = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
@@ -23,15 +24,17 @@ _SOURCE_LOG = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))
 _AT_ONCE = 32 << 20
 
 
-def export(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> pa.Table:
+def export(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> "pa.Table":
     """All rows as one table. ConfigError if no log holds the stream, or none has a row yet."""
+    import pyarrow as pa  # half of a supervisor's memory; it imports `first_blobs` and never gets here
+
     batches = list(batches_of(blobs, stream, runs))
     if not batches:
         raise ConfigError(f"The stream {stream!r} has no rows yet.")
     return pa.Table.from_batches(batches)
 
 
-def batches_of(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def batches_of(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> "Iterator[pa.RecordBatch]":
     """All rows, batch by batch. `runs` are run ids in their order; without them all runs, by name."""
     logs = _source_logs(blobs, stream) or _task_logs(blobs, stream, runs)
     if not logs:
@@ -47,7 +50,9 @@ def streams(blobs: Blobs) -> list[str]:
     return sorted(sources | (written - {""}))
 
 
-def _rows(reader: LogReader, position: Position) -> Iterator[pa.RecordBatch]:
+def _rows(reader: LogReader, position: Position) -> "Iterator[pa.RecordBatch]":
+    from samza_azure.storage.arrow import decode
+
     while True:
         found = reader.scan(position, _AT_ONCE)
         for data in reader.fetch(found.parts):
