@@ -28,7 +28,8 @@ def application_in(directory: Path, module: str, source: str, main: str | None =
     """What `load` makes of a module with this source beside the job file."""
     if source:
         (directory / f"{module}.py").write_text(textwrap.dedent(source))
-    head = f'[app]\nname = "test"\nmain = "{main or module + ":app"}"\n[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n'
+    storage = '[azure.storage]\nconnect = "UseDevelopmentStorage=true"\n'
+    head = f'[app]\nname = "test"\nmain = "{main or module + ":app"}"\n{storage}'
     return load(config_of(directory, head=head))
 
 

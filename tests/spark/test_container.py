@@ -1,0 +1,166 @@
+"""The container as a process: what it says over the channel, and that nothing of it is left when its parent is gone."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from samza_azure.host.azurite import Azurite
+from samza_azure.protocol.messages import Ready, Rejected, Report, decode
+from samza_azure.spark.java import die_with_parent
+
+PATIENCE_S = 90
+PIPELINE = """
+from samza_azure import Application
+app = Application()
+
+@app.stage("numbers", output="evens")
+def even(rows):
+    return rows.where("n % 2 = 0")
+"""
+JOB = """
+[app]
+name = "test"
+main = "pipeline:app"
+[azure.storage]
+connect = "%s"
+[streams.numbers]
+partitions = 2
+schema = "n int"
+"""
+
+
+class Child:
+    """A container process, and its parent's end of the channel."""
+
+    def __init__(self, job: Path) -> None:
+        self.channel, theirs = socket.socketpair()
+        self.log = job.parent / "container.log"
+        self.channel.settimeout(PATIENCE_S)
+        command = [sys.executable, "-m", "samza_azure.spark.container", str(job), "--channel", str(theirs.fileno())]
+        with theirs, self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--directory", str(job.parent / "scratch")],
+                pass_fds=[theirs.fileno()],
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def report(self) -> Report:
+        """The next one."""
+        line = b""
+        while not line.endswith(b"\n"):
+            more = self.channel.recv(1)
+            assert more, self.log.read_text()
+            line += more
+        return decode(line)  # type: ignore[return-value]
+
+    def tree(self) -> list[int]:
+        """The process and all below it."""
+        parents = {int(path.name): _state(int(path.name))[1] for path in Path("/proc").glob("[0-9]*")}
+        tree = [self.process.pid]
+        for process in tree:
+            tree += [child for child, parent in parents.items() if parent == process]
+        return tree
+
+    def jvm(self) -> int:
+        """Its Java."""
+        return next(process for process in self.tree() if _name(process) == "java")
+
+    def kill(self) -> None:
+        """For certain."""
+        self.channel.close()
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture
+def job(tmp_path: Path, azurite: Azurite) -> Path:
+    """A job file with its pipeline beside it."""
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    path = tmp_path / "job.toml"
+    path.write_text(JOB % azurite.connection_string)
+    return path
+
+
+@pytest.fixture
+def child(job: Path) -> Iterator[Child]:
+    """A container that was just started."""
+    child = Child(job)
+    yield child
+    child.kill()
+
+
+def _state(process: int) -> tuple[str, int]:
+    """How it is, and its parent. What is gone counts as a zombie."""
+    try:
+        state, parent, *_ = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return "Z", 0
+    return state, int(parent)
+
+
+def _name(process: int) -> str:
+    return Path(f"/proc/{process}/comm").read_text().strip()
+
+
+def all_gone(processes: list[int]) -> bool:
+    """Whether each ends in time."""
+    deadline = time.monotonic() + 10
+    while any(_state(process)[0] != "Z" for process in processes):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_a_pipeline_that_cannot_run_is_rejected_with_its_reason(job: Path) -> None:
+    (job.parent / "pipeline.py").write_text(PIPELINE.replace("return rows.where", "rows.where"))
+    child = Child(job)
+    try:
+        assert child.report() == Rejected("Stage even returns NoneType. Return a DataFrame.")
+        assert child.process.wait(PATIENCE_S) == 2
+    finally:
+        child.kill()
+
+
+def test_the_whole_tree_dies_with_the_channel_also_a_jvm_that_hangs(child: Child) -> None:
+    """A stopped JVM cannot notice the end of its input: the kernel kills it."""
+    ready = child.report()
+    assert isinstance(ready, Ready)
+    assert ready.plan.tasks() == ["even-0", "even-1"]
+    tree = child.tree()
+    os.kill(child.jvm(), signal.SIGSTOP)
+
+    child.channel.close()
+
+    assert all_gone(tree)
+
+
+def test_a_container_ends_with_its_jvm(child: Child) -> None:
+    assert isinstance(child.report(), Ready)
+
+    os.kill(child.jvm(), signal.SIGKILL)
+
+    assert child.process.wait(10) == 1
+
+
+def test_no_secret_is_on_a_command_line_or_on_disk(job: Path, child: Child) -> None:
+    """The account's settings travel in the environment of our own processes only."""
+    assert isinstance(child.report(), Ready)
+    key = job.read_text().partition("AccountKey=")[2].partition(";")[0]
+    assert len(key) > 20
+
+    lines = [Path(f"/proc/{process}/cmdline").read_text() for process in child.tree()]
+    files = [path for path in (job.parent / "scratch").rglob("*") if path.is_file()]
+
+    assert not [line for line in lines if key in line]
+    assert not [path for path in files if key.encode() in path.read_bytes()]
