@@ -394,9 +394,8 @@ class World:
         if finish.code == 3:
             demand(life.processor.view.beat == 0, f"S-outage: {life.name} gave up although it had joined")
         drained = control is not None and control.phase is RunPhase.DRAINED
-        if finish.code in (1, 3) or (finish.code == 0 and not drained and not self.calm):
-            self.start(life.name, delay=self.dice.uniform(0.5, 5))
-        elif finish.code == 2 and life.name != "old" and life.habits is not self.habits:
+        outdated = finish.code == 2 and life.name != "old" and life.habits is not self.habits
+        if finish.code in (1, 3) or outdated or (finish.code == 0 and not drained and not self.calm):
             self.start(life.name, delay=self.dice.uniform(0.5, 5))
         elif drained and not self.calm:
             self._upgrade()
