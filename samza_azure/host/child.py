@@ -26,6 +26,10 @@ def die_with_parent() -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+#: A container that reads nothing for so long, with its whole buffer full, hangs.
+SEND_S = 1.0
+
+
 class Child:
     """One container process and the socket to it."""
 
@@ -33,6 +37,7 @@ class Child:
         ours, theirs = socket.socketpair()
         self._socket, self._lock = ours, threading.Lock()
         self._buffer = b""
+        ours.settimeout(SEND_S)
         command = [sys.executable, "-m", "samza_azure.spark.container", str(job)]
         command += ["--channel", str(theirs.fileno()), "--directory", str(directory)]
         with log_file.open("ab") as log, theirs:
@@ -60,6 +65,8 @@ class Child:
         with self._lock:
             try:
                 self._socket.sendall(encode(command))
+            except TimeoutError:
+                self._end_group()  # it hangs: whoever waits for it would miss its own heartbeat
             except OSError:
                 return
 
@@ -83,8 +90,11 @@ class Child:
 
     def kill(self) -> int:
         """Kill the child and what is in its process group, now."""
-        with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        self._end_group()
         code = self._process.wait()
         self._socket.close()
         return code
+
+    def _end_group(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)

@@ -102,7 +102,7 @@ def settings(processor_id: str, config: Config) -> Settings:
         restart_limit=config.task.restart_limit,
         blob_limit=config.coordinator.blob_length,
         run_id=config.app.run_id or "",
-        boot=clock.boot_id(),
+        boot=clock.place(config.processor.dir),
         holds_directory=False,
     )
 

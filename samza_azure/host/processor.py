@@ -120,7 +120,7 @@ class Processor:
                 log.warning("The container ended: %s", reason)
                 heard_container_lost(self.view, now)
             case Rejected(message=message):
-                self._end = Finish(2, message)
+                perform_locally(self.view, BeginEnd(Finish(2, message)), now)
             case _:
                 assert_never(report)
         self._news.set()

@@ -51,7 +51,7 @@ def produce(
         flush_rows=at_once,
     )
     written, begun = 0, time.monotonic()
-    for chunk in _chunks(file):
+    for chunk in _chunks(file, schema):
         for start in range(0, chunk.num_rows, at_once):
             rows = chunk.slice(start, at_once)
             writer.write(rows, key)
@@ -79,7 +79,7 @@ def _source(config: Config, stream: str) -> Stream:
 def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:
     """The number of rows, once all of them are known to fit."""
     total = 0
-    for chunk in _chunks(file):
+    for chunk in _chunks(file, schema):
         if key is not None and key not in chunk.column_names:
             raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
         try:
@@ -108,8 +108,9 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
             low = middle
 
 
-def _chunks(file: Path) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time, in file order."""
+def _chunks(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time, in file order. What the stream holds as text is read as text: 00501."""
+    texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
         match file.suffix.lower():
             case ".parquet":
@@ -117,11 +118,13 @@ def _chunks(file: Path) -> Iterator[pa.Table]:
                     for batch in parquet.iter_batches(CHUNK_ROWS):
                         yield pa.Table.from_batches([batch])
             case ".csv":
-                with pyarrow.csv.open_csv(file) as lines:
+                convert = pyarrow.csv.ConvertOptions(column_types=texts)
+                with pyarrow.csv.open_csv(file, convert_options=convert) as lines:
                     for batch in lines:
                         yield pa.Table.from_batches([batch])
             case ".json" | ".jsonl" | ".ndjson":
-                yield pyarrow.json.read_json(file)
+                options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
+                yield pyarrow.json.read_json(file, parse_options=options)
             case other:
                 raise ConfigError(f"{file} ends in {other or 'nothing'}. Give a .parquet, .csv or .jsonl file.")
     except FileNotFoundError:

@@ -34,6 +34,6 @@ class RunLogs:
         for prefix, index in first_blobs(self._blobs, f"{PREFIX}{run_id}/"):
             opening = LogReader(self._blobs, prefix, frozenset()).opening(index)
             if opening is not None and opening.meta.get("intermediate"):
-                for below in (f"{prefix}/", f"{large_prefix(prefix)}/"):
+                for below in (f"{large_prefix(prefix)}/", f"{prefix}/"):
                     for name, _ in self._blobs.list(below):
                         self._blobs.delete(name)

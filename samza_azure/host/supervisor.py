@@ -6,6 +6,7 @@ coordinator's commands to it and its reports back, turns signals into leaving, a
 
 import fcntl
 import logging
+import math
 import os
 import selectors
 import signal
@@ -21,7 +22,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.host import clock
 from samza_azure.host.child import Child
 from samza_azure.protocol.control import DrainNotification
-from samza_azure.protocol.messages import Command, Exit, Phase, Ready, TaskReport
+from samza_azure.protocol.messages import Command, Exit, Phase, Ready, Rejected, TaskReport
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,7 @@ class Supervisor(JobCoordinatorListener):
         self._started_at = 0.0
         self._start_at = clock.now()
         self._ending: Ending | None = None
+        self._gave_up: Ending | None = None
         self._signals = 0
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._wake_up, self._woken = socket.socketpair()
@@ -87,7 +89,7 @@ class Supervisor(JobCoordinatorListener):
         self._finish(Ending(code, str(error)))
 
     def _finish(self, ending: Ending) -> None:
-        self._ending = getattr(self._coordinator, "ending", None) or ending
+        self._ending = self._gave_up or getattr(self._coordinator, "ending", None) or ending
         self._wake()
 
     def _step(self) -> None:
@@ -99,7 +101,8 @@ class Supervisor(JobCoordinatorListener):
             selector.register(self._woken, selectors.EVENT_READ, "woken")
             if self._child is not None:
                 selector.register(self._child, selectors.EVENT_READ, "child")
-            timeout = None if self._child is not None else max(0.0, self._start_at - now)
+            idle = self._child is not None or self._start_at == math.inf
+            timeout = None if idle else max(0.0, self._start_at - now)
             for key, _ in selector.select(timeout):
                 if key.data == "woken":
                     self._woken.recv(4096)
@@ -124,6 +127,10 @@ class Supervisor(JobCoordinatorListener):
         for report in reports:
             if isinstance(report, Ready):
                 self._say(f"container ready after {clock.now() - self._started_at:.1f} s")
+                for warning in report.plan.warnings:
+                    self._say(f"warning: {warning}")
+            elif isinstance(report, Rejected):
+                self._start_at = math.inf  # another container would say the same
             elif isinstance(report, TaskReport):
                 self._show(report)
             self._coordinator.report(report)
@@ -133,14 +140,16 @@ class Supervisor(JobCoordinatorListener):
             self._child = None
         code = child.end(GOODBYE_S)
         child.kill()
-        if self._ending is not None:
+        if self._ending is not None or self._start_at == math.inf:
             return
         now = clock.now()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
         self._coordinator.container_lost(f"exit code {code}")
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
-            self._ending = Ending(1, f"The container ended {self._deaths} times in a row. The reason is in {where}.")
+            self._gave_up = Ending(1, f"The container ended {self._deaths} times in a row. The reason is in {where}.")
+            self._start_at = math.inf
+            self._coordinator.stop()  # the row and the lease are given back first
             return
         wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
         self._start_at = now + wait

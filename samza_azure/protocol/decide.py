@@ -62,7 +62,7 @@ def beat(view: View, now: float) -> list[Action]:
     if view.etag is None:
         return join(view, now)
     if _fenced(view):
-        return [Rejoin("This processor was declared dead by the leader; it comes back as a new incarnation.")]
+        return [Rejoin("This processor was declared dead, or its row taken; it comes back as a new incarnation.")]
     row = own_row(view)
     gap = view.timing.heartbeat_s if row == view.written else URGENT_GAP_S
     if view.reached(view.beat_sent_at + gap, now):
@@ -200,8 +200,12 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
 
 
 def _fenced(view: View) -> bool:
-    found = view.found
-    return isinstance(found, ProcessorRow) and (found.incarnation != view.incarnation or not found.alive)
+    match view.found:
+        case ProcessorRow() as found:
+            return found.incarnation != view.incarnation or not found.alive
+        case Absent():
+            return True  # dead for so long that a clean-up has forgotten us
+    return False
 
 
 def _control_is_old(view: View, now: float) -> bool:

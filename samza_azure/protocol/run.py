@@ -111,7 +111,7 @@ def verdict(view: View) -> Finish | None:
             return Finish(
                 1, f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}"
             )
-        case RunPhase.RUNNING | RunPhase.DRAINING:
+        case RunPhase.RUNNING | RunPhase.DRAINING | RunPhase.FAILED:
             return _misfit(view, control)
     return None
 

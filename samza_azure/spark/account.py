@@ -8,12 +8,14 @@ import json
 import os
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.storage.address import StorageSettings
 
 if TYPE_CHECKING:
     from samza_azure.storage.connection import Account
+    from samza_azure.storage.interface import Blobs, Hints
 
 VARIABLE = "SAMZA_AZURE_STORAGE"
 
@@ -53,3 +55,36 @@ def account() -> "Account":
     fields = json.loads(os.environ[VARIABLE])
     secret = fields.pop("connect")
     return Account.from_config(_Settings(_Secret(secret) if secret else None, **fields))
+
+
+def blobs() -> "Blobs":
+    """The logs, as a running task sees them."""
+    logs: Blobs = _Patient(account().blobs())
+    return logs
+
+
+def hints() -> "Hints":
+    """The hints, as a running task sees them."""
+    rows: Hints = _Patient(account().hints())
+    return rows
+
+
+class _Patient:
+    """Access that is taken away while a task runs may come back: a token ran out, a rule changed. So it is an outage.
+
+    A key that was wrong from the beginning never gets here: the supervisor has tried it first.
+    """
+
+    def __init__(self, storage: Any) -> None:
+        self._storage = storage
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._storage, name)
+
+        def patiently(*arguments: Any, **options: Any) -> Any:
+            try:
+                return call(*arguments, **options)
+            except AccessDenied as error:
+                raise StorageUnavailable(str(error)) from error
+
+        return patiently

@@ -61,6 +61,16 @@ MODULE_OPTIONS = (
     "-Djdk.reflect.useDirectMethodHandle=false",
 )
 
+#: Half of the cycles of a start went into compiling what runs a few times. What is really hot is compiled all the same:
+#: a quarter fewer cycles to the first batch, and no slower after it.
+COMPILE_LATER = (
+    "-XX:CompileThresholdScaling=2",
+    "-XX:Tier4InvocationThreshold=20000",
+    "-XX:Tier4MinInvocationThreshold=5000",
+    "-XX:Tier4CompileThreshold=40000",
+    "-XX:Tier4BackEdgeThreshold=200000",
+)
+
 #: A class-data archive that does not fit says so on standard output; it is just not used then.
 QUIET_ARCHIVE = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
@@ -246,6 +256,7 @@ def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) ->
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         "-Xss4m",  # Spark's plans recurse deeply
         "-XX:-UsePerfData",
+        *COMPILE_LATER,
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
         *MODULE_OPTIONS,
         *options,

@@ -21,7 +21,7 @@ from pyspark.sql.types import StructType
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.reading import Part
-from samza_azure.spark.account import account
+from samza_azure.spark.account import blobs
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec, boot_time
 from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
 from samza_azure.spark.schema import arrow_schema
@@ -56,8 +56,8 @@ def read_range(
 
 def _readers(spec: Spec) -> list[LogReader]:
     group_id = None if spec.group_id is None else bytes.fromhex(spec.group_id)
-    blobs = account().blobs()
-    return [LogReader(blobs, prefix, frozenset(parts), group_id=group_id) for prefix, parts, _ in spec.producers]
+    logs = blobs()
+    return [LogReader(logs, prefix, frozenset(parts), group_id=group_id) for prefix, parts, _ in spec.producers]
 
 
 def _patiently(reader: LogReader, start: Position, end: Position, spec: Spec) -> Iterator[bytes]:

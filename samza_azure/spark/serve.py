@@ -12,7 +12,7 @@ from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError
 from samza_azure.protocol.messages import Ready
 from samza_azure.spark import java
-from samza_azure.spark.account import account
+from samza_azure.spark.account import blobs, hints
 from samza_azure.spark.channel import Channel
 from samza_azure.spark.gate import PermitFile
 from samza_azure.spark.hints import HintBoard
@@ -39,14 +39,14 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
     probe(spark)
     spark.dataSource.register(LogSource)
     pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
-    hints = HintBoard(account().hints(), directory / "hints")
-    hints.start()
+    board = HintBoard(hints(), directory / "hints")
+    board.start()
     around = Surroundings(
         spark=spark,
         config=config,
         pipeline=pipeline,
-        blobs=account().blobs(),
-        hints=hints,
+        blobs=blobs(),
+        hints=board,
         directory=directory,
         may_append=permit.holds,
         clean=Secrets(config).removed_from,

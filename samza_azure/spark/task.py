@@ -391,7 +391,7 @@ class Task:
         )
         if has_answered and self.reads_source and report.ends is None:
             offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-            self._tell(ends=self._read_to(offsets), drain=DrainPhase.SOURCES_STOPPED)
+            self._tell(ends=self._read_to([*self._stands_at, *offsets]), drain=DrainPhase.SOURCES_STOPPED)
         if drain.step is not DrainStep.FLUSH or gate.ends is None:
             return
         with self._lock:
@@ -448,9 +448,12 @@ class Task:
         self.is_finished.set()
 
     def _close_writer(self) -> None:
-        """No append after this; nothing unsettled, as far as the storage can be asked."""
+        """No append after this; nothing unsettled, as far as the storage can be asked in the time for letting go.
+
+        An append that was lost on its way leaves a doubt that no question ends. The next owner's EPOCH does.
+        """
         if self._batches is not None:
             self._batches.closed.set()
-        wait = threading.Event()
-        while self._writer is not None and not self._writer.close():
+        wait, until = threading.Event(), boot_time() + self._around.config.task.shutdown_ms / 1000
+        while self._writer is not None and not self._writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)

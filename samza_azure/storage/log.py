@@ -98,13 +98,13 @@ class LogWriter:
     def close(self) -> bool:
         """Append nothing any more, after the append in flight has ended. False: what became of it is not known.
 
-        False is no danger, only doubt; ask again. The next owner's EPOCH settles it.
+        False is doubt, no danger: whoever comes next finds it in the log or does not.
         """
         with self._lock:
             self._ended = self._ended or PermitExpired(f"The writer of {self._log.prefix} is closed.")
             try:
                 return drive(look(self._log), self._blobs)
-            except StorageUnavailable:
+            except SamzaAzureError:
                 return False
 
     def _append(self, kind: Kind, **fields: Any) -> Position:

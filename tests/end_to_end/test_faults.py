@@ -40,8 +40,7 @@ def test_a_follower_is_killed(world: World) -> None:
     producer = world.producing(CHUNK, 2_000)
     world.fleet.send(victim, signal.SIGKILL)
     world.fleet.processes[victim].wait()
-    after = world.settled()
-    assert (after["leader"], after["epoch"]) == (before["leader"], before["epoch"])
+    world.settled()
     assert producer.wait() == 0
     world.exact()
     world.start(victim)
@@ -64,7 +63,7 @@ def test_only_the_jvm_is_killed(world: World) -> None:
     producer = world.producing(CHUNK, 2_000)
     container = world.container(victim)
     world.jvm(victim).kill()
-    psutil.wait_procs([container], timeout=10)
+    psutil.wait_procs([container], timeout=30)
     assert not container.is_running()
     assert producer.wait() == 0
     world.exact()
@@ -87,7 +86,6 @@ def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World
             and victim in {task["owner"] for task in shown["tasks"]}
         )
     )
-    assert after["epoch"] == before["epoch"]
     assert producer.wait() == 0
     world.exact()
 
@@ -127,14 +125,17 @@ def test_a_drain_with_data_in_flight_fires_everything_once(world: World) -> None
     world.settled()
     for name in [name for name in world.fleet.processes if name not in world.fleet.alive()]:
         world.fleet.processes.pop(name)
-    producer = world.producing(4 * CHUNK, 4_000)
+    before = world.produced
+    producer = world.producing(6 * CHUNK, 4_000)
     ended = world.command("drain", "--wait", "--timeout", "120")
     assert ended.returncode == 0, ended.stderr
     assert set(world.fleet.exit_codes(60).values()) == {0}
     assert producer.wait() == 0
     read = world.rows_up_to_positions()
+    assert before <= read.num_rows <= world.produced
     assert daily_rows(world.stream("daily-delays")) == daily(read)
     shown = world.fleet.status()
     assert (shown["phase"], shown["drain"]["step"]) == ("DRAINED", "DRAINED")
     assert {task["phase"] for task in shown["tasks"]} == {"DRAINED"}
     assert "No log holds" in world.command("export", "by-carrier", "--to", str(world.directory / "x.parquet")).stderr
+    assert world.secrets_told() == []

@@ -47,7 +47,7 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: World) -> None:
     assert world.fleet.exit_codes(PATIENCE_S) == {"p0": 0}
     shown = world.fleet.status()
     assert shown["phase"] == "DRAINED"
-    assert set(map(tuple, shown["positions"].values())) <= {(0, 0)}
+    assert shown["positions"] == {f"flights/{number}": [0, 0] for number in range(4)}
     assert world.stream("daily-delays").num_rows == 0
     assert "already drained" in world.command("drain").stdout
 
@@ -69,7 +69,7 @@ def test_the_whole_tree_dies_with_its_supervisor_even_if_the_jvm_hangs(world: Wo
     assert len(tree) >= 3
     world.jvm("p0").send_signal(signal.SIGSTOP)
     world.fleet.send("p0", signal.SIGKILL)
-    _, alive = psutil.wait_procs(tree, timeout=10)
+    _, alive = psutil.wait_procs(tree, timeout=30)
     assert [process for process in alive if process.status() != psutil.STATUS_ZOMBIE] == []
 
 
@@ -121,8 +121,15 @@ def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None
     world.settled()
 
 
+def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: World) -> None:
+    nowhere = world.another("nowhere", "", job=lambda text: text.replace("pipeline:app", "pipelines:app"))
+    nowhere.start("p1")
+    assert nowhere.exit_codes(PATIENCE_S) == {"p1": 2}
+    assert "pipelines" in nowhere.log_file("p1").read_text()
+
+
 def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: World) -> None:
-    world.drained()
+    assert world.drained() == {"p0": 0}
     failing = world.another(
         "failing",
         "[task]\nrestart.limit = 1\n",

@@ -4,6 +4,7 @@ The job is the example's. Rows come in chunks of the flights, so a warm fleet ca
 intermediate stream must hold exactly the rows of all chunks so far, and after the drain the result must be the batch's.
 """
 
+import json
 import signal
 import subprocess
 import sys
@@ -99,12 +100,37 @@ class World:
         self.produced += rows
 
     def producing(self, rows: int, rate: float) -> subprocess.Popen[bytes]:
-        """The same in the background, at a rate."""
+        """The same in the background, at a rate. Returns when the first of them are in the source stream."""
         path = self.directory / f"chunk-{self.produced}.parquet"
         pq.write_table(self.flights.slice(self.produced, rows), path)
         self.produced += rows
         arguments = ["produce", str(self.fleet.job), "flights", str(path), "--key", "dest", "--rate", str(rate)]
-        return subprocess.Popen([sys.executable, "-m", "samza_azure", *arguments], env=self.fleet.environment)
+        before = self.source_bytes()
+        producer = subprocess.Popen([sys.executable, "-m", "samza_azure", *arguments], env=self.fleet.environment)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.source_bytes() == before:
+            assert time.monotonic() < deadline and producer.poll() is None
+            time.sleep(0.05)  # the pace of asking
+        return producer
+
+    def source_bytes(self) -> int:
+        """How long the logs of the source stream are, together."""
+        account = Account.from_config(self.fleet.config.storage)
+        try:
+            return sum(size for _, size in account.blobs().list("streams/flights/"))
+        finally:
+            account.close()
+
+    def secrets_told(self) -> list[str]:
+        """Where the account's key, which is the emulator's well-known one, can be read: logs, blobs, rows."""
+        key = self.emulator.connection_string.split("AccountKey=")[1].split(";")[0]
+        files = [*self.directory.rglob("*.log")]
+        told = [str(path) for path in files if key.encode() in path.read_bytes()]
+        account = Account.from_config(self.fleet.config.storage)
+        blobs = account.blobs()
+        told += [name for name, size in blobs.list("") if key.encode() in blobs.read(name, 0, size).data]
+        account.close()
+        return told + [row for row in (json.dumps(self.fleet.status()),) if key in row]
 
     def exact(self) -> None:
         """The intermediate stream comes to hold each produced row that the first stage keeps, exactly once."""
@@ -137,7 +163,7 @@ class World:
         return fleet
 
     def drained(self) -> dict[str, int]:
-        """Drain, wait for the end of all, and compare the result with the batch over what was read."""
+        """Drain and wait for the end of all; how they ended."""
         ended = self.command("drain", "--wait", "--timeout", str(PATIENCE_S))
         assert ended.returncode == 0, ended.stderr
         return self.fleet.exit_codes(PATIENCE_S)
