@@ -195,8 +195,8 @@ def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allo
         observer.turned(view_of(MODEL, now))
     assert [record.getMessage() for record in caplog.records] == [
         (
-            "job.coordinator.heartbeat.timeout is 8 s, and three heartbeats of 2 s with two calls as slow as 1.1 s need "
-            "8.2 s. A processor that lives may be taken for dead; raise the timeout or choose a slower "
+            "job.coordinator.heartbeat.timeout is 8 s, and three heartbeats of 2 s with two calls as slow as 1.1 s "
+            "need 8.2 s. A processor that lives may be taken for dead; raise the timeout or choose a slower "
             "job.coordinator.profile."
         )
     ]

@@ -80,7 +80,7 @@ def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World
         world.settled(lambda shown: victim not in {task["owner"] for task in shown["tasks"]})
     finally:
         world.signal_tree(victim, signal.SIGCONT)
-    after = world.settled(
+    world.settled(
         lambda shown: (
             any(row["id"] == victim and row["incarnation"] != incarnation for row in shown["processors"])
             and victim in {task["owner"] for task in shown["tasks"]}

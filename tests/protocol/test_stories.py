@@ -37,6 +37,7 @@ from samza_azure.protocol.control import (
     BarrierState,
     Control,
     DrainNotification,
+    Failure,
     RunPhase,
     signal,
 )
@@ -652,3 +653,18 @@ def test_the_control_blob_is_read_when_the_leader_row_says_there_is_news() -> No
     assert decide(view_of("p3", leader_row=newer), NOW) == [ReadControl(unless_etag="control")]
     assert signal(CONTROL) == LEADER_ROW.signal
     assert life_of("p3") == "life of p3"
+
+
+def test_one_whose_row_a_clean_up_has_forgotten_comes_back_too() -> None:
+    view = view_of("p2")
+    view.found = Absent()
+    assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
+
+
+def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:
+    failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", "trace"))
+    view = view_of("p2", failed)
+    view.active_run, view.plan = "", replace(PLAN, fingerprint="e" * 64)
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict.code == 2
+    assert "Drain the run with the old code" in begin.verdict.message
