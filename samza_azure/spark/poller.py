@@ -9,8 +9,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -125,8 +124,6 @@ class Poller:
             if boot_time() >= _permit(self.spec):
                 return start
             return self._next(start, gate)
-        except NotYet:
-            return start  # the round goes on, and is answered in a later call
         except StorageUnavailable as error:
             self._failed(trouble=str(error))
         except SamzaAzureError as error:
@@ -139,7 +136,10 @@ class Poller:
         if self.round is None:
             self.round = gate, self.thread.submit(self._look, Offset.from_json(start), gate)
         asked_under, future = self.round
-        offset = future.result(PATIENCE_S)
+        wait([future], PATIENCE_S)
+        if not future.done():
+            return start  # the round goes on, and is answered in a later call
+        offset = future.result()
         self.round = None
         if asked_under.version != gate.version:
             return start  # decided under another gate; the next call asks again

@@ -1,0 +1,191 @@
+"""What a source says while the storage does not answer, answers nonsense, or is slow. No Spark is needed for that."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from samza_azure.errors import CorruptState, StorageUnavailable
+from samza_azure.sim.memory import MemoryAccount
+from samza_azure.spark import poller as module
+from samza_azure.spark.gate import Acknowledgement, Gate, PermitFile, Spec, boot_time, write_json
+from samza_azure.spark.poller import Poller
+from samza_azure.storage.interface import Chunk
+from samza_azure.storage.source_stream import SourceWriter
+
+SCHEMA = StructType([StructField("n", IntegerType())])
+START = {"of": "numbers", "step": 0, "fired": None, "at": [[0, 0, None]]}
+
+
+class Reads:
+    """The account's blobs, with something in the way of reading them."""
+
+    def __init__(self, blobs: Any, writer: SourceWriter) -> None:
+        self.blobs = blobs
+        self.writer = writer
+        self.in_the_way: Callable[[], None] = lambda: None
+
+    def read(self, *arguments: Any) -> Chunk:
+        self.in_the_way()
+        return self.blobs.read(*arguments)  # type: ignore[no-any-return]
+
+
+def write(writer: SourceWriter, *numbers: int) -> None:
+    """One record more."""
+    writer.write(pa.table({"n": pa.array(numbers, pa.int32())}))
+    writer.flush()
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
+    """Three rows in a source stream's only partition."""
+    account = MemoryAccount()
+    writer = SourceWriter(account.blobs(), account.hints(), "numbers", 1)
+    write(writer, 1, 2, 3)
+    found = Reads(account.blobs(), writer)
+    monkeypatch.setattr(module, "blobs", lambda: found)
+    return found
+
+
+@pytest.fixture
+def source(tmp_path: Path, reads: Reads) -> Iterator[Poller]:
+    """A source that stands at the beginning, with a permit and an open gate."""
+    files = {name: str(tmp_path / name) for name in ("permit", "hints", "gate", "acknowledgements")}
+    (tmp_path / "acknowledgements").mkdir()
+    PermitFile(tmp_path / "permit").set(boot_time() + 60)
+    write_json(tmp_path / "hints", {})
+    Gate().write(tmp_path / "gate")
+    spec = Spec(
+        stream="numbers",
+        producers=[("streams/numbers/0", [0], "numbers/0")],
+        starts=[(0, 0)],
+        is_source_stream=True,
+        group_id=None,
+        has_watermark=False,
+        idle_timeout_s=10.0,
+        commit_s=0.0,
+        batch_bytes=1 << 20,
+        files=files,
+    )
+    path = tmp_path / f"input-{uuid.uuid4().hex}"
+    spec.write(path)
+    poller = Poller(str(path), SCHEMA)
+    yield poller
+    reads.in_the_way = lambda: None
+    poller.thread.shutdown()
+
+
+def said(source: Poller) -> Acknowledgement:
+    (one,) = Acknowledgement.read_all(source.file.parent)
+    return one
+
+
+def test_rows_are_handed_over_with_the_offset(source: Poller) -> None:
+    end = source.latest(START)
+
+    (batch,) = source.prefetched(START, end) or ()
+    assert batch.to_pydict() == {"n": [1, 2, 3]}
+    assert source.prefetched(START, {**end, "fired": 7}) is None
+    assert list(source.prefetched(end, end) or [0]) == []
+    assert said(source).version == 0
+
+
+def test_a_storage_that_does_not_answer_is_no_error_and_tried_again_later(source: Poller, reads: Reads) -> None:
+    def fail() -> None:
+        raise StorageUnavailable("nobody there")
+
+    reads.in_the_way = fail
+    assert source.latest(START) == START
+    assert said(source).trouble == "nobody there"
+    reads.in_the_way = lambda: None
+    assert source.latest(START) == START  # it rests
+
+    source.resting_until = 0.0
+    assert source.latest(START) != START
+    assert said(source).trouble is None
+
+
+def test_a_log_that_cannot_be_read_is_told_to_the_container(source: Poller, reads: Reads) -> None:
+    def fail() -> None:
+        raise CorruptState("not what was written", blob="streams/numbers/0/00000000", position=7)
+
+    reads.in_the_way = fail
+    assert source.latest(START) == START
+    assert said(source).corrupt == "not what was written (blob streams/numbers/0/00000000, position 7)"
+
+
+def test_even_an_error_that_nobody_foresaw_does_not_kill_the_query(source: Poller, reads: Reads) -> None:
+    """Also one that looks like our own waiting."""
+
+    def fail() -> None:
+        raise TimeoutError("in the socket")
+
+    reads.in_the_way = fail
+    assert source.latest(START) == START
+    assert said(source).trouble == "TimeoutError: in the socket"
+    reads.in_the_way = lambda: None
+    source.resting_until = 0.0
+    assert source.latest(START) != START
+
+
+def test_an_answer_that_takes_long_is_given_in_a_later_call(
+    source: Poller, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    answered = threading.Event()
+    reads.in_the_way = lambda: answered.wait(30) and None
+    assert source.latest(START) == START
+    answered.set()
+    monkeypatch.setattr(module, "PATIENCE_S", 30.0)
+
+    assert source.latest(START) != START
+
+
+def test_an_answer_found_under_another_gate_does_not_count(
+    source: Poller, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A freeze came in between: what the slow round has found must not be given out under it."""
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    answered = threading.Event()
+    reads.in_the_way = lambda: answered.wait(30) and None
+    source.latest(START)
+    Gate(version=1, frozen=True, draining=True).write(Path(source.spec.files["gate"]))
+    answered.set()
+    monkeypatch.setattr(module, "PATIENCE_S", 30.0)
+
+    assert source.latest(START) == START
+    assert said(source).version == -1
+    assert source.latest(START) == START
+    assert said(source) == Acknowledgement(version=1, offset=START)
+
+
+def test_behind_a_shut_gate_and_without_a_permit_nothing_is_read(source: Poller) -> None:
+    permit = PermitFile(Path(source.spec.files["permit"]))
+    assert source.latest(START) == START
+    permit.set(boot_time() + 60)
+    Gate(version=1, shut=True).write(Path(source.spec.files["gate"]))
+
+    assert source.latest(START) == START
+    assert said(source).version == 1
+
+
+def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads) -> None:
+    """Then it says so, and takes the steps of the flush."""
+    gate = Path(source.spec.files["gate"])
+    first = reads.blobs.read("streams/numbers/0/00000000", 0, 1).size
+    write(reads.writer, 4, 5)
+    Gate(version=1, frozen=True, draining=True, ends={"numbers/0": (0, first)}).write(gate)
+    at_end = source.latest(START)
+    assert at_end["at"][0][:2] == [0, first]
+    (batch,) = source.prefetched(START, at_end) or ()
+    assert batch.to_pydict() == {"n": [1, 2, 3]}
+    assert source.latest(at_end) == at_end
+    assert said(source).is_at_end
+
+    Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (0, first)}, step=1).write(gate)
+    assert source.latest(at_end)["step"] == 1
