@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import Drain, DrainPhase, DrainStep, Phase
+from samza_azure.protocol.partition import partition_of
 from samza_azure.protocol.record import Writer
 from samza_azure.storage.log import take_over
 
@@ -251,6 +252,39 @@ def test_without_a_permit_nothing_is_appended_and_with_it_work_goes_on(fleet: Ma
     run.drain()
 
     assert put_out(run) == as_batch(rows)
+
+
+def test_a_stage_that_raises_fails_its_task_alone(fleet: MakeFleet) -> None:
+    """With the message and the traceback of its own code; what was committed stays."""
+    application = Application()
+
+    @application.stage("broken", output="checked")
+    def checked(rows: DataFrame) -> DataFrame:
+        def refuse(value: float | None) -> float:
+            if value == 13.0:
+                raise ValueError("thirteen is not allowed, AccountKey=c2VjcmV0c2VjcmV0")
+            return value or 0.0
+
+        return rows.select("key", F.udf(refuse, "double")("value").alias("value"))
+
+    run = fleet(application, COUNTED % ("broken", "32 MiB"))
+    run.start("checked-0", "checked-1")
+    produce(run, "broken", rows_of(40), 40)
+    run.until_all_is_read("broken")
+    failing, other = run.tasks["checked-0"], run.tasks["checked-1"]
+    bad = next(key for key in "abcdefgh" if partition_of([key], 2) == 0)
+    produce(run, "broken", [{"key": bad, "ts": START + timedelta(days=9), "value": 13.0}], 1)
+    while not failing.is_over:
+        run.look()
+
+    report = failing.report
+    assert report.phase is Phase.FAILED
+    assert report.error is not None
+    assert "ValueError: thirteen is not allowed, AccountKey=**********" in report.error.message
+    assert "in refuse" in report.error.traceback
+    assert "c2VjcmV0" not in report.error.message + report.error.traceback
+    assert other.report.phase is Phase.RUNNING
+    assert len(run.rows("checked")) == 40
 
 
 MATCHED = """
