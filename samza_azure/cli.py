@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
+from samza_azure.errors import JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 
 if TYPE_CHECKING:
     from samza_azure.config import Config
@@ -370,4 +370,4 @@ def wait_for_interrupt() -> None:
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 
-__all__ = ["ConfigError", "app", "main"]
+__all__ = ["app", "main"]

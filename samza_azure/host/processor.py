@@ -9,11 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from samza_azure.errors import AccessDenied, ConfigError, CorruptState, SamzaAzureError
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.protocol.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
-from samza_azure.protocol.control import Control
 from samza_azure.protocol.decide import decide
 from samza_azure.protocol.messages import Command, Ready, Rejected, Report, TaskReport
 from samza_azure.protocol.timing import Timing
@@ -200,10 +199,4 @@ def call_timeout_s(timing: Timing) -> float:
     return min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
 
 
-def leader_of(view: View) -> str | None:
-    """The processor that the control blob says leads."""
-    control = view.control
-    return control.leader.processor if isinstance(control, Control) and control.leader is not None else None
-
-
-__all__ = ["ContainerLost", "Processor", "SamzaAzureError", "Surroundings", "call_timeout_s", "leader_of"]
+__all__ = ["ContainerLost", "Processor", "Surroundings", "call_timeout_s"]

@@ -44,7 +44,6 @@ from samza_azure.protocol.age import Age, observed, young
 from samza_azure.protocol.control import Control, Member, Owner, RunPhase
 from samza_azure.protocol.messages import (
     Drain,
-    Exit,
     Permit,
     Phase,
     Plan,
@@ -220,7 +219,6 @@ class View:
     waiting_since: dict[str, float] = field(default_factory=dict)
     permit_told: float = 0.0
     drain_told: Drain | None = None
-    exit_told: bool = False
     active_run: str = ""  # the run in which this incarnation took part
     # Ending.
     leaving: bool = False
@@ -365,8 +363,6 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             view.tasks[task].releasing_since = now
         case Tell(command=Drain() as drain):
             view.drain_told = drain
-        case Tell(command=Exit()):
-            view.exit_told = True
         case StepDown():
             demote(view, now)
         case Rejoin():
@@ -385,7 +381,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
 def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
     view.plan, view.container = plan, True
-    view.permit_told, view.drain_told, view.exit_told = 0.0, None, False
+    view.permit_told, view.drain_told = 0.0, None
 
 
 def heard_task(view: View, report: TaskReport, now: float) -> None:

