@@ -67,10 +67,19 @@ class World:
         self.emulator.stop()
 
     def start(self, *names: str) -> dict[str, Any]:
-        """Start processors and wait until every task runs and each of them owns one."""
+        """Start processors and wait until every task runs and each of them owns one.
+
+        A predecessor that was killed still has its row, which says that all is well: that is not waited for.
+        """
+        before = incarnations(self.fleet.status())
         for name in names:
             self.fleet.start(name)
-        return self.settled(lambda shown: {task["owner"] for task in shown["tasks"]} >= set(names))
+        return self.settled(
+            lambda shown: (
+                {task["owner"] for task in shown["tasks"]} >= set(names)
+                and all(incarnations(shown)[name] != before.get(name) for name in names)
+            )
+        )
 
     def settled(self, holds: Callable[[dict[str, Any]], bool] = lambda shown: True) -> dict[str, Any]:
         """All tasks run, on processors that are alive, and whatever else is asked."""
@@ -220,6 +229,11 @@ class World:
         """A signal to the whole tree of one processor."""
         for process in self.tree(name):
             with_patience(lambda process=process: process.send_signal(number))
+
+
+def incarnations(shown: dict[str, Any]) -> dict[str, str]:
+    """Which incarnation of each processor the status knows."""
+    return {each["id"]: each["incarnation"] for each in shown["processors"]}
 
 
 def with_patience(act: Callable[[], None]) -> None:
