@@ -31,7 +31,7 @@ from rich.table import Table
 from samza_azure.config import Config
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.child import Child
-from samza_azure.host.clock import now
+from samza_azure.machine import boot_time as now
 from samza_azure.protocol.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
@@ -220,7 +220,7 @@ class Container:
         return report.phase if report is not None and report.generation == generation else None
 
     def first_append(self, task: str, generation: int = 1) -> float:
-        """Wait until the task has appended under this generation; when it did, by the clock of `host.clock`."""
+        """Wait until the task has appended under this generation; when it did, by the machine's clock."""
 
         def appended_at() -> float | None:
             report = self.reports.get(task)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 from common import EXAMPLE, Claim, Container, World, flights, main, middle, say, world
 
-from samza_azure.host.clock import now
+from samza_azure.machine import boot_time as now
 from samza_azure.protocol.messages import Phase
 
 GOAL_S = 1.5

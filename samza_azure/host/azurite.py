@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import hashlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -28,15 +29,15 @@ from pathlib import Path
 from typing import IO, Self
 
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.host.child import die_with_parent
+from samza_azure.machine import die_with_parent
 from samza_azure.storage.address import from_connection_string
 
-__all__ = ["VERSION", "Azurite", "Node", "find_node", "install"]
+__all__ = ["PACKAGES", "VERSION", "Azurite", "Node", "find_node", "install"]
 
-#: The version that all tests and numbers stand on. infra/azurite/package.json says it too.
-VERSION = "3.37.0"
-#: What npm is given: the version, and in package-lock.json every package below it with its checksum.
+#: What npm is given: Azurite in the version that all tests and numbers stand on, and in package-lock.json every package
+#: below it with its checksum.
 PACKAGES = Path(__file__).with_name("azurite_packages")
+VERSION: str = json.loads((PACKAGES / "package.json").read_text())["dependencies"]["azurite"]
 
 OLDEST_NODE = 18
 START_TIMEOUT_S = 30.0

@@ -4,7 +4,6 @@ The kernel kills the child when the thread that started it dies (PR_SET_PDEATHSI
 thread. The child does the same for its JVM; what else it starts is in its process group, or ends at end of file.
 """
 
-import ctypes
 import os
 import signal
 import socket
@@ -15,16 +14,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from samza_azure.machine import die_with_parent
 from samza_azure.protocol.messages import Command, Report, decode, encode
-
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent() -> None:
-    """Between fork and exec: be killed when the parent dies."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
 
 #: A container that reads nothing for so long, with its whole buffer full, hangs.
 SEND_S = 1.0

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 from samza_azure.config import Config
 from samza_azure.coordinator import CoordinationUtils, Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
-from samza_azure.host import clock
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
+from samza_azure.machine import boot_time, place
 from samza_azure.metrics import Observer
 from samza_azure.protocol import control as control_blob
 from samza_azure.protocol.control import Control
@@ -37,7 +37,7 @@ class HostSurroundings:
     """The real clock, dice and names."""
 
     def now(self) -> float:
-        return clock.now()
+        return boot_time()
 
     def wall_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -102,7 +102,7 @@ def settings(processor_id: str, config: Config) -> Settings:
         restart_limit=config.task.restart_limit,
         blob_limit=config.coordinator.blob_length,
         run_id=config.app.run_id or "",
-        boot=clock.place(config.processor.dir),
+        boot=place(config.processor.dir),
         holds_directory=False,
     )
 
@@ -136,7 +136,7 @@ class ThreadedCoordinator(JobCoordinator):
     @property
     def is_leader(self) -> bool:
         lease = self.view.lease if self.view is not None and self.ending is None else None
-        return lease is not None and clock.now() < lease.ends_at
+        return lease is not None and boot_time() < lease.ends_at
 
     @property
     def epoch(self) -> int:
@@ -273,13 +273,13 @@ def job_model(value: Control) -> JobModel:
 async def _azure(config: Config) -> Stores:
     """The account of the job file, container and table created if absent."""
     account = Account.from_config(config.storage)
-    deadline = clock.now() + 30.0
+    deadline = boot_time() + 30.0
     while True:
         try:
             await asyncio.to_thread(account.ensure_created)
             break
         except StorageUnavailable:
-            if clock.now() > deadline:
+            if boot_time() > deadline:
                 raise
             await asyncio.sleep(KNOCK_S)
     blob, table = account.control_blob(), account.rows()

@@ -12,8 +12,8 @@ from typing import Any
 
 from samza_azure.config import Config
 from samza_azure.errors import TimedOut
-from samza_azure.host.child import die_with_parent
 from samza_azure.host.status import document, read
+from samza_azure.machine import die_with_parent
 from samza_azure.storage.connection import Account
 
 Say = Callable[[str], None]

@@ -24,7 +24,7 @@ from typing import Protocol
 
 from samza_azure.coordinator import Lock
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
-from samza_azure.host import clock
+from samza_azure.machine import boot_time
 from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, ControlBlob, Missing, Refused
@@ -79,7 +79,7 @@ class LeaseLock(Lock):
         *,
         lease_s: int = LEASE_S[0],
         on_lost: Callable[[str], None] = lambda reason: None,
-        now: Callable[[], float] = clock.now,
+        now: Callable[[], float] = boot_time,
     ) -> None:
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
             raise ConfigError(f"A lock's lease of {lease_s} s is not possible: Azure leases for 15 to 60 s.")

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener
-from samza_azure.host import clock
+from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import (
     Command,
     Drain,
@@ -71,7 +71,7 @@ class SharedTasks(JobCoordinatorListener):
     @property
     def may_act(self) -> bool:
         """Has the group heard of us lately? If not, start nothing and write nothing: others may have our tasks."""
-        return clock.now() < self._until
+        return boot_time() < self._until
 
     def start(self) -> None:
         """Join the group and take a share. Returns at once."""

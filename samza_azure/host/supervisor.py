@@ -19,8 +19,8 @@ from types import FrameType
 
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.host import clock
 from samza_azure.host.child import Child
+from samza_azure.machine import boot_time
 from samza_azure.protocol.control import DrainNotification
 from samza_azure.protocol.messages import Command, Exit, Phase, Ready, Rejected, TaskReport
 
@@ -46,7 +46,7 @@ class Supervisor(JobCoordinatorListener):
         self._child_lock = threading.Lock()
         self._deaths = 0
         self._started_at = 0.0
-        self._start_at = clock.now()
+        self._start_at = boot_time()
         self._ending: Ending | None = None
         self._gave_up: Ending | None = None
         self._signals = 0
@@ -94,7 +94,7 @@ class Supervisor(JobCoordinatorListener):
 
     def _step(self) -> None:
         """Start the container if it is time, then wait for whatever comes next."""
-        now = clock.now()
+        now = boot_time()
         if self._child is None and now >= self._start_at:
             self._start_child(now)
         with selectors.DefaultSelector() as selector:
@@ -126,7 +126,7 @@ class Supervisor(JobCoordinatorListener):
             return
         for report in reports:
             if isinstance(report, Ready):
-                self._say(f"container ready after {clock.now() - self._started_at:.1f} s")
+                self._say(f"container ready after {boot_time() - self._started_at:.1f} s")
                 for warning in report.plan.warnings:
                     self._say(f"warning: {warning}")
             elif isinstance(report, Rejected):
@@ -142,7 +142,7 @@ class Supervisor(JobCoordinatorListener):
         child.kill()
         if self._ending is not None or self._start_at == math.inf:
             return
-        now = clock.now()
+        now = boot_time()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
         self._coordinator.container_lost(f"exit code {code}")
         if self._deaths > self._death_limit:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from samza_azure.errors import SamzaAzureError
+from samza_azure.protocol.control import NAME
 from samza_azure.storage.interface import Chunk, Content, Missing, NotModified, Refused, Row, Value
 from samza_azure.storage.limits import (
     APPEND_BLOCKS_MAX,
@@ -25,8 +26,6 @@ from samza_azure.storage.limits import (
     hint_key,
     hint_name,
 )
-
-CONTROL = "control.json"
 
 T = TypeVar("T")
 
@@ -144,11 +143,11 @@ class MemoryStorage:
 
     def control_create(self, data: bytes) -> str | Refused:
         """Put Blob, If-None-Match: *."""
-        return self._blobs[CONTROL].etag if self.put(CONTROL, data) else Refused("BlobAlreadyExists")
+        return self._blobs[NAME].etag if self.put(NAME, data) else Refused("BlobAlreadyExists")
 
     def control_read(self, unless_etag: str | None, lease_id: str | None) -> Content | NotModified | Missing | Refused:
         """Get Blob, If-None-Match and lease id if given."""
-        blob = self._blobs.get(CONTROL)
+        blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
         if lease_id is not None and (refused := self._unless_leased(blob, lease_id)):
@@ -159,7 +158,7 @@ class MemoryStorage:
 
     def control_write(self, data: bytes, etag: str, lease_id: str) -> str | Refused:
         """Put Blob with If-Match and lease id."""
-        blob = self._blobs.get(CONTROL)
+        blob = self._blobs.get(NAME)
         if blob is None:
             return Refused("LeaseNotPresentWithBlobOperation")
         if refused := self._unless_leased(blob, lease_id):
@@ -171,7 +170,7 @@ class MemoryStorage:
 
     def lease_acquire(self, lease_id: str, seconds: int, etag: str | None) -> None | Refused | Missing:
         """Acquire Lease under an id of the caller's. The present holder may, and gets the new duration."""
-        blob = self._blobs.get(CONTROL)
+        blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
         if etag is not None and blob.etag != etag:
@@ -183,7 +182,7 @@ class MemoryStorage:
 
     def lease_renew(self, lease_id: str, etag: str | None = None) -> None | Refused | Missing:
         """Renew Lease. One that ran out comes back if nobody wrote or leased in between."""
-        blob = self._blobs.get(CONTROL)
+        blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
         if etag is not None and blob.etag != etag:
@@ -200,7 +199,7 @@ class MemoryStorage:
 
     def lease_break(self, etag: str | None) -> None | Refused | Missing:
         """Break Lease with period 0."""
-        blob = self._blobs.get(CONTROL)
+        blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
         if etag is not None and blob.etag != etag:
@@ -212,7 +211,7 @@ class MemoryStorage:
 
     def lease_release(self, lease_id: str) -> None | Refused | Missing:
         """Release Lease."""
-        blob = self._blobs.get(CONTROL)
+        blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
         if blob.lease is None or blob.lease.id != lease_id:

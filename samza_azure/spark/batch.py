@@ -17,10 +17,10 @@ from samza_azure.protocol.record import Kind, Slice
 from samza_azure.spark.analysis import Watermark
 from samza_azure.spark.checkpoint import NewFiles, Planned, planned
 from samza_azure.spark.destination import COLUMN
-from samza_azure.spark.offset import least_us
+from samza_azure.spark.offset import INFINITY_US, least_us
 from samza_azure.spark.pipeline import AnalysedStage
 from samza_azure.spark.schema import arrow_schema
-from samza_azure.spark.watermark import INFINITY_US, OwnedWatermark
+from samza_azure.spark.watermark import OwnedWatermark
 from samza_azure.storage.arrow import one_slice, slices
 from samza_azure.storage.log import LogWriter
 

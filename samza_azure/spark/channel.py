@@ -31,4 +31,4 @@ class Channel:
                     self.commands.put(decode(line))  # type: ignore[arg-type]
         except OSError:
             pass
-        os._exit(1)  # the JVM and the workers follow: see `java.die_with_parent`
+        os._exit(1)  # the JVM and the workers follow: see `machine.die_with_parent`

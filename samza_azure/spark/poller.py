@@ -18,10 +18,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.reading import Part
 from samza_azure.spark.account import blobs
-from samza_azure.spark.gate import Acknowledgement, Gate, Spec, boot_time
+from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
 from samza_azure.spark.schema import arrow_schema
 from samza_azure.storage.arrow import decode

@@ -1,7 +1,6 @@
 """Spark sessions with the settings of the container."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,12 +31,6 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
 def jvm_of(spark: SparkSession) -> Any:
     """The Java side of a session. There always is one here, which pyspark's types do not know."""
     return spark.sparkContext._jvm
-
-
-def java_process(spark: SparkSession) -> "subprocess.Popen[bytes]":
-    """The JVM of a session."""
-    process: subprocess.Popen[bytes] = _gateway_of(spark).proc
-    return process
 
 
 def _gateway_of(spark: SparkSession) -> Any:

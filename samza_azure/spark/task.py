@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import (
     Drain,
     DrainPhase,
@@ -34,7 +35,7 @@ from samza_azure.protocol.record import Writer
 from samza_azure.spark.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out
 from samza_azure.spark.destination import with_destination
-from samza_azure.spark.gate import Acknowledgement, Gate, Spec, boot_time
+from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.offset import Offset
 from samza_azure.spark.pipeline import AnalysedStage, Pipeline, TaskInput

@@ -7,6 +7,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import (
     Command,
     Drain,
@@ -19,7 +20,7 @@ from samza_azure.protocol.messages import (
     TaskReport,
 )
 from samza_azure.spark.channel import Channel
-from samza_azure.spark.gate import PermitFile, boot_time
+from samza_azure.spark.gate import PermitFile
 from samza_azure.spark.task import Surroundings, Task
 
 log = logging.getLogger(__name__)

@@ -12,12 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import ConfigError
+from samza_azure.spark.offset import INFINITY_US
 from samza_azure.spark.session import jvm_of
 
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
-#: The end of time: 9999-12-31T23:59:59, the last second that a Python datetime can hold.
-INFINITY_MS = 253402300799000
-INFINITY_US = INFINITY_MS * 1000
+INFINITY_MS = INFINITY_US // 1000
 
 
 class OwnedWatermark:

@@ -25,6 +25,7 @@ from requests.adapters import HTTPAdapter
 from urllib3 import Retry
 
 from samza_azure.errors import StorageUnavailable
+from samza_azure.protocol.control import NAME
 from samza_azure.storage.address import Address, StorageSettings, address
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Rows
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from azure.identity import DefaultAzureCredential
     from azure.identity.aio import DefaultAzureCredential as AsyncDefaultAzureCredential
 
-CONTROL = "control.json"
 CONNECT_S = 3.0
 READ_S = 10.0
 
@@ -89,7 +89,7 @@ class Account:
 
     def control_blob(self) -> ControlBlob:
         """The control blob."""
-        return self.leased_blob("control.json")
+        return self.leased_blob(NAME)
 
     def leased_blob(self, name: str) -> ControlBlob:
         """A blob that is leased as the control blob is, for a lock."""

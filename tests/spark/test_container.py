@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from samza_azure.host.azurite import Azurite
+from samza_azure.machine import die_with_parent
 from samza_azure.protocol.messages import Ready, Rejected, Report, decode
-from samza_azure.spark.java import die_with_parent
 
 PATIENCE_S = 90
 PIPELINE = """

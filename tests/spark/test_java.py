@@ -63,7 +63,7 @@ def test_a_missing_archive_is_no_option(tmp_path: Path) -> None:
 PARENT = textwrap.dedent(
     """
     import subprocess, sys, time
-    from samza_azure.spark.java import die_with_parent
+    from samza_azure.machine import die_with_parent
     child = subprocess.Popen(["sleep", "600"], preexec_fn=die_with_parent, start_new_session=True)
     print(child.pid, flush=True)
     time.sleep(600)

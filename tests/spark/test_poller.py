@@ -11,9 +11,10 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from samza_azure.errors import CorruptState, StorageUnavailable
+from samza_azure.machine import boot_time
 from samza_azure.sim.memory import MemoryAccount
 from samza_azure.spark import poller as module
-from samza_azure.spark.gate import Acknowledgement, Gate, PermitFile, Spec, boot_time, write_json
+from samza_azure.spark.gate import Acknowledgement, Gate, PermitFile, Spec, write_json
 from samza_azure.spark.poller import Poller
 from samza_azure.storage.interface import Chunk
 from samza_azure.storage.source_stream import SourceWriter

@@ -13,9 +13,9 @@ import pytest
 from pydantic import SecretStr
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
-from samza_azure.host import clock as host_clock
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.lock import AzureLock, LeaseLock
+from samza_azure.machine import boot_time
 from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
 
 from .conftest import Clock, Settings, settings
@@ -232,12 +232,12 @@ def test_a_wrong_key_is_told_and_not_waited_for(account: Settings) -> None:
 HOLDER = """
 import sys, time
 from pydantic import SecretStr
-from samza_azure.host import clock
+from samza_azure.machine import boot_time
 from samza_azure.host.lock import AzureLock
 from types import SimpleNamespace
 connect, container, table = sys.argv[1:]
 settings = SimpleNamespace(connect=SecretStr(connect), account=None, container=container, table=table)
-lock = AzureLock(settings, "nightly", on_lost=lambda reason: print("lost", lock.ends_at, clock.now(), flush=True))
+lock = AzureLock(settings, "nightly", on_lost=lambda reason: print("lost", lock.ends_at, boot_time(), flush=True))
 print("token", lock.lock(), flush=True)
 while lock.held:
     time.sleep(0.001)
@@ -260,7 +260,7 @@ def test_a_holder_that_was_stopped_had_lost_it_before_anybody_else_could_have_it
         os.kill(holder.pid, signal.SIGSTOP)
         other = AzureLock(account, "nightly")
         assert other.lock(timeout=60) == 2
-        granted_at = host_clock.now()
+        granted_at = boot_time()
         os.kill(holder.pid, signal.SIGCONT)
         said = holder.communicate(timeout=30)[0].splitlines()
     finally:
