@@ -5,8 +5,10 @@ runs on an asyncio loop. Nothing here may use threads, and whoever waits for som
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
+from heapq import heappop, heappush
 from typing import Any
 
 
@@ -14,30 +16,52 @@ class Deadlock(Exception):
     """Everybody waits, and nobody will ever be woken."""
 
 
-class _Selector:
-    """What an event loop waits with. This one only moves the time."""
-
-    def __init__(self, loop: "VirtualLoop") -> None:
-        self._loop = loop
-
-    def select(self, timeout: float | None) -> list[Any]:
-        if timeout is None:
-            raise Deadlock("Everybody waits, and nobody will ever be woken.")
-        self._loop.instant += timeout
-        return []
-
-
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop whose time is a number."""
+    """An event loop whose time is a number. What is due at the same instant runs in the order in which it was asked."""
 
     def __init__(self) -> None:
         super().__init__()
         self.instant = 0.0
-        self._selector = _Selector(self)
+        self._soon: deque[asyncio.Handle] = deque()
+        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._asked = 0
         self.set_task_factory(_task)
 
     def time(self) -> float:
         return self.instant
+
+    def call_soon(  # type: ignore[override]  # the stub's type variables say nothing here
+        self, callback: Any, *arguments: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, arguments, self, context)
+        self._soon.append(handle)
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *arguments: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, arguments, self, context)
+        self._asked += 1
+        heappush(self._later, (when, self._asked, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """It is passed over when its time comes."""
+
+    def _run_once(self) -> None:
+        """All that is due; if nothing is, time moves on to what comes next."""
+        soon, later = self._soon, self._later
+        while later and (later[0][0] <= self.instant or not soon):
+            when, _, timer = heappop(later)
+            if not timer.cancelled():
+                self.instant = max(self.instant, when)
+                soon.append(timer)
+        if not soon:
+            raise Deadlock("Everybody waits, and nobody will ever be woken.")
+        for _ in range(len(soon)):
+            handle = soon.popleft()
+            if not handle.cancelled():
+                handle._run()  # noqa: SLF001 -- this is what a loop is for
 
     def _process_events(self, events: list[Any]) -> None:
         """There are none: time is all that happens."""

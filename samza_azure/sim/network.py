@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.sim.memory import Link
@@ -123,13 +123,15 @@ class FaultyLink(Link):
             token = SENDER.set(Sender(self.name, self.life, now))
             loop.call_later(there, land)
             SENDER.reset(token)
+        timer = loop.call_later(timeout, _give_up, answer)
         try:
-            async with asyncio.timeout(timeout):
-                result = await answer
+            result = await answer
         except TimeoutError:
             if operation in READS:
                 raise StorageUnavailable(f"No answer to {operation}.") from None
             raise Unsettled(f"No answer to {operation}.") from None
+        finally:
+            timer.cancel()
         self.refused(operation, result)
         return result
 
@@ -143,3 +145,8 @@ class FaultyLink(Link):
         dice = self._dice
         delay = self._weather.latency_s * (0.5 + dice.random())
         return delay * 100 * dice.random() if dice.random() < self._weather.tail else delay
+
+
+def _give_up(answer: "asyncio.Future[Any]") -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())

@@ -300,6 +300,7 @@ class World:
         self.failed: BaseException | None = None
         self.fed: dict[str, dict[int, int]] = {}  # run id -> where each partition begins
         self._over = self.loop.create_future()
+        self._starting: list[asyncio.TimerHandle] = []
 
     def play(self) -> Result:
         """From the first start to the last check."""
@@ -360,7 +361,7 @@ class World:
 
     def start(self, name: str, *, delay: float = 0.0, old_code: bool = False) -> None:
         """Start a processor, unless one of this name lives."""
-        self.loop.call_later(delay, self._start, name, old_code)
+        self._starting.append(self.loop.call_later(delay, self._start, name, old_code))
 
     def _start(self, name: str, old_code: bool) -> None:
         if self.failed is not None or (name in self.lives and self.lives[name].supervisor.alive):
@@ -522,6 +523,8 @@ class World:
             life.supervisor.thaw()
             if life.container is not None:
                 life.container.process.thaw()
+        for timer in self._starting:
+            timer.cancel()
         for number in range(self.scenario.processors):
             self.start(f"p{number}", delay=0.1)
         bound = self.heals_within()
