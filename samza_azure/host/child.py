@@ -37,6 +37,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env={"PYTHONHASHSEED": "0", **os.environ},  # pyspark wants all its processes to hash alike
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 preexec_fn=die_with_parent,

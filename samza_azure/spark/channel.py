@@ -14,6 +14,9 @@ class Channel:
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self.commands: queue.Queue[Command | None] = queue.Queue()  # None: look at the tasks now
+
+    def listen(self) -> None:
+        """From now on commands come in, and the supervisor's end is noticed."""
         threading.Thread(target=self._listen, name="channel", daemon=True).start()
 
     def tell(self, report: Report) -> None:

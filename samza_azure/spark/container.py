@@ -19,7 +19,7 @@ from pathlib import Path
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import Rejected
-from samza_azure.spark import java
+from samza_azure.spark import java, zygote
 from samza_azure.spark.account import to_environment
 from samza_azure.spark.channel import Channel
 from samza_azure.spark.settings import settings_of
@@ -48,10 +48,12 @@ def _run(job: Path, directory: Path, channel: Channel) -> int:
     _emptied(directory)
     _prepare_environment(config)
     settings = settings_of(config.spark, directory)
-    jvm = java.launch(settings, os.environ, directory)
+    jvm = java.launch(settings, os.environ, directory, python=zygote.executable(directory))
 
     from samza_azure.spark.serve import serve  # pyspark and Azure's SDK, while the JVM starts
 
+    zygote.start(directory)  # before there are threads
+    channel.listen()
     serve(config, directory, settings, jvm, channel)
     return 0
 

@@ -196,6 +196,7 @@ class Jvm:
 
     process: "subprocess.Popen[bytes]"
     information: Path
+    python: str
 
     def gateway(self) -> Gateway:
         """Wait until it listens. Port and secret, as PythonGatewayServer writes them: integer, length, text."""
@@ -220,11 +221,15 @@ class Jvm:
 
 
 def launch(
-    settings: Mapping[str, str], environment: Mapping[str, str], directory: Path, options: Sequence[str] | None = None
+    settings: Mapping[str, str],
+    environment: Mapping[str, str],
+    directory: Path,
+    options: Sequence[str] | None = None,
+    python: str = sys.executable,
 ) -> Jvm:
     """Start Spark's JVM. Call it from the main thread: the JVM dies with the thread that calls.
 
-    Without `options` it uses the class-data archive, if there is one.
+    Without `options` it uses the class-data archive, if there is one. `python` is what it starts Python processes with.
     """
     java = find_java(environment)
     directory.mkdir(parents=True, exist_ok=True)
@@ -233,11 +238,11 @@ def launch(
     chosen = _archive_options(java, environment) if options is None else options
     process = subprocess.Popen(
         _command(java, settings, chosen),
-        env=_environment(environment, information),
+        env=_environment(environment, information, python),
         stdin=subprocess.PIPE,  # its end tells the gateway to exit
         preexec_fn=_before_exec,
     )
-    return Jvm(process, information)
+    return Jvm(process, information, python)
 
 
 def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) -> list[str]:
@@ -268,11 +273,11 @@ def _collector(settings: Mapping[str, str]) -> list[str]:
     return ["-XX:+UseSerialGC"] if few_cores and not chosen_by_user else []
 
 
-def _environment(environment: Mapping[str, str], information: Path) -> dict[str, str]:
+def _environment(environment: Mapping[str, str], information: Path, python: str) -> dict[str, str]:
     return {
         **{name: value for name, value in environment.items() if name != "SPARK_HOME"},
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
     }
 
 

@@ -1,6 +1,5 @@
 """A container from the moment its JVM is on the way: session, pipeline, tasks."""
 
-import importlib
 import logging
 import os
 import subprocess
@@ -8,7 +7,6 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.config import Config
@@ -36,7 +34,6 @@ ARCHIVE_AFTER_S = 60.0
 def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
     """Report the plan, then do as told until Exit."""
     permit = PermitFile(directory / "permit")
-    _import_early()
     spark = connect_session(config.app.name, settings, jvm)
     threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True).start()
     log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
@@ -63,12 +60,6 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
     log.info("Ready: %s", ", ".join(pipeline.plan.tasks()))
     threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
     Tasks(channel, around, permit).run()
-
-
-def _import_early() -> None:
-    """What pyspark imports with the first session, if it is installed: while the JVM starts it costs no time."""
-    with suppress(ImportError):
-        importlib.import_module("pandas")
 
 
 def _die_with_java(jvm: java.Jvm) -> None:

@@ -1,7 +1,6 @@
 """Spark sessions with the settings of the container."""
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def _connected(builder: SparkSession.Builder, jvm: Jvm) -> SparkSession:
     gateway = jvm.gateway()
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = jvm.python
     try:
         return builder.getOrCreate()
     finally:

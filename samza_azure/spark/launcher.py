@@ -1,0 +1,43 @@
+"""Run by Spark as if it were Python: asks the zygote for the process, and stands for it until it ends.
+
+    python -IS launcher.py PYTHON SOCKET -m MODULE [ARGUMENT …]
+
+It imports as little as possible, since it is started for each of Spark's Python processes. See `zygote.py`.
+"""
+
+import os
+import socket
+import sys
+
+
+def main() -> None:
+    """End as the process that was asked for has ended."""
+    python, address, *arguments = sys.argv[1:]
+    if arguments[:1] == ["-m"]:
+        code = ask(address, arguments)
+        if code is not None:
+            sys.exit(code)
+    os.execv(python, [python, *arguments])  # noqa: S606  # it is to be this process
+
+
+def ask(address: str, arguments: list[str]) -> int | None:
+    """None: the zygote is not there, and nothing was started."""
+    folder, name = os.path.split(address)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        connection.connect(f"/proc/self/fd/{directory}/{name}")
+    except OSError:
+        return None
+    environment = [name + b"=" + value for name, value in os.environb.items()]
+    working = os.getcwdb()  # noqa: PTH109  # pathlib takes 10 ms to import
+    socket.send_fds(connection, [b"\0"], [0, 1, 2])
+    for strings in ([os.fsencode(each) for each in arguments], environment, [working]):
+        data = b"".join(each + b"\0" for each in strings)
+        connection.sendall(b"%d\n%s" % (len(data), data))
+    said = connection.recv(1)
+    return said[0] if said else 1
+
+
+if __name__ == "__main__":
+    main()
