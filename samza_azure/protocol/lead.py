@@ -82,6 +82,7 @@ def next_control(view: View, control: Control, now: float) -> Control:
     """The control blob as it should be now. Equal to `control` if there is nothing to publish."""
     if view.scanned_at < view.lead_since:
         return control  # nothing is decided before the first look at the others
+    before = control
     control = begin_run(view, control)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         control = with_failure(view, control)
@@ -91,7 +92,7 @@ def next_control(view: View, control: Control, now: float) -> Control:
         control = with_assignment(view, control, now)
         control = with_barrier(view, control, now)
         control = progress(control, present(view), view.plan)
-    return with_clean_up(view, with_churn(view, control, now))
+    return with_births(view, before, with_clean_up(view, with_churn(view, control, now)))
 
 
 def present(view: View) -> dict[str, ProcessorRow]:
@@ -133,6 +134,8 @@ def begin_run(view: View, control: Control) -> Control:
     if control.phase is not RunPhase.NONE and not fresh:
         return control
     by_hand = next((wish for wish in wishes if wish != "new"), view.settings.run_id)
+    if by_hand in control.past:
+        return control  # a drained run never comes back
     return replace(
         control,
         run_id=by_hand or f"{view.wall_ms}-{view.fresh_id[:8]}",
@@ -193,24 +196,28 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
-    """END when every live row has adopted the version, TIMEOUT when one takes too long. And tasks whose logs exist
-    are `first` no more."""
+    """END when every live row has adopted the version, TIMEOUT when one takes too long."""
     rows = candidates(view, control)
     if control.barrier.state is BarrierState.START:
         if all(row.adopted >= control.version for row in rows.values()):
             control = replace(control, barrier=Barrier(control.version, BarrierState.END))
         elif isinstance(view.control, Control) and view.control.version == control.version and _is_overdue(view, now):
             control = replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
-    born = {
-        task
-        for task, assignment in control.tasks.items()
-        if assignment.first and assignment.owner is not None and _has_log(rows, task, assignment.owner)
-    }
-    waiting = [task for task, assignment in control.tasks.items() if assignment.first and assignment.owner is not None]
-    if born and len(born) == len(waiting):
-        tasks = {task: replace(each, first=each.first and task not in born) for task, each in control.tasks.items()}
-        control = replace(control, tasks=tasks)
     return control
+
+
+def with_births(view: View, before: Control, control: Control) -> Control:
+    """Tasks whose logs exist are `first` no more, as their owners before this write say, the dead ones too.
+
+    It goes along with any write, so a task that moves on cannot be created again; alone only once all have logs.
+    """
+    rows = {**view.members, **present(view)}
+    owners = {task: each.owner for task, each in before.tasks.items() if each.first and each.owner is not None}
+    born = {task for task, owner in owners.items() if _has_log(rows, task, owner)}
+    if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
+        return control
+    tasks = {task: replace(each, first=each.first and task not in born) for task, each in control.tasks.items()}
+    return replace(control, tasks=tasks)
 
 
 def with_churn(view: View, control: Control, now: float) -> Control:
@@ -375,6 +382,4 @@ def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:
     row = rows.get(owner.processor)
     report = row.tasks.get(task) if _is(row, owner) and row is not None else None
-    return (
-        report is not None and report.generation == owner.generation and report.phase in (Phase.RUNNING, Phase.DRAINED)
-    )
+    return report is not None and report.generation == owner.generation and report.has_log

@@ -157,9 +157,15 @@ class TaskReport:
     late: int = 0  # rows dropped as late, in this attempt
     drain: DrainPhase | None = None
     ends: Ends | None = None  # set once the freeze holds: the furthest end per source partition it has read to
+    frozen_for: str = ""  # the uuid of the drain that `ends` is an answer to; an earlier one may have been cancelled
     read: Ends | None = None  # how far its appended batches have read each source partition
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the task's log exists for certain."""
+        return self.phase in (Phase.RUNNING, Phase.DRAINED) or self.batch >= 0
 
 
 Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit

@@ -144,8 +144,13 @@ def rest_until(view: View) -> float:
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.active_run == control.run_id:
         return None if view.settings.wait_for_upgrade else Finish(0, f"Run {control.run_id} is drained.")
-    if view.plan is None or wanted_run(view) or view.plan.fingerprint != control.fingerprint:
+    if view.plan is None:
         return None
+    if wanted_run(view) or view.plan.fingerprint != control.fingerprint:
+        if view.settings.run_id not in control.past:
+            return None
+        by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
+        return Finish(2, f"{by_hand} Name another one, or take the line out.")
     if view.settings.wait_for_upgrade:
         return None
     return Finish(
@@ -214,11 +219,13 @@ def _start(view: View, task: str, owner: Owner) -> StartTask:
     control = view.control
     assert isinstance(control, Control)
     assignment: Assignment = control.tasks[task]
+    before = view.tasks.get(task)
+    has_log = before is not None and before.generation == owner.generation and before.report and before.report.has_log
     return StartTask(
         task=task,
         generation=owner.generation,
         attempt=view.attempts + 1,
-        first=assignment.first,
+        first=assignment.first and not has_log,
         run_id=control.run_id,
         group_id=control.group_id,
         positions=control.positions,

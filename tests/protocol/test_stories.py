@@ -337,6 +337,34 @@ def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
     assert after.barrier == Barrier(10, BarrierState.START)
 
 
+FIRST = replace(CONTROL, tasks={task: replace(each, first=True) for task, each in CONTROL.tasks.items()})
+
+
+def test_tasks_whose_logs_exist_are_first_no_more_and_that_is_one_write_for_all_of_them() -> None:
+    view = leader(FIRST)
+    view.members["p3"] = row("p3", {"daily-0": report("daily-0", Phase.STARTING)})
+    assert next_control(view, FIRST, NOW) == FIRST
+    view.members["p3"] = ROWS["p3"]
+    assert next_control(view, FIRST, NOW) == CONTROL
+
+
+def test_a_log_that_exists_is_not_created_again_by_its_next_owner_although_other_tasks_have_none_yet() -> None:
+    view = leader(FIRST)
+    view.members["p3"] = row("p3", {"daily-0": report("daily-0", Phase.FAILED, batch=7)}, state=State.DEAD)
+    view.members["p2"] = row("p2", {"clean-1": report("clean-1", Phase.STARTING)})
+    after = next_control(view, FIRST, NOW)
+    assert after.tasks["daily-0"] == Assignment(owner("p1", 10), first=False)
+    assert after.tasks["clean-1"] == Assignment(owner("p2"), first=True)
+
+
+def test_nor_by_its_own_next_attempt() -> None:
+    view = view_of("p3", FIRST)
+    heard_task(view, report("daily-0", batch=7), NOW)
+    heard_container_lost(view, NOW)
+    view.container = True
+    assert [command.first for command in told(decide(view, NOW)) if isinstance(command, StartTask)] == [False]
+
+
 def test_a_join_waits_for_the_debounce() -> None:
     control = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p1"), first=False)})
     view = leader(control, published_at=NOW - 1)
@@ -627,6 +655,17 @@ def test_an_upgraded_pipeline_begins_the_next_run_where_the_last_one_ended() -> 
     assert (after.run_id, after.phase, after.fingerprint) == ("1-fresh", RunPhase.RUNNING, "0" * 64)
     assert (after.positions, after.past, set(after.tasks)) == (drained.positions, ("run",), set(PLAN.tasks()))
     assert {each.first for each in after.tasks.values()} == {True}
+
+
+def test_a_run_id_of_a_drained_run_is_not_used_again() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",))
+    settings = Settings("p1", TIMING, boot="boot", run_id="run")
+    view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="0" * 64), settings=settings)
+    assert next_control(view, drained, NOW) == drained
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict == Finish(
+        2, "app.run.id is 'run', a run that is drained for good. Name another one, or take the line out."
+    )
 
 
 def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_later_run() -> None:
