@@ -1,0 +1,27 @@
+"""One emulator for all fleets; its two services are two processes, so that one can be stopped without the other."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from samza_azure.host.azurite import Azurite
+
+from .world import World
+
+
+@pytest.fixture(scope="session")
+def emulator() -> Iterator[Azurite]:
+    """A real Azurite."""
+    with Azurite(separate=True) as azurite:
+        yield azurite
+
+
+@pytest.fixture(scope="module")
+def world(emulator: Azurite) -> Iterator[World]:
+    """Three processors that share eight tasks, for the tests of one module in their order."""
+    made = World(emulator, tasks=8)
+    try:
+        made.start("p0", "p1", "p2")
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,53 @@
+"""Groups of other sizes: many that start at once, and more processors than tasks."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from samza_azure.host.azurite import Azurite
+
+from .world import World, processes
+
+NAMES = ["a", "b", "c", "d"]
+
+
+@pytest.fixture
+def group(emulator: Azurite) -> Iterator[Callable[..., World]]:
+    """Makes a group that shares so many tasks."""
+    made: list[World] = []
+
+    def make(tasks: int, profile: str = "fast") -> World:
+        made.append(World(emulator, tasks, profile))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.close()
+
+
+@pytest.mark.parametrize(("profile", "within_s"), [("fast", 0.0), ("default", 2.0)])
+def test_twenty_processors_that_are_released_together_need_three_versions_at_most(
+    group: Callable[..., World], profile: str, within_s: float
+) -> None:
+    world, gate = group(40, profile), processes.Event()
+    world.start(*(f"p{number:02}" for number in range(20)), gate=gate, within_s=within_s)
+    world.until(lambda: "some do not wait", lambda: all(life.of("waits") for life in world.members.values()))
+    gate.set()
+    shown = world.settled()
+    assert Counter(len(each["tasks"]) for each in shown["processors"]) == {2: 20}
+    assert len(world.versions()) <= 3
+
+
+@pytest.mark.parametrize("leader", NAMES)
+def test_who_has_no_task_stands_by_whoever_of_the_four_leads(group: Callable[..., World], leader: str) -> None:
+    world = group(2)
+    world.start(leader)
+    world.settled()
+    world.start(*(name for name in NAMES if name != leader))
+    shown = world.settled()
+    assert shown["leader"] == leader
+    assert sorted(len(each["tasks"]) for each in shown["processors"]) == [0, 0, 1, 1]
+    world.kill(leader)
+    after = world.settled()
+    assert sorted(len(each["tasks"]) for each in after["processors"] if each["id"] != leader) == [0, 1, 1]
