@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from samza_azure.application import Stage
 from samza_azure.config import Stream
-from samza_azure.protocol.timing import RENEW_EVERY_S, SELF_STOP, Timing
+from samza_azure.protocol.timing import RENEW_EVERY_S, ROWS_PER_S, SELF_STOP, Timing
 
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block
@@ -92,16 +92,18 @@ def follower(timing: Timing) -> Operations:
 
 
 def successor(timing: Timing, processors: int) -> Operations:
-    """A beat per heartbeat; the leader row and all members at the leader's rate, so that ages carry over."""
-    looks = per_hour(timing.scan_s)
-    return Operations(table=per_hour(timing.heartbeat_s) + looks + looks * _queries(processors))
+    """A follower that reads all members at the leader's rate, so that ages carry over.
+
+    It looks at the leader row at that rate too, but only once that did not change: in an idle hour it always does.
+    """
+    return follower(timing) + Operations(table=_scans(timing, processors))
 
 
 def leader(timing: Timing, processors: int) -> Operations:
     """Its own beat and the leader row per heartbeat, all members and the requests per scan; the lease."""
-    looks = per_hour(timing.scan_s)
+    requests = per_hour(timing.scan_s)
     return Operations(
-        table=2 * per_hour(timing.heartbeat_s) + looks + looks * _queries(processors), other=per_hour(RENEW_EVERY_S)
+        table=2 * per_hour(timing.heartbeat_s) + requests + _scans(timing, processors), other=per_hour(RENEW_EVERY_S)
     )
 
 
@@ -132,16 +134,22 @@ def unasked_s(producers: int) -> float:
     return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
 
 
+def scan_s(timing: Timing, processors: int) -> float:
+    """How often all rows are read: in a very large group less often."""
+    return max(timing.scan_s, processors / ROWS_PER_S)
+
+
 def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
     """How long it takes at worst until the new assignment is published; `call_s` bounds one call."""
+    scan = scan_s(timing, processors)
     farthest = max(min(SUCCESSORS, processors - 1) - 1, 0)
     fastest_death = timing.heartbeat_timeout_s * (1 - CLOCK_RATE)
     slowest_pause = SELF_STOP * timing.heartbeat_timeout_s * (1 + CLOCK_RATE)
     return Bounds(
-        follower_lost=timing.heartbeat_timeout_s + 2 * timing.scan_s,
-        leader_lost=max(timing.leader_timeout_s, timing.heartbeat_timeout_s) + (2 + farthest) * timing.scan_s,
+        follower_lost=timing.heartbeat_timeout_s + 2 * scan,
+        leader_lost=max(timing.leader_timeout_s, timing.heartbeat_timeout_s) + 2 * scan + farthest * timing.scan_s,
         leader_and_successors_lost=(
-            timing.leader_timeout_s + timing.heartbeat_timeout_s + 2 * timing.scan_s + 6 * timing.heartbeat_s
+            timing.leader_timeout_s + timing.heartbeat_timeout_s + 2 * scan + 6 * timing.heartbeat_s
         ),
         two_leaders=timing.heartbeat_s + call_s,
         two_owners=max(slowest_pause - fastest_death, 0.0),
@@ -189,7 +197,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
     worst = bounds(timing, processors, call_s)
     return [
         f"Heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s, leader dead after "
-        f"{timing.leader_timeout_s:g} s, scan {timing.scan_s:g} s; {processors} processors, {tasks} tasks: "
+        f"{timing.leader_timeout_s:g} s, scan {scan_s(timing, processors):g} s; {processors} processors, {tasks} tasks: "
         + ", ".join(f"{flow.stage} {flow.tasks}" for flow in flows),
         "",
         f"{'operations per hour':34}{'table':>12}{'read':>12}{'append':>12}{'lease':>8}{'$ per month':>14}",
@@ -214,8 +222,9 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
     ]
 
 
-def _queries(processors: int) -> int:
-    return -(-processors // ROWS_PER_QUERY)
+def _scans(timing: Timing, processors: int) -> float:
+    """Queries for all rows."""
+    return per_hour(scan_s(timing, processors)) * -(-processors // ROWS_PER_QUERY)
 
 
 def _containers(tasks: int, processors: int) -> int:

@@ -49,16 +49,22 @@ def test_a_follower_of_the_default_profile_beats_and_looks_1800_times_an_hour_ea
     assert follower(DEFAULT) == Operations(table=3600)
 
 
-def test_a_successor_looks_at_the_leader_and_at_the_members_with_each_scan() -> None:
-    assert successor(DEFAULT, 3) == Operations(table=1800 + 3600 + 3600)
+def test_a_successor_looks_at_the_members_with_each_scan_besides() -> None:
+    assert successor(DEFAULT, 3) == Operations(table=3600 + 3600)
+
+
+def test_the_default_profile_keeps_to_its_budget() -> None:
+    assert follower(DEFAULT).table <= 3_700
+    assert successor(DEFAULT, 20).table <= 7_400
 
 
 def test_a_leader_renews_its_lease_180_times_an_hour() -> None:
     assert leader(DEFAULT, 3) == Operations(table=1800 + 1800 + 3600 + 3600, other=180)
 
 
-def test_a_thousand_and_one_members_are_two_queries() -> None:
-    assert successor(DEFAULT, 1001) == Operations(table=1800 + 3600 + 2 * 3600)
+def test_two_thousand_members_are_two_queries_every_four_seconds() -> None:
+    assert successor(DEFAULT, 2_000) == Operations(table=3600 + 2 * 900)
+    assert bounds(DEFAULT, 2_000, call_s=2.5).follower_lost == 8.0 + 2 * 4.0
 
 
 def test_a_group_has_one_leader_at_most_three_successors_and_the_rest_follows() -> None:

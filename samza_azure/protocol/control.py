@@ -88,6 +88,14 @@ class DrainNotification:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """All of these lives are to commit and go; the run is resumed by the next start."""
+
+    uuid: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why the run is FAILED."""
 
@@ -115,8 +123,10 @@ class Control:
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
     barrier: Barrier = Barrier()
     drain: DrainNotification | None = None
+    stop: Stop | None = None
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
     past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
+    finished: tuple[str, ...] = ()  # the fingerprints that they had, each once
     failure: Failure | None = None
     uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
     deposed: Member | None = None  # the leader before, until it is known whether the suspicion was right
@@ -128,12 +138,17 @@ class Control:
         """Nothing of a drained run is left to delete."""
         return not self.uncleaned
 
+    def has_finished(self, fingerprint: str) -> bool:
+        """Whether a drained run had this pipeline. Such code begins no run by itself: it is as old as that run."""
+        return fingerprint in (self.fingerprint, *self.finished)
+
 
 def signal(control: Control) -> str:
     """A short text that differs whenever a follower has something new to read besides the assignment."""
     drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
+    stop = f":{control.stop.uuid}:{len(control.stop.members)}" if control.stop else ""
     vacant = "" if control.leader else ":vacant"
-    return f"{control.run_id}:{control.phase}:{drain}{vacant}"
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}"
 
 
 def encode(control: Control, *, limit: int) -> bytes:
@@ -171,7 +186,7 @@ def decode(data: bytes) -> Control:
 
 
 def _control(fields: dict[str, Any]) -> Control:
-    drain = fields["drain"]
+    drain, stop = fields["drain"], fields.get("stop")
     return Control(
         **{
             **fields,
@@ -190,8 +205,10 @@ def _control(fields: dict[str, Any]) -> Control:
                 ends=ends_from(drain["ends"]),
                 history=tuple(drain["history"]),
             ),
+            "stop": stop and Stop(stop["uuid"], tuple(Member(**member) for member in stop["members"])),
             "positions": ends_from(fields["positions"]),
             "past": tuple(fields["past"]),
+            "finished": tuple(fields.get("finished", ())),
             "uncleaned": tuple(fields["uncleaned"]),
             "failure": fields["failure"] and Failure(**fields["failure"]),
         }

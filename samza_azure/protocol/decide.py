@@ -124,7 +124,7 @@ def follow(view: View, now: float) -> list[Action]:
     ):
         actions.append(ReadLeaderRow())
     scanning = view.lease is None and (view.watching() or view.waiting_since)
-    if scanning and view.free(SCAN, now) and view.reached(view.scanned_at + view.timing.scan_s, now):
+    if scanning and view.free(SCAN, now) and view.reached(view.scanned_at + view.scan_interval, now):
         actions.append(ScanMembers())
     if view.lease is None and view.campaign is None and view.free(CONTROL, now) and _control_is_old(view, now):
         actions.append(ReadControl(unless_etag=view.control_etag or None))

@@ -8,18 +8,9 @@ begins to read.
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from samza_azure.protocol.control import Control, DrainNotification, RunPhase
+from samza_azure.protocol.control import Control, RunPhase
 from samza_azure.protocol.messages import DrainStep, Ends, Phase, Plan, TaskReport
-from samza_azure.protocol.rows import ProcessorRow, Request
-
-
-def with_request(control: Control, requests: Sequence[Request]) -> Control:
-    """Take up the first unanswered drain request that speaks of this run, or of whichever comes next."""
-    for request in requests:
-        if request.kind == "drain" and not request.answer and request.run_id in ("", control.run_id):
-            notification = DrainNotification(request.key, control.run_id, DrainStep.FREEZE, history=("FREEZE",))
-            return replace(control, phase=RunPhase.DRAINING, drain=notification)
-    return control
+from samza_azure.protocol.rows import ProcessorRow
 
 
 def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None) -> Control:
@@ -30,7 +21,7 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
     reports = {task: _report(control, rows, task) for task in control.tasks}
     if drain.step is DrainStep.FREEZE:
         readers = [task for task in control.tasks if set(plan.stage_of(task).inputs) & set(plan.sources)]
-        stopped = [_stopped_at(reports[task]) for task in readers]
+        stopped = [_stopped_at(reports[task], drain.uuid) for task in readers]
         if any(ends is None for ends in stopped):
             return control
         ends = furthest([ends for ends in stopped if ends is not None], control.positions)
@@ -42,6 +33,7 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
             phase=RunPhase.DRAINED,
             positions=drain.ends,
             past=(*control.past, control.run_id),
+            finished=(*(each for each in control.finished if each != control.fingerprint), control.fingerprint),
             uncleaned=(*control.uncleaned, control.run_id),
             drain=replace(drain, history=(*drain.history, "DRAINED")),
         )
@@ -67,6 +59,9 @@ def _report(control: Control, rows: Mapping[str, ProcessorRow], task: str) -> Ta
     return report if report is not None and report.generation == owner.generation else None
 
 
-def _stopped_at(report: TaskReport | None) -> Ends | None:
-    """Where a source-reading task stands still. A task whose log ends in DRAINED cannot be meant: FLUSH comes first."""
-    return report.ends if report is not None and report.ends is not None else None
+def _stopped_at(report: TaskReport | None, drain: str) -> Ends | None:
+    """Where a source-reading task stands still for this drain; since an earlier one, cancelled, it may have read on.
+
+    A task whose log ends in DRAINED cannot be meant: FLUSH comes first.
+    """
+    return report.ends if report is not None and report.frozen_for == drain else None

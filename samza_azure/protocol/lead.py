@@ -4,6 +4,7 @@ Everything that the group must agree on is one conditional write of the control 
 value whole, as one function of the present value and of what it saw, and writes it if it differs.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from samza_azure.protocol.actions import (
@@ -41,9 +42,10 @@ from samza_azure.protocol.control import (
     RunPhase,
     signal,
 )
-from samza_azure.protocol.drain import progress, with_request
+from samza_azure.protocol.drain import progress
 from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
+from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answer, with_drain, with_stop
+from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.run import has_let_go
 from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, RENEW_EVERY_S, URGENT_GAP_S
 from samza_azure.protocol.view import View
@@ -63,7 +65,7 @@ def lead(view: View, now: float) -> list[Action]:
     if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
     actions += _show_life(view, control, now)
-    if view.free(SCAN, now) and view.reached(view.scanned_at + view.timing.scan_s, now):
+    if view.free(SCAN, now) and view.reached(view.scanned_at + view.scan_interval, now):
         actions.append(ScanMembers())
     if view.free(REQUESTS, now) and view.reached(view.requests_read_at + view.timing.scan_s, now):
         actions.append(ReadRequests())
@@ -82,17 +84,25 @@ def next_control(view: View, control: Control, now: float) -> Control:
     """The control blob as it should be now. Equal to `control` if there is nothing to publish."""
     if view.scanned_at < view.lead_since:
         return control  # nothing is decided before the first look at the others
-    before = control
+    before, has_read = control, view.requests_read_at > view.lead_since
+    if has_read:
+        control = with_stop(view, control, present(view))
+    if control.stop is None:
+        control = with_run(view, control, now, view.requests if has_read else ())
+    return with_births(view, before, with_clean_up(view, with_churn(view, control, now)))
+
+
+def with_run(view: View, control: Control, now: float, requests: Sequence[Request]) -> Control:
+    """What a run needs that nobody has stopped."""
     control = begin_run(view, control)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         control = with_failure(view, control)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        if control.phase is RunPhase.RUNNING and view.requests_read_at > view.lead_since:
-            control = with_request(control, view.requests)
+        control = with_drain(control, requests)
         control = with_assignment(view, control, now)
         control = with_barrier(view, control, now)
         control = progress(control, present(view), view.plan)
-    return with_births(view, before, with_clean_up(view, with_churn(view, control, now)))
+    return control
 
 
 def present(view: View) -> dict[str, ProcessorRow]:
@@ -129,7 +139,7 @@ def begin_run(view: View, control: Control) -> Control:
             return control
         return replace(control, phase=RunPhase.DRAINING if control.drain else RunPhase.RUNNING, failure=None)
     wishes = [row.new_run for row in present(view).values() if row.new_run and row.fingerprint == plan.fingerprint]
-    again = plan.fingerprint != control.fingerprint or bool(wishes)
+    again = not control.has_finished(plan.fingerprint) or bool(wishes)
     fresh = control.phase is RunPhase.DRAINED and view.active_run != control.run_id and again
     if control.phase is not RunPhase.NONE and not fresh:
         return control
@@ -330,12 +340,7 @@ def _is_overdue(view: View, now: float) -> bool:
 
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     """Answer requests; after a drain delete what is left of the run, then the rows of the dead and left."""
-    actions: list[Action] = []
-    for request in view.requests:
-        if request.answer or not view.free(f"request {request.key}", now):
-            continue
-        if (answer := answer_to(control, request.kind, request.run_id, request.key)) is not None:
-            actions.append(AnswerRequest(request.key, request.etag, answer))
+    actions: list[Action] = [act for act in _answers(view, control) if view.free(resource(act), now)]
     if control.cleaned:
         return actions
     if control.phase is RunPhase.DRAINED and any(
@@ -348,6 +353,18 @@ def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     return actions + [action for action in _leftovers(view) if view.free(resource(action), now)]
 
 
+def _answers(view: View, control: Control) -> list[AnswerRequest | DeleteRequest]:
+    actions: list[AnswerRequest | DeleteRequest] = []
+    rows = present(view)
+    for request in view.requests:
+        age = view.request_ages.get(request.key)
+        if age is not None and age.silent(FORGOTTEN_AFTER_S):
+            actions.append(DeleteRequest(request.key, request.etag))
+        elif not request.answer and (said := answer(control, request, view.requests, rows)):
+            actions.append(AnswerRequest(request.key, request.etag, said))
+    return actions
+
+
 def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
     """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
     requests = [DeleteRequest(request.key, request.etag) for request in view.requests if request.answer]
@@ -357,17 +374,6 @@ def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
         if not row.alive and processor != view.me
     ]
     return [*requests, *rows]
-
-
-def answer_to(control: Control, kind: str, run_id: str, key: str) -> str | None:
-    """The leader's answer to a request, or None while there is none yet."""
-    if kind != "drain":
-        return f"Unknown request {kind!r}."
-    if run_id and run_id in control.past:
-        return "already drained"
-    if control.phase in (RunPhase.DRAINING, RunPhase.DRAINED) and run_id in ("", control.run_id):
-        return "accepted" if control.drain is not None and control.drain.uuid == key else "already draining"
-    return None
 
 
 def _is(row: ProcessorRow | None, owner: Owner) -> bool:

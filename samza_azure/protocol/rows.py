@@ -3,12 +3,15 @@
 What others wrote is hearsay: a row with garbage in it is read as far as it makes sense, and never stops anybody.
 """
 
+import base64
 import json
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import DrainPhase, Ends, Phase, TaskError, TaskReport, ends_from
 
 MEMBERS = "members"
@@ -16,6 +19,16 @@ LEADER = "leader"
 REQUESTS = "requests"
 #: A table column holds 64 KiB of UTF-16.
 COLUMN_LIMIT = 32_000
+#: A row holds 1 MiB: so many columns for the reports of tasks, and some for what was let go of.
+TASKS_COLUMNS, RELEASED_COLUMNS = 12, 2
+#: What a packed text begins with. JSON never does.
+PACKED = "z:"
+#: A stranger's row may unpack to anything; nobody reads more of it than this.
+UNPACKED_LIMIT = 32 << 20
+#: All tracebacks in a row have so many characters together, and none has more than a quarter of that.
+TRACEBACKS = 16_000
+#: A request with more text than this is not one of ours.
+REQUEST_LIMIT = 64_000
 
 
 class State(StrEnum):
@@ -59,8 +72,8 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "beat": row.beat,
         "adopted": row.adopted,
         "state": str(row.state),
-        "released": json.dumps(row.released, separators=(",", ":")),
-        "tasks": _tasks_text(row.tasks),
+        **_split("released", json.dumps(row.released, separators=(",", ":")), RELEASED_COLUMNS),
+        **_split("tasks", _tasks_text(row.tasks), TASKS_COLUMNS),
         "fingerprint": row.fingerprint,
         "new_run": row.new_run,
         "boot": row.boot,
@@ -81,8 +94,8 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         beat=_integer(values.get("beat")),
         adopted=_integer(values.get("adopted")),
         state=state,
-        released={task: _integer(at) for task, at in _object(values.get("released")).items()},
-        tasks=_tasks(values.get("tasks")),
+        released={task: _integer(at) for task, at in _object(_joined("released", values)).items()},
+        tasks=_tasks(_joined("tasks", values)),
         fingerprint=str(values.get("fingerprint", "")),
         new_run=str(values.get("new_run", "")),
         boot=str(values.get("boot", "")),
@@ -130,43 +143,100 @@ def leader_row(etag: str, values: Mapping[str, Any]) -> LeaderRow:
     )
 
 
+class RequestKind(StrEnum):
+    """What can be asked of the leader."""
+
+    DRAIN = "drain"
+    CANCEL = "cancel"  # a drain, as long as nothing is flushed
+    STOP = "stop"
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody with access to the account asks of the leader."""
+    """What somebody with access to the account asks of the leader. Without a kind nobody can obey it."""
 
     key: str
     etag: str
-    kind: str
-    run_id: str
-    answer: str
+    kind: RequestKind | None
+    run_id: str = ""  # empty: whichever is in progress, or the next
+    answer: str = ""
+    incarnations: frozenset[str] = frozenset()  # the lives that a stop is meant for, shortened; empty: all
+
+
+#: So much of an incarnation stands in a request to stop: thousands fit into one column.
+SHORT_LIFE = 8
+
+
+_KINDS = {str(kind) for kind in RequestKind}
+
+
+def request_columns(kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = ()) -> dict[str, str]:
+    """The columns of a request's row, under Samza's names for a drain's."""
+    lives = ",".join(sorted(incarnation[:SHORT_LIFE] for incarnation in incarnations))
+    values = {"kind": str(kind), "uuid": key, "runId": run_id}
+    if kind is RequestKind.DRAIN:
+        values["drainMode"] = "DEFAULT"
+    return values | ({"incarnations": lives} if 0 < len(lives) <= COLUMN_LIMIT else {})
 
 
 def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
-    """A request as read. An unknown kind is answered, not obeyed."""
+    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody."""
+    asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
+    is_ours = asked in _KINDS and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
     return Request(
-        key=key,
-        etag=etag,
-        kind=str(values.get("kind", ""))[:64],
-        run_id=str(values.get("runId", ""))[:256],
-        answer=str(values.get("answer", "")),
+        key,
+        etag,
+        RequestKind(asked) if is_ours else None,
+        run_id[:256],
+        answer[:256],
+        frozenset(lives.split(",")) if is_ours and lives else frozenset(),
     )
 
 
 def _tasks_text(tasks: Mapping[str, TaskReport]) -> str:
-    """Task reports in one column. Tracebacks are cut before the column is refused for its size."""
-    for keep in (4_000, 500, 0):
-        text = json.dumps({name: _short(report, keep) for name, report in tasks.items()}, separators=(",", ":"))
-        if len(text) <= COLUMN_LIMIT:
-            return text
-    return "{}"
+    """Task reports as text. When many tasks have failed, each keeps less of its traceback."""
+    failed = sum(report.error is not None for report in tasks.values())
+    keep = TRACEBACKS // max(failed, 4)
+    return json.dumps({name: _short(report, keep) for name, report in tasks.items()}, separators=(",", ":"))
+
+
+def _split(name: str, text: str, most: int) -> dict[str, str | int | bool]:
+    """A text over as many columns as it needs: `name`, `name_1`, …; what is too long for one is packed first.
+
+    A merge leaves columns alone that it does not name, so the first says how many there are.
+    """
+    if len(text) > COLUMN_LIMIT:
+        text = PACKED + base64.b64encode(zlib.compress(text.encode(), level=1)).decode()
+    parts = [text[at : at + COLUMN_LIMIT] for at in range(0, len(text), COLUMN_LIMIT)]
+    if len(parts) > most:
+        raise ConfigError(
+            f"What this processor has to say of its tasks ({name}) needs {len(parts)} columns of its row, and {most} "
+            "fit. Start more processors, or let task.count group the partitions."
+        )
+    split: dict[str, str | int | bool] = {f"{name}_columns": len(parts), name: parts[0]}
+    return split | {f"{name}_{number}": part for number, part in enumerate(parts[1:], 1)}
+
+
+def _joined(name: str, values: Mapping[str, Any]) -> str:
+    """The text that was split; nothing if it cannot be put together again."""
+    more = min(_integer(values.get(f"{name}_columns")), TASKS_COLUMNS)
+    text = "".join(str(values.get(column, "")) for column in (name, *(f"{name}_{number}" for number in range(1, more))))
+    if not text.startswith(PACKED):
+        return text
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(text.removeprefix(PACKED)), UNPACKED_LIMIT).decode()
+    except (ValueError, zlib.error):
+        return ""
 
 
 def _short(report: TaskReport, keep: int) -> dict[str, Any]:
     fields = {key: value for key, value in asdict(report).items() if value is not None and key != "task"}
     if report.error is not None:
-        fields["error"] = {"message": report.error.message[:1000], "traceback": report.error.traceback[-keep or None :]}
-        if keep == 0:
-            fields["error"]["traceback"] = ""
+        traceback = report.error.traceback
+        fields["error"] = {
+            "message": report.error.message[:1000],
+            "traceback": traceback[max(len(traceback) - keep, 0) :],
+        }
     return fields
 
 
@@ -175,7 +245,7 @@ def _tasks(text: object) -> dict[str, TaskReport]:
     for name, fields in _object(text).items():
         try:
             tasks[name] = _report(name, fields)
-        except (KeyError, TypeError, ValueError, AttributeError):
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
             continue
     return tasks
 
@@ -190,6 +260,7 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         late=int(fields.get("late", 0)),
         drain=DrainPhase(fields["drain"]) if fields.get("drain") else None,
         ends=_ends(fields.get("ends")),
+        frozen_for=str(fields.get("frozen_for", "")),
         read=_ends(fields.get("read")),
         error=TaskError(**fields["error"]) if fields.get("error") else None,
         appended_at=fields.get("appended_at"),
@@ -203,7 +274,7 @@ def _ends(fields: Any) -> Ends | None:
 def _object(text: object) -> dict[str, Any]:
     try:
         value = json.loads(str(text or "{}"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 

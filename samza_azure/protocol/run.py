@@ -4,6 +4,7 @@ A task starts when the control blob gives it to this incarnation and its earlier
 when the blob gives it to somebody else. A task that does not move is never touched.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from samza_azure.protocol.actions import Action, Finish, Tell
@@ -104,6 +105,8 @@ def verdict(view: View) -> Finish | None:
         return None
     if control.group_id != view.group_id:
         return Finish(1, "The control blob belongs to another group: it was deleted and made anew while this one ran.")
+    if control.stop is not None and view.member in control.stop.members:
+        return Finish(0, f"Run {control.run_id} is stopped. The next start resumes it.")
     match control.phase:
         case RunPhase.DRAINED:
             return _after_drain(view, control)
@@ -126,17 +129,20 @@ def at_rest(view: View, now: float) -> bool:
         return False
     if not view.leads or not isinstance(view.control, Control) or view.reached(rest_until(view), now):
         return True
+    if view.control.stop is not None:
+        return not any(row.alive for processor, row in view.members.items() if processor != view.me)
     if view.leaving and view.plan is not None and assigned(view):
         return False  # publish first, so that others start while we go
     return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
 
 
 def rest_until(view: View) -> float:
-    """Past this nobody waits for a processor that ends. A leader may take longer: the others leave a drained run
-    first, those that died are marked, and then it cleans up."""
+    """Past this nobody waits for a processor that ends. A leader may take longer: the others leave a drained or
+    stopped run first, those that died are marked, and then it cleans up."""
     until = view.ending_since + PATIENCE * view.settings.shutdown_s
     control = view.control
-    if (view.lease or view.handing_over) and isinstance(control, Control) and control.phase is RunPhase.DRAINED:
+    is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
+    if (view.lease or view.handing_over) and is_last:
         until += PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
     return until
 
@@ -146,13 +152,20 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         return None if view.settings.wait_for_upgrade else Finish(0, f"Run {control.run_id} is drained.")
     if view.plan is None:
         return None
-    if wanted_run(view) or view.plan.fingerprint != control.fingerprint:
+    if wanted_run(view) or not control.has_finished(view.plan.fingerprint):
         if view.settings.run_id not in control.past:
             return None
         by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
         return Finish(2, f"{by_hand} Name another one, or take the line out.")
     if view.settings.wait_for_upgrade:
         return None
+    if view.plan.fingerprint != control.fingerprint:
+        return Finish(
+            2,
+            f"Run {control.run_id} is drained. This processor has pipeline {view.plan.fingerprint[:12]}, which an "
+            "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
+            "to go back to it.",
+        )
     return Finish(
         0,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
@@ -167,12 +180,23 @@ def _misfit(view: View, control: Control) -> Finish | None:
         return Finish(
             2,
             f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.plan.fingerprint[:12]}. Drain the run with the old code (samza-azure drain), then start the new.",
+            f"{view.plan.fingerprint[:12]}{_recounted(control.sources, view.plan.sources)}. "
+            "Drain the run with the old code (samza-azure drain), then start the new.",
         )
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
         return Finish(2, f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.")
     return None
+
+
+def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
+    """Which source streams have another number of partitions, for the message: that is told apart most easily."""
+    told = [
+        f"{stream} has {count} partitions there, {here[stream]} here"
+        for stream, count in sorted(there.items())
+        if here.get(stream, count) != count
+    ]
+    return f" ({', '.join(told)})" if told else ""
 
 
 def _lets_go(view: View, now: float) -> bool:

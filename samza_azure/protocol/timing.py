@@ -18,6 +18,8 @@ CHURN_MAX = 4
 CHURN_FORGOTTEN = 10
 #: A task's failures are forgotten after it ran this long.
 FORGIVE_AFTER_S = 600.0
+#: An observer reads at most so many rows a second.
+ROWS_PER_S = 500
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75
 

@@ -52,7 +52,7 @@ from samza_azure.protocol.messages import (
     TaskReport,
 )
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
-from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, SELF_STOP, Timing
+from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, ROWS_PER_S, SELF_STOP, Timing
 
 
 class Trouble(Enum):
@@ -207,8 +207,10 @@ class View:
     members: dict[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
+    seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
     requests: tuple[Request, ...] = ()
+    request_ages: dict[str, Age] = field(default_factory=dict)
     requests_read_at: float = -1e9
     clean_done: str = ""
     # Our work.
@@ -274,9 +276,18 @@ class View:
             return True
         return self.me in self.leader_row.successors
 
+    @property
+    def scan_interval(self) -> float:
+        """How often we read all rows: with very many members less often, at most `ROWS_PER_S`."""
+        return max(self.timing.scan_s, len(self.members) / ROWS_PER_S)
+
     def read_interval(self) -> float:
-        """How often we read the leader row."""
-        return self.timing.scan_s if self.watching() else self.timing.heartbeat_s
+        """How often we read the leader row.
+
+        It changes with each heartbeat, so who watches looks at the leader's rate only once it did not change.
+        """
+        is_due = self.leader_age is None or self.leader_age.reads > 0 or not self.leader_age.etag
+        return self.timing.scan_s if self.watching() and is_due else self.timing.heartbeat_s
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
@@ -328,8 +339,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
                 _learn_members(view, answer, now)
         case ReadRequests():
             if isinstance(answer, tuple):
-                view.requests = tuple(row for row in answer if isinstance(row, Request))
-                view.requests_read_at = now
+                _learn_requests(view, answer, now)
         case AnswerRequest() | DeleteRequest():
             view.requests_read_at = -1e9
         case MarkDead():
@@ -554,14 +564,24 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
 
 
 def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
-    interval = view.timing.scan_s
-    members, ages = {}, {}
+    interval = view.scan_interval
+    members, ages, alive = {}, {}, set()
     for row in rows:
         if not isinstance(row, ProcessorRow):
             continue
+        known = view.ages.get(row.processor)
         members[row.processor] = row
-        ages[row.processor] = observed(view.ages.get(row.processor), row.etag, now, interval)
-    view.members, view.ages, view.scanned_at = members, ages, now
+        ages[row.processor] = observed(known, row.etag, now, interval)
+        if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
+            alive.add(row.incarnation)
+    view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
         view.deposed_etag = members[deposed.processor].etag
+
+
+def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
+    requests = tuple(row for row in rows if isinstance(row, Request))
+    interval, before = view.timing.scan_s, view.request_ages
+    view.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
+    view.requests, view.requests_read_at = requests, now

@@ -187,6 +187,7 @@ class Work:
         self.released_at: float | None = None
         self.phase = Phase.STARTING
         self.ends: dict[str, tuple[int, int]] | None = None
+        self.frozen_for = ""  # the drain that `ends` is for
         self.log = TaskLog(
             f"runs/{start.run_id}/{start.task}",
             bytes.fromhex(start.group_id),
@@ -236,6 +237,7 @@ class Work:
                 batch=self.log.last_batch,
                 late=self.state.late,
                 ends=self.ends,
+                frozen_for=self.frozen_for,
                 error=error,
             )
         )
@@ -276,13 +278,13 @@ class Work:
             await self.gate()
             drain, state = self.container.drain, self.state
             if drain.step is DrainStep.FREEZE:
-                if self.ends is None:
-                    self.ends = {partition: (0, state.at)}
+                if self.frozen_for != drain.uuid:
+                    self.ends, self.frozen_for = {partition: (0, state.at)}, drain.uuid
                     self.report(Phase.RUNNING)
                 await asyncio.sleep(habits.batch_s)
                 continue
             if drain.step is None and self.ends is not None:
-                self.ends = None
+                self.ends, self.frozen_for = None, ""
                 self.report(Phase.RUNNING)
             flush = drain.step is DrainStep.FLUSH
             now = habits.available(asyncio.get_running_loop().time())

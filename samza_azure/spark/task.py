@@ -367,7 +367,7 @@ class Task:
             if drain.step is None:
                 if gate.draining and gate.ends is None:
                     gate = gate.changed(frozen=False, draining=False)
-                    self._report = replace(self._report, drain=None, ends=None)
+                    self._report = replace(self._report, drain=None, ends=None, frozen_for="")
             elif not gate.draining or (drain.step is DrainStep.FLUSH and gate.ends is None):
                 ends = dict(drain.ends) if drain.step is DrainStep.FLUSH else None
                 gate = gate.changed(frozen=True, draining=True, ends=ends)
@@ -390,9 +390,10 @@ class Task:
         has_answered = len(said) >= len(set(self.stage.plan.inputs)) and all(
             each.version == gate.version for each in said
         )
-        if has_answered and self.reads_source and report.ends is None:
+        if has_answered and self.reads_source and report.frozen_for != drain.uuid:
             offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-            self._tell(ends=self._read_to([*self._stands_at, *offsets]), drain=DrainPhase.SOURCES_STOPPED)
+            ends = self._read_to([*self._stands_at, *offsets])
+            self._tell(ends=ends, frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
         if drain.step is not DrainStep.FLUSH or gate.ends is None:
             return
         with self._lock:

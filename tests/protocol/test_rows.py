@@ -1,22 +1,30 @@
 """Rows are hearsay: ours come back as written, those of strangers stop nobody."""
 
+import base64
+import zlib
+from dataclasses import replace
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import DrainPhase, Phase, TaskError, TaskReport
 from samza_azure.protocol.rows import (
     COLUMN_LIMIT,
+    PACKED,
     LeaderRow,
     ProcessorRow,
     Request,
+    RequestKind,
     State,
     columns,
     leader_columns,
     leader_row,
     processor_row,
     request,
+    request_columns,
 )
 
 REPORT = TaskReport(
@@ -28,6 +36,7 @@ REPORT = TaskReport(
     late=1,
     drain=DrainPhase.SOURCES_STOPPED,
     ends={"flights/0": (0, 99)},
+    frozen_for="drain",
     read={"flights/0": (0, 98)},
     error=TaskError("no", "Traceback"),
 )
@@ -91,16 +100,82 @@ def test_what_makes_no_sense_is_left_out() -> None:
     )
 
 
+@pytest.mark.parametrize("kind", RequestKind)
+def test_a_request_comes_back_as_written(kind: RequestKind) -> None:
+    lives = ["1" * 32, "2" * 32]
+    assert request("k", "e", request_columns(kind, "k", "run", lives)) == Request(
+        "k", "e", kind, "run", incarnations=frozenset({"1" * 8, "2" * 8})
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"kind": "dance"}, {"kind": 7}, {}, {"kind": "drain", "body": "x" * 70_000}, {"kind": "drain" * 9_000}],
+)
+def test_a_request_of_a_kind_or_size_that_is_not_ours_is_for_nobody(values: dict[str, Any]) -> None:
+    assert request("k", "e", values).kind is None
+
+
 def test_a_request_is_cut_before_anybody_stores_it_again() -> None:
-    asked = request("k", "e", {"kind": "x" * 9000, "runId": "y" * 9000})
-    assert asked == Request("k", "e", "x" * 64, "y" * 256, "")
+    asked = request("k", "e", {"kind": "drain", "runId": "y" * 9000, "answer": "z" * 9000})
+    assert asked == Request("k", "e", RequestKind.DRAIN, "y" * 256, "z" * 256)
 
 
-def test_tracebacks_are_cut_before_the_column_is_too_large() -> None:
-    failed = {
-        f"clean-{number}": TaskReport(f"clean-{number}", 1, 1, Phase.FAILED, error=TaskError("m" * 99, "t" * 9000))
-        for number in range(20)
+def reports(count: int, **more: Any) -> dict[str, TaskReport]:
+    return {
+        f"clean-{number}": replace(REPORT, task=f"clean-{number}", **{"error": None} | more) for number in range(count)
     }
-    text = str(columns(ProcessorRow("p", "i", tasks=failed))["tasks"])
-    assert len(text) <= COLUMN_LIMIT
-    assert processor_row("p", "e", {"tasks": text}).tasks.keys() == failed.keys()
+
+
+def test_when_many_tasks_have_failed_each_keeps_less_of_its_traceback() -> None:
+    failed = reports(40, error=TaskError("m" * 99, "t" * 9000 + "the end"))
+    read = processor_row("p", "e", columns(ProcessorRow("p", "i", tasks=failed))).tasks
+    assert {report.error for report in read.values()} == {TaskError("m" * 99, "t" * 393 + "the end")}
+    alone = processor_row("p", "e", columns(ProcessorRow("p", "i", tasks=reports(1, error=TaskError("m", "t" * 9000)))))
+    assert alone.tasks["clean-0"].error == TaskError("m", "t" * 4000)
+
+
+@pytest.mark.parametrize("tasks", [1, 2_000])
+def test_the_reports_of_2000_source_partitions_come_back_whole(tasks: int) -> None:
+    """Read by one task, or by as many tasks: neither fits into one column."""
+    positions = {f"flights/{number}": (number % 7, 7919 * number) for number in range(2_000)}
+    each = 2_000 // tasks
+    told = {
+        name: replace(report, ends=ends, read=ends)
+        for at, (name, report) in enumerate(reports(tasks).items())
+        if (ends := dict(list(positions.items())[at * each : (at + 1) * each]))
+    }
+    row = ProcessorRow("p", "i", tasks=told, released={f"daily-{number}": number for number in range(2_000)})
+    written = columns(row)
+    assert processor_row("p", "", written) == row
+    assert max(len(value) for value in written.values() if isinstance(value, str)) <= COLUMN_LIMIT
+    assert sum(2 * len(str(value)) for value in written.values()) < 1 << 20
+
+
+def test_what_a_merge_leaves_of_a_longer_text_is_not_read() -> None:
+    long, short = ProcessorRow("p", "i", tasks=reports(2_000)), ProcessorRow("p", "i", tasks=reports(1))
+    assert processor_row("p", "", columns(long) | columns(short)) == short
+
+
+def test_more_than_a_row_can_hold_is_an_error_that_says_so() -> None:
+    from random import Random
+
+    dice = Random(1)
+    many = {
+        name: replace(report, ends={f"{dice.getrandbits(64):x}/{at}": (at, dice.getrandbits(62)) for at in range(200)})
+        for name, report in reports(300).items()
+    }
+    with pytest.raises(ConfigError, match="Start more processors, or let"):
+        columns(ProcessorRow("p", "i", tasks=many))
+
+
+def test_a_text_that_unpacks_to_far_too_much_is_not_read() -> None:
+    bomb = PACKED + base64.b64encode(zlib.compress(b'{"clean-0": "' + b" " * (64 << 20) + b'"}')).decode()
+    assert processor_row("zz", "e", {"tasks_columns": 1, "tasks": bomb}).tasks == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 31_000, '{"clean-0": ' * 2_000, PACKED + "!", PACKED + "AAAA", '{"clean-0": {"generation": 1e999}}']
+)
+def test_nor_is_one_that_is_made_to_break_its_reader(text: str) -> None:
+    assert processor_row("zz", "e", {"tasks_columns": 10**9, "tasks": text, "released": text}).tasks == {}

@@ -7,7 +7,6 @@ import pytest
 from samza_azure.protocol.actions import (
     AcquireLease,
     Action,
-    AnswerRequest,
     BeginEnd,
     BreakLease,
     CleanRun,
@@ -42,10 +41,20 @@ from samza_azure.protocol.control import (
     signal,
 )
 from samza_azure.protocol.decide import decide
-from samza_azure.protocol.drain import furthest, progress, with_request
-from samza_azure.protocol.lead import answer_to, next_control, successors_of
-from samza_azure.protocol.messages import Drain, DrainStep, Permit, Phase, ReleaseTask, StartTask, TaskError
-from samza_azure.protocol.rows import ProcessorRow, Request, State
+from samza_azure.protocol.drain import furthest, progress
+from samza_azure.protocol.lead import next_control, successors_of
+from samza_azure.protocol.messages import (
+    Drain,
+    DrainStep,
+    Permit,
+    Phase,
+    Plan,
+    ReleaseTask,
+    StagePlan,
+    StartTask,
+    TaskError,
+)
+from samza_azure.protocol.rows import ProcessorRow, State
 from samza_azure.protocol.view import (
     Absent,
     Campaign,
@@ -564,29 +573,9 @@ DRAINING = replace(
 )
 
 
-def test_a_request_for_this_run_or_for_any_becomes_a_freeze() -> None:
-    for run_id in ("", "run"):
-        after = with_request(CONTROL, [Request("u", "e", "drain", run_id, "")])
-        assert after == replace(CONTROL, phase=RunPhase.DRAINING, drain=DRAINING.drain)
-    for other in (Request("u", "e", "drain", "another", ""), Request("u", "e", "drain", "", "answered")):
-        assert with_request(CONTROL, [other]) == CONTROL
-    assert with_request(CONTROL, [Request("u", "e", "dance", "", "")]) == CONTROL
-
-
-def test_a_drained_runs_request_is_answered_and_an_unknown_kind_too() -> None:
-    drained = replace(CONTROL, past=("older",))
-    assert answer_to(drained, "drain", "older", "u") == "already drained"
-    assert answer_to(drained, "drain", "not yet", "u") is None
-    assert answer_to(DRAINING, "drain", "", "u") == "accepted"
-    assert answer_to(DRAINING, "drain", "", "later") == "already draining"
-    assert answer_to(drained, "dance", "", "u") == "Unknown request 'dance'."
-    view = leader(requests=(Request("u", "e", "dance", "", ""),))
-    assert AnswerRequest("u", "e", "Unknown request 'dance'.") in decide(view, NOW + 0.05)
-
-
 def frozen(task: str, at: int, **more: object) -> ProcessorRow:
     ends = {f"flights/{task[-1]}": (0, at)}
-    return row(OWNERS[task], {task: report(task, ends=ends)}, **more)
+    return row(OWNERS[task], {task: report(task, ends=ends, frozen_for="u")}, **more)
 
 
 def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
@@ -605,6 +594,14 @@ def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
 def test_the_word_of_a_former_owner_does_not_count() -> None:
     rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5, incarnation="a later one")}
     assert progress(DRAINING, rows, PLAN) == DRAINING
+
+
+def test_nor_does_the_answer_to_a_drain_that_was_cancelled() -> None:
+    """Since then the task may have read on; a FLUSH with the ends of then would make the next run read rows again."""
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    assert DRAINING.drain is not None
+    again = replace(DRAINING, drain=replace(DRAINING.drain, uuid="a later one"))
+    assert progress(again, rows, PLAN) == again
 
 
 def test_the_end_of_a_partition_is_the_greatest_that_anyone_has_read_to() -> None:
@@ -668,6 +665,68 @@ def test_a_run_id_of_a_drained_run_is_not_used_again() -> None:
     )
 
 
+def test_code_of_an_earlier_run_that_comes_late_does_not_begin_the_next_one() -> None:
+    """What an orchestrator still has in its queue is not an upgrade. Going back on purpose takes --new-run."""
+    old, present, new = "0" * 64, PLAN.fingerprint, "9" * 64
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("older", "run"), finished=(old, present))
+    for fingerprint, code in ((old, 2), (present, 0)):
+        comer = view_of("p3", drained, active_run="", plan=replace(PLAN, fingerprint=fingerprint))
+        assert [a.verdict.code for a in decide(comer, NOW) if isinstance(a, BeginEnd)] == [code]
+        leads = leader(drained, active_run="", plan=replace(PLAN, fingerprint=fingerprint))
+        assert next_control(leads, drained, NOW) == drained
+    leads = leader(drained, active_run="", plan=replace(PLAN, fingerprint=new))
+    assert next_control(leads, drained, NOW).fingerprint == new
+
+    back = leader(drained, active_run="", plan=replace(PLAN, fingerprint=old))
+    back.settings = replace(back.settings, new_run=True)
+    back.written = replace(ROWS["p1"], fingerprint=old, new_run="new")
+    assert BeginEnd not in kinds(decide(back, NOW))
+    assert next_control(back, drained, NOW).fingerprint == old
+
+
+def test_a_drained_runs_fingerprint_is_remembered_once() -> None:
+    assert DRAINING.drain is not None
+    flushing = replace(
+        DRAINING, drain=replace(DRAINING.drain, step=DrainStep.FLUSH), finished=("x", CONTROL.fingerprint)
+    )
+    rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
+    assert progress(flushing, rows, PLAN).finished == ("x", CONTROL.fingerprint)
+
+
+# The number of a source stream's partitions.
+
+WIDER = Plan(
+    (StagePlan("clean", ("flights",), "by", 4), StagePlan("daily", ("by",), "out", 1)), {"flights": 4}, "4" * 64
+)
+
+
+def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told_which() -> None:
+    [begin] = [a for a in decide(view_of("p3", plan=WIDER), NOW) if isinstance(a, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has pipeline ffffffffffff, this processor has 444444444444 (flights has 2 partitions there, 4 here). "
+        "Drain the run with the old code (samza-azure drain), then start the new.",
+    )
+
+
+def test_the_leader_gives_it_no_task_and_the_run_goes_on_as_it_is() -> None:
+    view = leader()
+    view.members["p4"] = row("p4", fingerprint=WIDER.fingerprint)
+    assert next_control(view, CONTROL, NOW + 60) == CONTROL
+
+
+def test_the_next_run_has_the_new_tasks_reads_old_partitions_on_and_new_ones_from_their_beginning() -> None:
+    ends = {"flights/0": (0, 7), "flights/1": (0, 5)}
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), positions=ends)
+    after = next_control(leader(drained, active_run="", plan=WIDER), drained, NOW)
+    assert list(after.tasks) == ["clean-0", "clean-1", "clean-2", "clean-3", "daily-0"]
+    assert (after.sources, after.positions) == ({"flights": 4}, ends)
+
+
+def test_partitions_that_a_run_does_not_read_keep_their_place_for_a_later_one() -> None:
+    assert furthest([{"flights/0": (0, 9)}], {"flights/0": (0, 7), "flights/1": (0, 5)})["flights/1"] == (0, 5)
+
+
 def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_later_run() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained)
@@ -684,7 +743,34 @@ def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
     assert kinds(decide(view, NOW + 1)) == []
     assert kinds(decide(view, NOW + 2)) == [MergeOwnRow, ReadLeaderRow]
     named = view_of("p2")
+    assert kinds(decide(named, NOW + 1)) == [ScanMembers]
+    assert kinds(decide(named, NOW + 2)) == [MergeOwnRow, ReadLeaderRow, ScanMembers]
+
+
+def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_change() -> None:
+    named = view_of("p2")
+    learn(named, ReadLeaderRow(), named.leader_row, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     assert kinds(decide(named, NOW + 1)) == [ReadLeaderRow, ScanMembers]
+    changed = replace(LEADER_ROW, etag="beats")
+    learn(named, ReadLeaderRow(), changed, sent_at=NOW + 1, now=NOW + 1)
+    assert ReadLeaderRow not in kinds(decide(named, NOW + 2))
+
+
+def test_with_very_many_members_nobody_reads_more_than_500_rows_a_second() -> None:
+    many = {f"q{number}": row(f"q{number}") for number in range(2_000)}
+    view = leader()
+    view.members = ROWS | many
+    assert ScanMembers not in kinds(decide(view, NOW + 4))
+    assert ScanMembers in kinds(decide(view, NOW + 2_003 / 500))
+
+
+def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> None:
+    """Reads four seconds apart are as they should be with 2,000 members, and count in full."""
+    rows = tuple(ROWS.values()) + tuple(row(f"q{number}") for number in range(2_000))
+    view = leader()
+    for now in (NOW, NOW + 4, NOW + 8):
+        learn(view, ScanMembers(), rows, sent_at=now, now=now)
+    assert view.ages["q7"].seconds == 8.0
 
 
 def test_the_control_blob_is_read_when_the_leader_row_says_there_is_news() -> None:
