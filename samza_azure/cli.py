@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from samza_azure.errors import JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
+from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 
 if TYPE_CHECKING:
     from samza_azure.config import Config
+    from samza_azure.host.ask import Asked
     from samza_azure.protocol.control import Control
     from samza_azure.protocol.rows import ProcessorRow
     from samza_azure.storage.connection import Account
@@ -206,23 +207,53 @@ def drain(
         float | None, typer.Option(min=0, help="Seconds to wait; then exit 4. The drain goes on.")
     ] = None,
     run_id: Annotated[str, typer.Option(help="The run to drain; without it the one in progress, or the next.")] = "",
+    cancel: Annotated[
+        bool, typer.Option("--cancel", help="Let the run go on instead, if it has not begun to flush. Waits.")
+    ] = False,
 ) -> None:
     """End the run for good: read no more, fire every window, commit, exit everywhere, clean up.
 
     Example: samza-azure drain job.toml --wait --timeout 300
     """
-    from samza_azure.host.ask import ask_drain
+    from samza_azure.host.ask import ask_cancel, ask_drain
 
     config = load(job)
     account = reach(config)
-    control, _ = look(config, account)
+    control, rows = look(config, account)
+    if cancel:
+        asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
+        print(wait_for_cancel(account, asked, any(row.alive for row in rows), timeout))
+        return
     asked = with_rows(account, lambda blob, table: ask_drain(control, table, run_id))
     if asked.already == "already drained":
         print(f"Run {asked.run_id} is already drained.")
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
     if wait:
-        print(wait_for_drain(config, account, asked.run_id, timeout))
+        print(wait_for_drain(config, account, asked, timeout))
+
+
+@app.command()
+def stop(
+    job: Job,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until all have left.")] = False,
+) -> None:
+    """All processors commit and exit; nothing is fired, and the next start resumes the run.
+
+    Example: samza-azure stop job.toml --wait
+    """
+    from samza_azure.host.ask import ask_stop
+
+    config = load(job)
+    account = reach(config)
+    control, rows = look(config, account)
+    asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))
+    if asked.already:
+        print("Nobody runs.")
+        return
+    say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
+    if wait:
+        print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))
 
 
 @app.command()
@@ -245,13 +276,14 @@ def explain(
     print("\n".join(arithmetic.lines(timing, flows, processors, commit_s, call_timeout_s(timing))))
 
 
-def wait_for_drain(config: "Config", account: "Account", run_id: str, timeout: float | None) -> str:
+def wait_for_drain(config: "Config", account: "Account", asked: "Asked", timeout: float | None) -> str:
     """Show how the drain goes until it is over; raise `TimedOut` or `JobFailed` if it does not get there."""
     from samza_azure.host.show import DrainDisplay
     from samza_azure.host.status import document, phase
     from samza_azure.protocol.control import RunPhase
+    from samza_azure.protocol.requests import CANCELLED
 
-    begun = time.monotonic()
+    begun, run_id, drains = time.monotonic(), asked.run_id, False
     with DrainDisplay(sys.stderr) as display:
         while True:
             control, rows = look(config, account)
@@ -263,11 +295,61 @@ def wait_for_drain(config: "Config", account: "Account", run_id: str, timeout: f
                     return f"Run {run_id} is drained after {time.monotonic() - begun:.1f} s."
                 if phase(control, rows) == "FAILED" and control.failure is not None:
                     raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
+                ended = drains and control.drain is None and control.run_id == run_id
+                if ended or answered(account, asked) == CANCELLED:
+                    raise SamzaAzureError(f"The drain of run {run_id} was cancelled. The run goes on.")
+                drains = control.drain is not None and control.run_id == run_id
             if timeout is not None and time.monotonic() - begun > timeout:
                 tasks = document(config.app.name, control, rows)["tasks"]
                 where = ", ".join(f"{task['name']} {task['phase']}" for task in tasks) or "no task has started"
                 raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}.")
             time.sleep(POLL_S)
+
+
+def wait_for_cancel(account: "Account", asked: "Asked", anybody: bool, timeout: float | None) -> str:
+    """What became of a cancellation; raise `ConfigError` if it came too late, `TimedOut` if nobody says."""
+    from samza_azure.protocol.requests import CANCELLED
+
+    run = f"run {asked.run_id}" if asked.run_id else "the next run"
+    if asked.already:
+        return f"{run[0].upper()}{run[1:]} is not draining."
+    if not anybody:
+        return f"Nobody runs. Whoever starts next cancels the drain of {run} before it begins."
+    until = time.monotonic() + (PATIENCE_S if timeout is None else timeout)
+    while not (said := answered(account, asked)):
+        if time.monotonic() > until:
+            raise TimedOut("Nobody has answered. The request stays: the next leader obeys it, unless the run flushes.")
+        time.sleep(POLL_S)
+    if said != CANCELLED:
+        raise ConfigError(f"The drain of {run} cannot be cancelled: {said}.")
+    return f"The drain of {run} is cancelled; the run goes on."
+
+
+def wait_for_stop(config: "Config", account: "Account", asked: "Asked", lives: set[str]) -> str:
+    """Until all who were there have left, are dead, or have been silent for so long that they must be."""
+    from samza_azure.protocol.age import Age, observed
+
+    begun, timeout_s = time.monotonic(), config.coordinator.timing.heartbeat_timeout_s
+    ages: dict[str, Age] = {}
+    while True:
+        _, rows = look(config, account)
+        now = time.monotonic()
+        ages = {row.incarnation: observed(ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
+        left = [row for row in rows if row.alive and row.incarnation in lives]
+        if all(ages[row.incarnation].silent(timeout_s) for row in left):
+            run = f"Run {asked.run_id}" if asked.run_id else "The group"
+            silent = f" {', '.join(row.processor for row in left)} did not answer." if left else ""
+            return f"{run} is stopped after {now - begun:.1f} s.{silent}"
+        if (said := answered(account, asked)).startswith("refused"):
+            raise ConfigError(f"Run {asked.run_id} cannot be stopped: {said}.")
+        time.sleep(POLL_S)
+
+
+def answered(account: "Account", asked: "Asked") -> str:
+    """What the leader has said to a request so far; nothing if nothing was asked."""
+    from samza_azure.host.ask import answer_to
+
+    return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 
 
 def load(job: Path, overrides: "dict[str, Any] | None" = None) -> "Config":

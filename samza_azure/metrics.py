@@ -24,6 +24,7 @@ from samza_azure.protocol.actions import (
 )
 from samza_azure.protocol.control import BarrierState, Control
 from samza_azure.protocol.messages import Phase
+from samza_azure.protocol.requests import ignored
 from samza_azure.protocol.run import assigned
 from samza_azure.protocol.view import Absent, Answer, No, Trouble, Unchanged, View
 
@@ -49,6 +50,9 @@ class Instruments:
         self.owned = gauge("samza_azure.tasks.owned", description="Tasks that the job model gives to this processor")
         self.running = gauge("samza_azure.tasks.running", description="Those of them that run, or are drained")
         self.idle = gauge("samza_azure.tasks.not_running", description="Those that are owned but do not run")
+        self.ignored = gauge(
+            "samza_azure.requests.ignored", description="Request rows that nobody can obey, told by the leader"
+        )
         self.heartbeat_age = gauge(
             "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
         )
@@ -79,6 +83,7 @@ class Facts:
     version: int = 0
     owned: int = 0
     running: int = 0
+    ignored: int = 0
 
 
 def facts(view: View) -> Facts:
@@ -91,7 +96,8 @@ def facts(view: View) -> Facts:
     for task, owner in mine.items():
         local = view.tasks.get(task)
         running += local is not None and local.generation == owner.generation and local.phase in _AT_WORK
-    return Facts(view.leads, control.epoch, control.version, len(mine), running)
+    strange = ignored(control, view.requests) if view.leads else 0
+    return Facts(view.leads, control.epoch, control.version, len(mine), running, strange)
 
 
 _AT_WORK = (Phase.RUNNING, Phase.DRAINED)
@@ -182,6 +188,7 @@ class Observer:
         instruments.owned.set(now.owned, self._who)
         instruments.running.set(now.running, self._who)
         instruments.idle.set(now.owned - now.running, self._who)
+        instruments.ignored.set(now.ignored, self._who)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
         if not view.beat:

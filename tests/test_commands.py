@@ -120,7 +120,7 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "dev", "azurite", "produce", "export", "status", "drain", "explain", "simulate"]
+    "command", ["run", "dev", "azurite", "produce", "export", "status", "drain", "stop", "explain", "simulate"]
 )
 def test_every_command_has_an_example_in_its_help(command: str) -> None:
     code, said, _ = samza_azure(command, "--help")

@@ -23,6 +23,8 @@ def status_view(shown: dict[str, Any]) -> Group:
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown)]
     if shown["drain"]:
         parts.insert(2, Text(f"drain {shown['drain']['step']} of run {shown['drain']['run_id']}"))
+    if shown["stop"] and shown["phase"] != "STOPPED":
+        parts.insert(2, Text("stopping: all commit and go"))
     if shown["failure"]:
         parts.append(Text(f"failed: {shown['failure']['task']}: {shown['failure']['message']}", style="red"))
     return Group(*parts)

@@ -37,6 +37,7 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
         "leader": control.leader.processor if control.leader is not None else None,
         "barrier": {"version": control.barrier.version, "state": str(control.barrier.state)},
         "drain": _drain(control),
+        "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
         "processors": [_processor(row, control) for row in rows],
         "tasks": [_task(name, each, control, by_processor) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
