@@ -1,0 +1,131 @@
+"""Processes from the zygote, as Spark meets them: started like Python, ended like Python."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+CONTAINER = """
+import sys, signal
+from pathlib import Path
+from samza_azure.spark import zygote
+print(zygote.executable(Path(sys.argv[1])), flush=True)
+zygote.start(Path(sys.argv[1]))
+print("forked", flush=True)
+signal.pause()
+"""
+SAYS = """
+import json, os, sys, pyarrow
+print(json.dumps([sys.argv[1:], os.environ.get("COLOUR"), os.getcwd(), os.getppid(), __name__]))
+sys.exit(int(sys.stdin.read()))
+"""
+WAITS = "import signal, os; print(os.getpid(), flush=True); signal.pause()"
+
+
+@pytest.fixture(scope="module")
+def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process that has forked a zygote, and the executable for Spark. The directory's name is long on purpose."""
+    directory = tmp_path_factory.mktemp("a" * 120)
+    process = subprocess.Popen([sys.executable, "-c", CONTAINER, str(directory)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    executable = process.stdout.readline().strip()
+    assert process.stdout.readline() == "forked\n"
+    yield process, executable
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def modules(tmp_path: Path) -> Path:
+    """Two modules to run."""
+    (tmp_path / "says.py").write_text(SAYS)
+    (tmp_path / "waits.py").write_text(WAITS)
+    return tmp_path
+
+
+def test_a_child_has_what_its_launcher_was_given(
+    container: tuple[subprocess.Popen[str], str], modules: Path, tmp_path: Path
+) -> None:
+    process, executable = container
+    environment = {**os.environ, "PYTHONPATH": str(modules), "COLOUR": "grün"}
+    ended = subprocess.run(
+        [executable, "-m", "says", "a b", "c"],
+        env=environment,
+        cwd=tmp_path,
+        input="7",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    *said, parent, name = json.loads(ended.stdout)
+    assert (said, name, ended.returncode) == ([["a b", "c"], "grün", str(tmp_path)], "__main__", 7)
+    assert psutil.Process(parent).ppid() == process.pid  # the zygote's child, not one that imported all by itself
+
+
+def test_an_error_is_printed_and_is_exit_code_one(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+    ended = subprocess.run(
+        [container[1], "-m", "says"],
+        env={**os.environ, "PYTHONPATH": str(modules)},
+        input="no number",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 1
+    assert "ValueError: invalid literal" in ended.stderr
+
+
+def test_a_child_dies_with_its_launcher(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+    launcher, child = waiting(container[1], modules)
+    launcher.send_signal(signal.SIGKILL)
+    launcher.wait()
+    psutil.wait_procs([child], timeout=10)
+    assert not is_running(child)
+
+
+def test_a_launcher_ends_with_its_child(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+    launcher, child = waiting(container[1], modules)
+    child.kill()
+    assert launcher.wait(10) == 1
+
+
+def test_without_a_zygote_the_launcher_is_python(modules: Path, tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", CONTAINER.replace("zygote.start(Path(sys.argv[1]))", "raise SystemExit"), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    launcher, process = waiting(ended.stdout.strip(), modules)
+    assert process.pid == launcher.pid
+    launcher.kill()
+    launcher.wait()
+
+
+def test_children_die_with_the_container(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+    process, executable = container
+    launcher, child = waiting(executable, modules)
+    process.kill()
+    process.wait()
+    psutil.wait_procs([child], timeout=10)
+    assert not is_running(child)
+    assert launcher.wait(10) == 1
+
+
+def waiting(executable: str, modules: Path) -> tuple[subprocess.Popen[str], psutil.Process]:
+    """A launcher and the process behind it, which waits."""
+    environment = {**os.environ, "PYTHONPATH": str(modules)}
+    launcher = subprocess.Popen([executable, "-m", "waits"], env=environment, stdout=subprocess.PIPE, text=True)
+    assert launcher.stdout is not None
+    return launcher, psutil.Process(int(launcher.stdout.readline()))
+
+
+def is_running(process: psutil.Process) -> bool:
+    """Whether it is more than a zombie."""
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
