@@ -78,22 +78,26 @@ def run_ours(rows: pa.Table) -> Speed:
             container.start(task)
         container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
         first = int(rows.num_rows * WARM)
-        source = around.source("flights")
-        source.write(rows.slice(0, first), "dest")
-        source.flush()
-        wait_for(around, container, tasks, source.frontier_us)
+        wait_for(around, container, tasks, produce(around, rows.slice(0, first)))
         container.permit(0)
-        source.write(rows.slice(first), "dest")
-        source.close()
+        frontier_us = produce(around, rows.slice(first))
         container.permit()
         begun, cpu = time.monotonic(), cpu_s(container.pid, around.emulator.pid)
-        wait_for(around, container, tasks, source.frontier_us)
+        wait_for(around, container, tasks, frontier_us)
         seconds, cpu = time.monotonic() - begun, cpu_s(container.pid, around.emulator.pid) - cpu
         between, expected = committed(around), rows.num_rows - rows["dep_delay"].null_count
         if between != expected:
             raise SystemExit(f"{between} rows came through the first stage, expected {expected}.")
         say(f"one container: {seconds:.2f} s, CPU {cpu:.1f} s, batches {batches(container)}")
         return Speed((rows.num_rows - first) / seconds, (rows.num_rows - first) / cpu)
+
+
+def produce(around: World, rows: pa.Table) -> int | None:
+    """Everything into the source stream; the frontier that it ends with."""
+    source = around.source("flights")
+    source.write(rows, "dest")
+    source.close()
+    return source.frontier_us
 
 
 def wait_for(around: World, container: Container, tasks: list[str], frontier_us: int | None) -> None:
