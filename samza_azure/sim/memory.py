@@ -22,6 +22,7 @@ from samza_azure.storage.limits import (
     APPEND_BLOCKS_MAX,
     checked_append,
     checked_key,
+    checked_length,
     checked_values,
     hint_key,
     hint_name,
@@ -48,7 +49,6 @@ class _Lease:
     seconds: int
     until: float
     broken: bool = False
-    etag: str = ""  # of the blob when the lease was last taken or renewed
 
 
 @dataclass(slots=True)
@@ -177,11 +177,11 @@ class MemoryStorage:
             return Refused("ConditionNotMet")
         if self._lease_state(blob) == "leased" and blob.lease and blob.lease.id != lease_id:
             return Refused("LeaseAlreadyPresent")
-        blob.lease = _Lease(lease_id, seconds, self._clock() + seconds, etag=blob.etag)
+        blob.lease = _Lease(lease_id, seconds, self._clock() + seconds)
         return None
 
     def lease_renew(self, lease_id: str, etag: str | None = None) -> None | Refused | Missing:
-        """Renew Lease. One that ran out comes back if nobody wrote or leased in between."""
+        """Renew Lease. One that ran out comes back if nobody leased since. Nor wrote, but here nobody could have."""
         blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
@@ -192,9 +192,7 @@ class MemoryStorage:
             return Refused("LeaseIdMismatchWithLeaseOperation")
         if lease.broken:
             return Refused("LeaseIsBrokenAndCannotBeRenewed")
-        if self._lease_state(blob) == "expired" and lease.etag != blob.etag:
-            return Refused("LeaseIdMismatchWithLeaseOperation")
-        lease.until, lease.etag = self._clock() + lease.seconds, blob.etag
+        lease.until = self._clock() + lease.seconds
         return None
 
     def lease_break(self, etag: str | None) -> None | Refused | Missing:
@@ -352,6 +350,7 @@ class MemoryBlobs:
         return self._account.call("blobs.append", lambda: self._storage.append(name, data, position))
 
     def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+        checked_length(length)
         return self._account.call("blobs.read", lambda: self._storage.read(name, start, length))
 
     def put(self, name: str, data: bytes) -> bool:

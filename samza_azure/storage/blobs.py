@@ -10,10 +10,10 @@ from typing import Any
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import ContainerClient
 
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.interface import Chunk, Missing, Refused
-from samza_azure.storage.limits import checked_append
+from samza_azure.storage.limits import checked_append, checked_length
 
 #: A block is sent within the time for connecting, so that grows with it. A slower line than this is of no use.
 _BYTES_PER_SECOND_MIN = 4 << 20
@@ -52,9 +52,8 @@ class AzureBlobs:
         return answer if isinstance(answer, Refused | Missing) else position + len(data)
 
     def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
-        if length == 0:
-            raise ValueError(f"A read of no bytes from {name}.")
         blob = self._client(name)
+        checked_length(length)
         try:
             download = blob.download_blob(offset=start, length=length, **self._timeouts())
             data = download.readall()
@@ -94,7 +93,9 @@ class AzureBlobs:
 
     def delete(self, name: str) -> None:
         blob = self._client(name)
-        self._calls.make(lambda: blob.delete_blob(**self._timeouts()), f"Deleting {name}", write=True)
+        answer = self._calls.make(lambda: blob.delete_blob(**self._timeouts()), f"Deleting {name}", write=True)
+        if isinstance(answer, Refused):
+            raise SamzaAzureError(f"Deleting {name} was refused: {answer.code}.")
 
     def _created(self, answer: object, name: str) -> bool:
         if isinstance(answer, Missing):

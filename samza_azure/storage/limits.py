@@ -15,6 +15,7 @@ _TEXT_MAX = 32 << 10  # a string column holds 64 KiB of UTF-16
 _INTEGER_MAX = 1 << 63
 _FORBIDDEN = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
+_OF_THE_SERVICE = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 
 
 def checked_key(key: str) -> str:
@@ -29,6 +30,8 @@ def checked_values(values: Mapping[str, Value]) -> Mapping[str, Value]:
     for name, value in values.items():
         if not _COLUMN.fullmatch(name):
             raise ValueError(f"{name!r} is no column name: letters, digits and _ only.")
+        if name in _OF_THE_SERVICE:
+            raise ValueError(f"{name} is a column of the service's own.")
         if isinstance(value, str) and len(value) > _TEXT_MAX:
             raise ValueError(f"Column {name} holds {len(value)} characters, a table takes {_TEXT_MAX}.")
         if not isinstance(value, str) and not -_INTEGER_MAX <= value < _INTEGER_MAX:
@@ -41,6 +44,13 @@ def checked_append(data: bytes) -> bytes:
     if not 0 < len(data) <= APPEND_BYTES_MAX:
         raise ValueError(f"An append of {len(data)} bytes: 1 to {APPEND_BYTES_MAX} is possible.")
     return data
+
+
+def checked_length(length: int | None) -> int | None:
+    """How many bytes a range has; a range of none cannot be asked for."""
+    if length is not None and length < 1:
+        raise ValueError(f"A read of {length} bytes: ask for at least one.")
+    return length
 
 
 def hint_key(name: str) -> str:

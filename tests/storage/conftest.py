@@ -1,22 +1,35 @@
-"""The storages that the contract tests run on: memory and a real Azurite, a fresh container and table each time."""
+"""The storages that the contract tests run on: memory, a real Azurite, and a real account if one is named.
+
+Each test has a fresh container and table. SAMZA_AZURE_LIVE holds the real account's connection string.
+"""
 
 import asyncio
 import inspect
-import time
+import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import pytest
+from azure.data.tables import TableServiceClient
+from azure.storage.blob import BlobServiceClient
 from pydantic import SecretStr
 
 from samza_azure.host.azurite import Azurite
 from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Refused
+from samza_azure.storage.interface import ControlBlob
+from tests.storage.differences import AZURITE, Difference
+from tests.storage.stock import LEASE_S, Stock
 
 AnyAccount: TypeAlias = Account | MemoryAccount
+
+LIVE = os.environ.get("SAMZA_AZURE_LIVE", "")
+#: The services that are asked over the network, and where each is known to differ from Azure's documents.
+SERVICES: dict[str, tuple[Difference, ...]] = {"azurite": AZURITE, **({"live": ()} if LIVE else {})}
+#: Who leases first.
+A = str(uuid.UUID(int=0xA))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +85,14 @@ def settings(connect: str) -> Settings:
 
 
 @pytest.fixture
-def connect(azurite: Azurite, runner: asyncio.Runner) -> Iterator[Callable[[str], Account]]:
+def connect(
+    azurite: Azurite, runner: asyncio.Runner, places: Callable[[str], Settings]
+) -> Iterator[Callable[[str], Account]]:
     """Makes accounts from connection strings and closes them."""
     accounts: list[Account] = []
 
     def make(text: str) -> Account:
-        accounts.append(Account.from_config(settings(text)))
+        accounts.append(Account.from_config(places(text)))
         return accounts[-1]
 
     yield make
@@ -92,40 +107,91 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(params=["memory", "azurite"])
-def another(request: pytest.FixtureRequest, runner: asyncio.Runner, clock: Clock) -> Callable[[], AnyAccount]:
-    """Makes accounts, each with an empty container and an empty table."""
-    if request.param == "memory":
-        return lambda: MemoryAccount(clock=clock)
-    azurite: Azurite = request.getfixturevalue("azurite")
-    connect: Callable[[str], Account] = request.getfixturevalue("connect")
+@pytest.fixture(scope="session")
+def places() -> Iterator[Callable[[str], Settings]]:
+    """Makes names on the account of a connection string. What a real account got is deleted at the end."""
+    used: list[Settings] = []
 
-    def make() -> Account:
-        account = connect(azurite.connection_string)
+    def make(text: str) -> Settings:
+        used.append(settings(text))
+        return used[-1]
+
+    yield make
+    for place in used:
+        if LIVE and place.connect == SecretStr(LIVE):
+            BlobServiceClient.from_connection_string(LIVE).delete_container(place.container)
+            TableServiceClient.from_connection_string(LIVE).delete_table(place.table)
+
+
+@pytest.fixture(scope="session")
+def stocks(azurite: Azurite, places: Callable[[str], Settings]) -> Iterator[Callable[[str], Stock]]:
+    """The stock of a service, which is leased when it is first asked for."""
+    made: dict[str, Stock] = {}
+
+    def of(service: str) -> Stock:
+        if service not in made:
+            made[service] = Stock(places(connection_string(azurite, service)), A)
+            made[service].service.ensure_created()
+            made[service].fill()
+        return made[service]
+
+    yield of
+    for stock in made.values():
+        stock.service.close()
+
+
+def connection_string(azurite: Azurite, service: str) -> str:
+    """Where a service is."""
+    return LIVE if service == "live" else azurite.connection_string
+
+
+@dataclass(frozen=True, slots=True)
+class Storages:
+    """One of the storages that the contract tests run on."""
+
+    another: Callable[[], AnyAccount]  # makes accounts, each with an empty container and an empty table
+    expired: Callable[[], Awaitable[ControlBlob]]  # a blob on which A's lease has run out
+    differences: tuple[Difference, ...] = ()
+
+
+@pytest.fixture(params=["memory", *SERVICES])
+def storages(request: pytest.FixtureRequest, runner: asyncio.Runner, clock: Clock) -> Iterator[Storages]:
+    """Each of them in turn."""
+    if request.param == "memory":
+        yield Storages(lambda: MemoryAccount(clock=clock), lambda: expired_in_memory(clock))
+        return
+    connect: Callable[[str], Account] = request.getfixturevalue("connect")
+    stock: Stock = request.getfixturevalue("stocks")(request.param)
+    text = connection_string(request.getfixturevalue("azurite"), request.param)
+
+    def another() -> Account:
+        account = connect(text)
         account.ensure_created()
         return account
 
-    return make
+    async def expired() -> ControlBlob:
+        return stock.service.leased_blob(stock.take())
+
+    yield Storages(another, expired, SERVICES[request.param])
+    runner.run(stock.service.aclose())
+
+
+async def expired_in_memory(clock: Clock) -> ControlBlob:
+    """The memory's leases end when its clock says so."""
+    blob = MemoryAccount(clock=clock).control_blob()
+    await blob.create(b"0", timeout=1)
+    await blob.acquire(A, seconds=LEASE_S, timeout=1)
+    clock.now += LEASE_S
+    return blob
+
+
+@pytest.fixture
+def another(storages: Storages) -> Callable[[], AnyAccount]:
+    """Makes accounts, each with an empty container and an empty table."""
+    return storages.another
 
 
 @pytest.fixture
 def account(another: Callable[[], AnyAccount]) -> AnyAccount:
     """An account with an empty container and an empty table."""
     return another()
-
-
-@pytest.fixture
-def until_leases_end(another: Callable[[], AnyAccount], clock: Clock) -> Callable[[int], Awaitable[None]]:
-    """Waits until every lease that was taken before for so many seconds has run out: until one taken now has."""
-
-    async def wait(seconds: int) -> None:
-        canary = another().control_blob()
-        await canary.create(b"", timeout=3)
-        assert await canary.acquire(str(uuid.uuid4()), seconds=seconds, timeout=3) is None
-        clock.now += seconds
-        deadline = time.monotonic() + 2 * seconds
-        while isinstance(await canary.acquire(str(uuid.uuid4()), seconds=seconds, timeout=3), Refused):
-            assert time.monotonic() < deadline, "the lease does not end"
-            await asyncio.sleep(0.2)
-
-    return wait

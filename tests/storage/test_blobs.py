@@ -1,15 +1,12 @@
 """What `Blobs` promises, on memory and on Azurite."""
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
 
 import pytest
 
-from samza_azure.sim.memory import MemoryAccount
-from samza_azure.storage.connection import Account
+from samza_azure.errors import SamzaAzureError
 from samza_azure.storage.interface import Chunk, Missing, Refused
-
-AnyAccount: TypeAlias = Account | MemoryAccount
+from tests.storage.conftest import A, AnyAccount
 
 
 def test_a_blob_is_created_once_and_the_second_creation_does_not_empty_it(account: AnyAccount) -> None:
@@ -88,6 +85,21 @@ def test_a_read_of_an_empty_blob_gives_nothing(account: AnyAccount, start: int) 
 
 def test_a_read_of_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
     assert account.blobs().read("log/0", 0) == Missing()
+
+
+@pytest.mark.parametrize("length", [0, -1])
+def test_a_read_of_no_bytes_is_not_sent(account: AnyAccount, length: int) -> None:
+    with pytest.raises(ValueError, match="ask for at least one"):
+        account.blobs().read("log/0", 0, length)
+
+
+async def test_a_blob_that_is_leased_is_not_deleted(account: AnyAccount) -> None:
+    control = account.control_blob()
+    await control.create(b"0", timeout=5)
+    await control.acquire(A, seconds=60, timeout=5)
+    with pytest.raises(SamzaAzureError, match="LeaseIdMissing"):
+        account.blobs().delete("control.json")
+    assert account.blobs().read("control.json", 0) == Chunk(b"0", 1)
 
 
 def test_an_immutable_blob_is_written_once(account: AnyAccount) -> None:

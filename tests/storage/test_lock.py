@@ -230,17 +230,22 @@ def test_a_wrong_key_is_told_and_not_waited_for(account: Settings) -> None:
 
 
 HOLDER = """
-import sys, time
+import sys, threading, time
 from pydantic import SecretStr
 from samza_azure.machine import boot_time
 from samza_azure.host.lock import AzureLock
 from types import SimpleNamespace
 connect, container, table = sys.argv[1:]
 settings = SimpleNamespace(connect=SecretStr(connect), account=None, container=container, table=table)
-lock = AzureLock(settings, "nightly", on_lost=lambda reason: print("lost", lock.ends_at, boot_time(), flush=True))
+told = threading.Event()
+def on_lost(reason):
+    print("lost", lock.ends_at, boot_time(), flush=True)
+    told.set()
+lock = AzureLock(settings, "nightly", on_lost=on_lost)
 print("token", lock.lock(), flush=True)
 while lock.held:
     time.sleep(0.001)
+told.wait(20)  # the thread that tells it was stopped too
 print("not held", lock.lost, flush=True)
 lock.unlock()
 print("given back", flush=True)

@@ -156,6 +156,12 @@ async def test_a_value_that_azure_would_not_take_is_not_sent(account: AnyAccount
         await account.rows().insert("members", "one", {"progress": value}, timeout=SECONDS)
 
 
+@pytest.mark.parametrize("column", ["PartitionKey", "RowKey", "Timestamp"])
+async def test_a_column_of_the_service_is_not_written(account: AnyAccount, column: str) -> None:
+    with pytest.raises(ValueError, match="a column of the service's own"):
+        await account.rows().insert("members", "one", {column: "mine"}, timeout=SECONDS)
+
+
 async def test_a_column_may_hold_32_ki_characters(account: AnyAccount) -> None:
     etag = await inserted(account.rows(), "one", progress="x" * 32 * 1024)
     read = await account.rows().get("members", "one", timeout=SECONDS)
