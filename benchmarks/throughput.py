@@ -11,9 +11,24 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from common import EXAMPLE, Claim, Container, World, cpu_s, flights, main, middle, plain_spark, say, scratch, world
+from common import (
+    EXAMPLE,
+    RUN_ID,
+    Claim,
+    Container,
+    World,
+    cpu_s,
+    flights,
+    main,
+    middle,
+    plain_spark,
+    say,
+    scratch,
+    world,
+)
 
 from samza_azure.protocol.messages import Phase
+from samza_azure.spark.offset import Offset
 from samza_azure.storage.log import LogReader
 
 GOAL, FLOOR = 0.9, 0.7
@@ -22,7 +37,7 @@ POLL_S = 0.1
 WARM = 0.25
 COLUMNS = ["carrier", "ts", "dep_delay"]
 FILES_A_YEAR = 8
-HOUR_US = 3_600_000_000
+TASKS = 4  # of each stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,56 +93,59 @@ def run_ours(rows: pa.Table) -> Speed:
             container.start(task)
         container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
         first = int(rows.num_rows * WARM)
-        wait_for(around, container, tasks, produce(around, rows.slice(0, first)))
+        produce(around, rows.slice(0, first))
+        wait_for(around, container, kept(rows.slice(0, first)))
         container.permit(0)
-        frontier_us = produce(around, rows.slice(first))
+        produce(around, rows.slice(first))
         container.permit()
         begun, cpu = time.monotonic(), cpu_s(container.pid, around.emulator.pid)
-        wait_for(around, container, tasks, frontier_us)
+        wait_for(around, container, kept(rows))
         seconds, cpu = time.monotonic() - begun, cpu_s(container.pid, around.emulator.pid) - cpu
-        between, expected = committed(around), rows.num_rows - rows["dep_delay"].null_count
-        if between != expected:
-            raise SystemExit(f"{between} rows came through the first stage, expected {expected}.")
         say(f"one container: {seconds:.2f} s, CPU {cpu:.1f} s, batches {batches(container)}")
         return Speed((rows.num_rows - first) / seconds, (rows.num_rows - first) / cpu)
 
 
-def produce(around: World, rows: pa.Table) -> int | None:
-    """Everything into the source stream; the frontier that it ends with."""
+def produce(around: World, rows: pa.Table) -> None:
+    """Everything into the source stream."""
     source = around.source("flights")
     source.write(rows, "dest")
     source.close()
-    return source.frontier_us
 
 
-def wait_for(around: World, container: Container, tasks: list[str], frontier_us: int | None) -> None:
-    """Until the records of the second stage cover all input: their watermark is the source's frontier, less the hour
-    that the stage waits for late rows."""
-    assert frontier_us is not None
-    watermark_us = frontier_us // 1000 * 1000 - HOUR_US
-    blobs = around.account.blobs()
-    waiting = [LogReader(blobs, f"runs/benchmark/{task}") for task in tasks if task.startswith("daily_delays")]
-
-    def all_there() -> bool:
-        while waiting:
-            last = waiting[0].tail(0)
-            if last is None or last.header.watermark_us is None or last.header.watermark_us < watermark_us:
-                time.sleep(POLL_S)
-                return False
-            waiting.pop(0)
-        return True
-
-    container.until("all rows are committed", all_there)
+def kept(rows: pa.Table) -> int:
+    """How many of them the first stage puts out."""
+    return rows.num_rows - rows["dep_delay"].null_count
 
 
-def committed(around: World) -> int:
-    """Rows in the intermediate stream."""
-    total = 0
-    for number in range(4):
-        reader, position = LogReader(around.account.blobs(), f"runs/benchmark/clean-{number}"), (0, 0)
-        while (found := reader.scan(position)).end != position:
-            total, position = total + found.rows, found.end
-    return total
+def wait_for(around: World, container: Container, expected: int) -> None:
+    """Until the first stage has put out so many rows, and the second has appended a batch that has read them all."""
+    readers = [LogReader(around.account.blobs(), f"runs/{RUN_ID}/clean-{number}") for number in range(TASKS)]
+    ends, rows = [(0, 0)] * TASKS, 0
+
+    def all_read() -> bool:
+        nonlocal rows
+        if rows < expected:
+            for number, reader in enumerate(readers):
+                found = reader.scan(ends[number])
+                ends[number], rows = found.end, rows + found.rows
+        if rows > expected:
+            raise SystemExit(f"{rows} rows came through the first stage, expected {expected}.")
+        if rows == expected and all(has_read(container, f"daily_delays-{number}", ends) for number in range(TASKS)):
+            return True
+        time.sleep(POLL_S)
+        return False
+
+    container.until("all rows are read", all_read)
+
+
+def has_read(container: Container, task: str, ends: list[tuple[int, int]]) -> bool:
+    """Whether the last batch that a task has appended has read all logs so far."""
+    report = container.reports.get(task)
+    if report is None or report.batch < 0:
+        return False
+    offsets = container.directory / "tasks" / task / "1-1" / "checkpoint" / "offsets" / str(report.batch)
+    offset = Offset.from_json(json.loads(offsets.read_text().splitlines()[-1]))
+    return all(stands >= end for stands, end in zip(offset.positions, ends, strict=True))
 
 
 def batches(container: Container) -> dict[str, int]:
