@@ -382,6 +382,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             view.etag, view.written, view.beat = None, None, 0
             view.accepted_at = -1e9
             view.active_run = ""
+            view.control, view.control_etag = None, ""  # adopted is what this incarnation has read itself
         case BeginEnd(verdict=verdict):
             view.ending, view.ending_since = verdict, now
         case Finish():

@@ -40,7 +40,7 @@ from samza_azure.protocol.control import (
     RunPhase,
     signal,
 )
-from samza_azure.protocol.decide import decide
+from samza_azure.protocol.decide import decide, own_row
 from samza_azure.protocol.drain import furthest, progress
 from samza_azure.protocol.lead import next_control, successors_of
 from samza_azure.protocol.messages import (
@@ -202,6 +202,14 @@ def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another() -> 
     perform_locally(view, rejoin, NOW + 3)
     assert view.incarnation == "fresh"
     assert told(decide(view, NOW + 3)) == [Permit(0.0), ReleaseTask("daily-0")]
+
+
+def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_blob_itself() -> None:
+    """One that can beat and not read would be given tasks, time out, and come back for more."""
+    view = view_of("p3")
+    perform_locally(view, Rejoin("marked dead"), NOW)
+    row = own_row(view)
+    assert (row.incarnation, row.adopted, row.state) == ("fresh", 0, State.UNASSIGNED)
 
 
 def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
