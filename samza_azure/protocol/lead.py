@@ -44,7 +44,7 @@ from samza_azure.protocol.control import (
 )
 from samza_azure.protocol.drain import progress
 from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answer, with_drain, with_stop
+from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answers, with_drain, with_stop
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.run import has_let_go
 from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, RENEW_EVERY_S, URGENT_GAP_S
@@ -52,6 +52,8 @@ from samza_azure.protocol.view import View
 
 #: How many successors the leader row names.
 SUCCESSORS = 3
+#: So many requests are answered or deleted at the same time.
+ANSWERS_AT_ONCE = 8
 
 
 def lead(view: View, now: float) -> list[Action]:
@@ -340,7 +342,7 @@ def _is_overdue(view: View, now: float) -> bool:
 
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     """Answer requests; after a drain delete what is left of the run, then the rows of the dead and left."""
-    actions: list[Action] = [act for act in _answers(view, control) if view.free(resource(act), now)]
+    actions = _answers(view, control, now)
     if control.cleaned:
         return actions
     if control.phase is RunPhase.DRAINED and any(
@@ -353,16 +355,20 @@ def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     return actions + [action for action in _leftovers(view) if view.free(resource(action), now)]
 
 
-def _answers(view: View, control: Control) -> list[AnswerRequest | DeleteRequest]:
-    actions: list[AnswerRequest | DeleteRequest] = []
-    rows = present(view)
-    for request in view.requests:
-        age = view.request_ages.get(request.key)
-        if age is not None and age.silent(FORGOTTEN_AFTER_S):
-            actions.append(DeleteRequest(request.key, request.etag))
-        elif not request.answer and (said := answer(control, request, view.requests, rows)):
-            actions.append(AnswerRequest(request.key, request.etag, said))
-    return actions
+def _answers(view: View, control: Control, now: float) -> list[Action]:
+    """Answers to requests, and the end of old ones: a few at a time, since a stranger may have written thousands."""
+    if not view.requests:
+        return []
+    actions: list[AnswerRequest | DeleteRequest] = [
+        DeleteRequest(each.key, each.etag)
+        for each in view.requests
+        if each.key in view.request_ages and view.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
+    ]
+    said = answers(control, view.requests, present(view))
+    actions += [AnswerRequest(each.key, each.etag, text) for each, text in said]
+    under_way = sum(name.startswith("request ") for name in view.busy)
+    free: list[Action] = [act for act in actions if view.free(resource(act), now)]
+    return free[: max(ANSWERS_AT_ONCE - under_way, 0)]
 
 
 def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:

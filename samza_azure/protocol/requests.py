@@ -5,8 +5,10 @@ control blob first, under its key, and answered after that, so a leader that die
 What nobody can obey is counted, never answered, and forgotten after a day: by reads, not by a clock.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from typing import TypeAlias
 
 from samza_azure.protocol.control import Control, DrainNotification, Member, RunPhase, Stop
 from samza_azure.protocol.messages import DrainStep
@@ -21,6 +23,11 @@ ALREADY_DRAINING, ALREADY_DRAINED, ALREADY_STOPPING = "already draining", "alrea
 NOBODY_LEFT = "nobody is left to stop"
 TOO_LATE = "refused: the run flushes already"
 
+#: While one of these waits for its answer, no drain is taken up.
+WITHDRAWING = frozenset({RequestKind.CANCEL, RequestKind.STOP})
+#: The kinds of the requests that speak of this run and have no answer yet.
+Waiting: TypeAlias = AbstractSet[RequestKind | None]
+
 
 def with_drain(control: Control, requests: Sequence[Request]) -> Control:
     """Cancel the freeze, or take up the first unanswered drain of this run, or of whichever comes next.
@@ -29,9 +36,9 @@ def with_drain(control: Control, requests: Sequence[Request]) -> Control:
     drain that it withdrew cannot come back under the next leader.
     """
     unanswered = [request for request in requests if not request.answer and _speaks_of(control, request)]
-    if any(request.kind in (RequestKind.CANCEL, RequestKind.STOP) for request in unanswered):
-        cancelled = any(request.kind is RequestKind.CANCEL for request in unanswered)
-        return thawed(control) if cancelled and _is_frozen(control) else control
+    withdrawing = {request.kind for request in unanswered} & WITHDRAWING
+    if withdrawing:
+        return thawed(control) if RequestKind.CANCEL in withdrawing and _is_frozen(control) else control
     drain = next((request for request in unanswered if request.kind is RequestKind.DRAIN), None)
     if drain is None or control.phase is not RunPhase.RUNNING:
         return control
@@ -45,7 +52,7 @@ def thawed(control: Control) -> Control:
     return replace(control, phase=phase, drain=None)
 
 
-def with_stop(view: View, control: Control, rows: dict[str, ProcessorRow]) -> Control:
+def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
     """A stop is for those who are there, and for who joins while one of them is. The next start clears it.
 
     A dead processor's row looks alive until it is old, so somebody counts as there who was seen to write it.
@@ -66,16 +73,13 @@ def with_stop(view: View, control: Control, rows: dict[str, ProcessorRow]) -> Co
     return control
 
 
-def answer(control: Control, request: Request, requests: Sequence[Request], rows: dict[str, ProcessorRow]) -> str:
-    """What the leader says to a request; empty as long as it has nothing to say."""
-    match request.kind:
-        case RequestKind.DRAIN:
-            return _answer_to_drain(control, request, requests)
-        case RequestKind.CANCEL:
-            return _answer_to_cancel(control, request, requests)
-        case RequestKind.STOP:
-            return _answer_to_stop(control, request, requests, rows)
-    return ""
+def answers(
+    control: Control, requests: Sequence[Request], rows: Mapping[str, ProcessorRow]
+) -> list[tuple[Request, str]]:
+    """What the leader has to say now, and to which request."""
+    waiting = {each.kind for each in requests if not each.answer and _speaks_of(control, each)}
+    said = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
+    return [(each, text) for each, text in said if text]
 
 
 def ignored(control: Control, requests: Sequence[Request]) -> int:
@@ -83,43 +87,47 @@ def ignored(control: Control, requests: Sequence[Request]) -> int:
     return sum(not request.answer and not _speaks_of(control, request) for request in requests)
 
 
-def _answer_to_drain(control: Control, request: Request, requests: Sequence[Request]) -> str:
-    if request.run_id and request.run_id in control.past:
-        return ALREADY_DRAINED
+def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
+    """Empty as long as there is nothing to say."""
     if not _speaks_of(control, request):
-        return ""
+        return ALREADY_DRAINED if request.kind is not None and request.run_id in control.past else ""
+    match request.kind:
+        case RequestKind.DRAIN:
+            return _answer_to_drain(control, request, waiting)
+        case RequestKind.CANCEL:
+            return _answer_to_cancel(control, waiting)
+        case RequestKind.STOP:
+            return _answer_to_stop(control, request, waiting, rows)
+    return ""
+
+
+def _answer_to_drain(control: Control, request: Request, waiting: Waiting) -> str:
     if control.phase in (RunPhase.DRAINING, RunPhase.DRAINED):
-        return ACCEPTED if control.drain is not None and control.drain.uuid == request.key else ALREADY_DRAINING
-    withdrawing = (RequestKind.CANCEL, RequestKind.STOP)
-    is_withdrawn = any(each.kind in withdrawing and not each.answer and _speaks_of(control, each) for each in requests)
-    return CANCELLED if is_withdrawn else ""
+        if control.drain is not None and control.drain.uuid == request.key:
+            return ACCEPTED
+        return ALREADY_DRAINING if control.phase is RunPhase.DRAINING else ALREADY_DRAINED
+    return CANCELLED if waiting & WITHDRAWING else ""
 
 
-def _answer_to_cancel(control: Control, request: Request, requests: Sequence[Request]) -> str:
-    if request.run_id in control.past:
-        return ALREADY_DRAINED
-    if not _speaks_of(control, request) or _is_frozen(control):
+def _answer_to_cancel(control: Control, waiting: Waiting) -> str:
+    if _is_frozen(control):
         return ""
     if control.drain is not None:
         return ALREADY_DRAINED if control.phase is RunPhase.DRAINED else TOO_LATE
-    return "" if _has_drain(control, requests) else CANCELLED
+    return "" if RequestKind.DRAIN in waiting else CANCELLED
 
 
-def _answer_to_stop(
-    control: Control, request: Request, requests: Sequence[Request], rows: dict[str, ProcessorRow]
-) -> str:
-    if not _speaks_of(control, request):
-        return ALREADY_DRAINED if request.run_id in control.past else ""
+def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
     if control.stop is not None:
         if control.stop.uuid != request.key:
             return ALREADY_STOPPING
-        return "" if _has_drain(control, requests) else ACCEPTED
+        return "" if RequestKind.DRAIN in waiting else ACCEPTED
     if _flushes(control):
         return TOO_LATE
-    return NOBODY_LEFT if not any(_is_meant(request, row.incarnation) for row in rows.values()) else ""
+    return "" if any(_is_meant(request, row.incarnation) for row in rows.values()) else NOBODY_LEFT
 
 
-def _can_stop(view: View, control: Control, request: Request, rows: dict[str, ProcessorRow]) -> bool:
+def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str, ProcessorRow]) -> bool:
     """It is new, a stop is possible, and one of those it is meant for is certainly there."""
     if request.kind is not RequestKind.STOP or request.answer or _flushes(control) or not _speaks_of(control, request):
         return False
@@ -144,14 +152,10 @@ def _flushes(control: Control) -> bool:
     return control.phase is RunPhase.DRAINING and not _is_frozen(control)
 
 
-def _has_drain(control: Control, requests: Sequence[Request]) -> bool:
-    return any(each.kind is RequestKind.DRAIN and not each.answer and _speaks_of(control, each) for each in requests)
-
-
-def _members(rows: dict[str, ProcessorRow]) -> tuple[Member, ...]:
+def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
     return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values()))
 
 
-def _lives(rows: dict[str, ProcessorRow], member: Member) -> bool:
+def _lives(rows: Mapping[str, ProcessorRow], member: Member) -> bool:
     row = rows.get(member.processor)
     return row is not None and row.incarnation == member.incarnation

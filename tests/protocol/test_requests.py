@@ -187,6 +187,10 @@ def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_ta
     assert next_control(asked(drained, active_run=""), drained, NOW) == drained
 
 
+def test_who_waits_for_an_upgrade_after_a_drain_can_be_stopped_too() -> None:
+    assert obey(DRAINED, stop(), active_run="").stop == STOPPED.stop
+
+
 def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() -> None:
     view = asked(STOPPED, stop(answer="accepted"))
     view.members["p4"] = row("p4", adopted=0)
@@ -248,6 +252,13 @@ def test_requests_are_forgotten_after_a_day_in_which_they_were_read_unchanged() 
     }
     deleted = [action for action in decide(view, NOW) if isinstance(action, DeleteRequest)]
     assert deleted == [DeleteRequest("x", "e"), DeleteRequest("d", "etag of d")]
+
+
+def test_thousands_of_requests_are_answered_a_few_at_a_time() -> None:
+    view = asked(FREEZE, *(drain(f"later {number}") for number in range(5_000)))
+    assert len(answers(view)) == 8
+    view.busy = {f"request later {number}": NOW for number in range(6)}
+    assert list(answers(view)) == ["later 6", "later 7"]
 
 
 def test_a_day_of_not_reading_makes_no_request_old() -> None:
