@@ -2,7 +2,11 @@
 
 import gzip
 import json
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +14,7 @@ from hypothesis import strategies as st
 
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.protocol.control import (
+    LATER,
     Assignment,
     Barrier,
     BarrierState,
@@ -110,6 +115,66 @@ def test_no_bytes_crash_the_decoder(data: bytes) -> None:
     for attempt in (data, gzip.compress(data)):
         with pytest.raises(CorruptState):
             decode(attempt)
+
+
+@given(st.integers(0, len(encode(FULL, limit=LIMIT)) - 1), st.integers(1, 255))
+def test_a_damaged_byte_is_a_clear_error_or_harmless(at: int, flip: int) -> None:
+    data = bytearray(encode(FULL, limit=LIMIT))
+    data[at] ^= flip
+    with suppress(CorruptState):
+        assert decode(bytes(data)) == FULL  # gzip's header holds things that mean nothing here
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """All places in a JSON value, as the keys that lead there."""
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(inner, (*path, key))
+
+
+FIELDS = json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
+TYPED = [path for path in places(FIELDS) if path and path != ("format",)]
+
+
+@pytest.mark.parametrize("path", TYPED, ids=lambda path: ".".join(map(str, path)))
+def test_a_value_of_another_type_anywhere_is_a_clear_error(path: tuple[Any, ...]) -> None:
+    fields = json.loads(json.dumps(FIELDS))
+    inner = fields
+    for key in path[:-1]:
+        inner = inner[key]
+    for wrong in ([[1, "x"]], 2.5, 1 if isinstance(inner[path[-1]], bool) else True, "\ud800"):
+        inner[path[-1]] = wrong
+        with pytest.raises(CorruptState, match="lacks what samza-azure writes"):
+            decode(gzip.compress(json.dumps(fields).encode()))
+
+
+@pytest.mark.parametrize("path", [path for path in TYPED if isinstance(path[-1], str) and "ends" not in path[:-1]])
+def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it(path: tuple[Any, ...]) -> None:
+    fields = json.loads(json.dumps(FIELDS))
+    inner = fields
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    data = gzip.compress(json.dumps(fields).encode())
+    if path[0] in LATER or path[:-1] in (("tasks",), ("sources",), ("positions",)):
+        assert isinstance(decode(data), Control)
+    else:
+        with pytest.raises(CorruptState, match="lacks what samza-azure writes"):
+            decode(data)
+
+
+def test_what_would_fill_the_memory_is_not_unpacked() -> None:
+    huge = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    zeros = bytes(1 << 20)
+    data = b"".join(huge.compress(zeros) for _ in range(300)) + huge.flush()
+    assert len(data) < LIMIT
+    with pytest.raises(CorruptState):
+        decode(data)
+
+
+def test_what_is_nested_without_end_is_not_followed() -> None:
+    with pytest.raises(CorruptState):
+        decode(gzip.compress(b"[" * 100_000))
 
 
 def test_a_newer_format_is_not_guessed_at() -> None:

@@ -1,0 +1,77 @@
+"""Values from JSON, by the types that they must have.
+
+Promised: what is made has the declared types all the way down, with no field missing and none too many; anything else
+is a `ValueError`, `KeyError` or `TypeError` before anybody decides by it. Knows dataclasses, texts, numbers, enums of
+text, tuples, mappings with texts as keys, and `X | None`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from enum import StrEnum
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+Maker = Callable[[Any], Any]
+
+
+def made(kind: type[T], value: Any) -> T:
+    """The value of this type that the JSON stands for."""
+    result: T = _maker(kind)(value)
+    return result
+
+
+@cache
+def _maker(kind: Any) -> Maker:
+    origin, inner = get_origin(kind), get_args(kind)
+    if is_dataclass(kind):
+        return _fields(kind, {name: _maker(hint) for name, hint in get_type_hints(kind).items()})
+    if origin is UnionType:
+        (given,) = (_maker(each) for each in inner if each is not NoneType)
+        return lambda value: None if value is None else given(value)
+    if origin is tuple:
+        return _tuple(tuple(_maker(each) for each in inner if each is not ...), endless=... in inner)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        each = _maker(inner[1])
+        return lambda value: {name: each(one) for name, one in _exactly(dict)(value).items()}
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return lambda value: kind(_exactly(str)(value))
+    return _text if kind is str else _exactly(kind)
+
+
+def _fields(kind: Any, makers: Mapping[str, Maker]) -> Maker:
+    def make(value: Any) -> Any:
+        if type(value) is not dict or value.keys() != makers.keys():
+            raise TypeError(f"{kind.__name__} has the fields {', '.join(makers)}")
+        return kind(**{name: maker(value[name]) for name, maker in makers.items()})
+
+    return make
+
+
+def _tuple(makers: tuple[Maker, ...], *, endless: bool) -> Maker:
+    def make(value: Any) -> tuple[Any, ...]:
+        values = _exactly(list)(value)
+        return tuple(
+            maker(each) for maker, each in zip(makers * len(values) if endless else makers, values, strict=True)
+        )
+
+    return make
+
+
+def _text(value: Any) -> str:
+    """Text that can be written down again: half of a pair of surrogates cannot."""
+    text: str = _exactly(str)(value)
+    if not text.isascii():
+        text.encode()
+    return text
+
+
+@cache
+def _exactly(kind: type) -> Maker:
+    def make(value: Any) -> Any:
+        if type(value) is not kind:  # a bool is no number here
+            raise TypeError(f"{kind.__name__} is expected")
+        return value
+
+    return make
