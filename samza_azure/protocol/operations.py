@@ -5,8 +5,9 @@ driver (`samza_azure.storage.driver`) and on the simulator's virtual time. The d
 
 - `Create`, `Put`, `Read`, `Enumerate` change nothing when repeated. The driver repeats them until they are answered,
   or gives up by raising; the rule may then be started again from its log.
-- `Append` is sent once, and only if appends are permitted at that moment; else the driver raises `PermitExpired`.
-  What became of it is the answer. Only the rule decides whether to send again.
+- `Append` is sent once. What became of it is the answer. Only the rule decides whether to send again.
+- What writes is sent only if appends are permitted at that moment; else the driver raises `PermitExpired`. One that
+  was frozen would else create the log of a run that was drained and cleaned up meanwhile.
 """
 
 from collections.abc import Generator

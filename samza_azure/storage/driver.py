@@ -85,8 +85,8 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
 
 def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: Wait) -> Any:
     """One operation, repeated until it is answered. An append is not; its answer always comes."""
-    if isinstance(operation, Append) and not may_append():
-        raise PermitExpired(f"Nothing may be appended to {operation.name} now.")
+    if isinstance(operation, Append | Create | Put) and not may_append():
+        raise PermitExpired(f"Nothing may be written to {operation.name} now.")
     if isinstance(operation, Pause):
         return wait(operation.tries)
     tries = 0

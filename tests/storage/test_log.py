@@ -234,6 +234,15 @@ def test_without_a_permit_nothing_is_sent(troubled: Troubled) -> None:
     assert rows(troubled) == []
 
 
+def test_without_a_permit_no_log_is_created_either(troubled: Troubled) -> None:
+    """Its run may have been drained and cleaned up while it was frozen."""
+    permit = Permit()
+    permit.given = False
+    with pytest.raises(PermitExpired):
+        own(troubled, OLD, first=True, permit=permit)
+    assert troubled.list("") == []
+
+
 def test_a_writer_goes_on_when_its_permit_is_renewed(troubled: Troubled) -> None:
     permit = Permit()
     writer, _ = own(troubled, OLD, first=True, permit=permit)
