@@ -4,6 +4,7 @@ A pure function of the tasks, the processors and today's owners. It knows no sto
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from heapq import heapify, heapreplace
 
 
 def assign(
@@ -27,9 +28,12 @@ def assign(
     if balance:
         orphans.extend(_surplus(shares, len(tasks)))
     order = {task: place for place, task in enumerate(tasks)}
+    smallest_first = [(len(share), member) for member, share in shares.items()]
+    heapify(smallest_first)
     for task in sorted(orphans, key=order.__getitem__):
-        least = min(shares, key=lambda member: (len(shares[member]), member))
+        size, least = smallest_first[0]
         shares[least].append(task)
+        heapreplace(smallest_first, (size + 1, least))
     return {task: member for member, share in shares.items() for task in share}
 
 

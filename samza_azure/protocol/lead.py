@@ -202,7 +202,7 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
             after.append(before)
         owner = Owner(to, able[to].incarnation, version) if to is not None else None
-        tasks[task] = replace(assignment, owner=owner, after=tuple(after))
+        tasks[task] = Assignment(owner, tuple(after), assignment.first)
     members = tuple(sorted(Member(row.processor, row.incarnation) for row in able.values()))
     return replace(control, version=version, tasks=tasks, members=members, barrier=Barrier(version, BarrierState.START))
 
@@ -298,8 +298,10 @@ def _show_life(view: View, control: Control, now: float) -> list[Action]:
     if not view.free(LEADER_ROW, now) or view.leader_row is None:
         return []  # `follow` reads it first
     seen = view.leader_row if isinstance(view.leader_row, LeaderRow) else None
-    if seen is not None and seen.epoch > control.epoch:
-        return [StepDown(f"Epoch {seen.epoch} has begun, ours was {control.epoch}.")]
+    if seen is not None and seen.epoch > control.epoch and view.control_read_at <= view.leader_read_at:
+        # Another leads, or somebody wrote nonsense. A read with our lease tells: it is refused, or the row is a lie.
+        lease = view.lease
+        return [ReadControl(lease_id=lease.id)] if lease is not None and view.free(CONTROL, now) else []
     row = LeaderRow(
         epoch=control.epoch,
         version=control.version,
@@ -377,7 +379,7 @@ def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
     rows = [
         DeleteMember(processor, row.etag)
         for processor, row in view.members.items()
-        if not row.alive and processor != view.me
+        if not row.alive and row.is_ours and processor != view.me
     ]
     return [*requests, *rows]
 

@@ -39,27 +39,20 @@ def run(view: View, now: float) -> list[Action]:
     return actions
 
 
-def assigned(view: View) -> dict[str, Owner]:
+def assigned(view: View) -> Mapping[str, Owner]:
     """The tasks that the control blob gives to this incarnation."""
-    if not isinstance(view.control, Control) or view.control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
-        return {}
-    return {
-        task: assignment.owner
-        for task, assignment in view.control.tasks.items()
-        if assignment.owner is not None and assignment.owner.member == view.member
-    }
+    share = view.share
+    runs = share is not None and share.control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
+    return share.mine if share is not None and runs else {}
 
 
 def released(view: View) -> dict[str, int]:
     """What we have let go of and somebody waits for; a task that we never started is let go of at once."""
-    if not isinstance(view.control, Control):
-        return {}
     gone: dict[str, int] = {}
-    for task, assignment in view.control.tasks.items():
-        for owner in assignment.after:
-            local = view.tasks.get(task)
-            if owner.member == view.member and (local is None or local.closed or local.generation > owner.generation):
-                gone[task] = max(owner.generation, gone.get(task, 0))
+    for task, generation in view.share.awaited if view.share is not None else ():
+        local = view.tasks.get(task)
+        if local is None or local.closed or local.generation > generation:
+            gone[task] = max(generation, gone.get(task, 0))
     return gone
 
 

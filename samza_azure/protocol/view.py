@@ -5,6 +5,7 @@ control blob is hearsay, with the time at which it was seen; `sent_at` is the ti
 only time from which an answer may be counted.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
@@ -164,6 +165,16 @@ class LocalTask:
         return self.phase in (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one control blob says of one incarnation. Worked out once for both: it may name ten thousand tasks."""
+
+    control: Control
+    member: Member
+    mine: Mapping[str, Owner]  # its tasks
+    awaited: tuple[tuple[str, int], ...]  # what others wait for it to let go of: task and generation
+
+
 @dataclass(slots=True)
 class View:
     """Everything known. Only `learn` and its helpers write it."""
@@ -233,6 +244,7 @@ class View:
     not_before: dict[str, float] = field(default_factory=dict)
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
+    _share: Share | None = None  # as worked out last
 
     @property
     def me(self) -> str:
@@ -243,6 +255,16 @@ class View:
     def member(self) -> Member:
         """This life of ours."""
         return Member(self.settings.processor, self.incarnation)
+
+    @property
+    def share(self) -> Share | None:
+        """What the control blob says of this life; None without one."""
+        control, member = self.control, self.member
+        if not isinstance(control, Control):
+            return None
+        if self._share is None or self._share.control is not control or self._share.member != member:
+            self._share = _share_of(control, member)
+        return self._share
 
     @property
     def timing(self) -> Timing:
@@ -288,6 +310,17 @@ class View:
         """
         is_due = self.leader_age is None or self.leader_age.reads > 0 or not self.leader_age.etag
         return self.timing.scan_s if self.watching() and is_due else self.timing.heartbeat_s
+
+
+def _share_of(control: Control, member: Member) -> Share:
+    processor, incarnation = member.processor, member.incarnation
+    mine, awaited = {}, []
+    for task, assignment in control.tasks.items():
+        owner = assignment.owner
+        if owner is not None and owner.incarnation == incarnation and owner.processor == processor:
+            mine[task] = owner
+        awaited += [(task, earlier.generation) for earlier in assignment.after if earlier.member == member]
+    return Share(control, member, mine, tuple(awaited))
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
