@@ -50,6 +50,10 @@ class Instruments:
         self.owned = gauge("samza_azure.tasks.owned", description="Tasks that the job model gives to this processor")
         self.running = gauge("samza_azure.tasks.running", description="Those of them that run, or are drained")
         self.idle = gauge("samza_azure.tasks.not_running", description="Those that are owned but do not run")
+        self.strangers = gauge(
+            "samza_azure.rows.ignored",
+            description="Rows among the members' that no processor wrote, told by the leader",
+        )
         self.ignored = gauge(
             "samza_azure.requests.ignored", description="Request rows that nobody can obey, told by the leader"
         )
@@ -84,6 +88,7 @@ class Facts:
     owned: int = 0
     running: int = 0
     ignored: int = 0
+    strangers: int = 0
 
 
 def facts(view: View) -> Facts:
@@ -97,7 +102,8 @@ def facts(view: View) -> Facts:
         local = view.tasks.get(task)
         running += local is not None and local.generation == owner.generation and local.phase in _AT_WORK
     strange = ignored(control, view.requests) if view.leads else 0
-    return Facts(view.leads, control.epoch, control.version, len(mine), running, strange)
+    strangers = sum(not row.is_ours for row in view.members.values()) if view.leads else 0
+    return Facts(view.leads, control.epoch, control.version, len(mine), running, strange, strangers)
 
 
 _AT_WORK = (Phase.RUNNING, Phase.DRAINED)
@@ -189,6 +195,7 @@ class Observer:
         instruments.running.set(now.running, self._who)
         instruments.idle.set(now.owned - now.running, self._who)
         instruments.ignored.set(now.ignored, self._who)
+        instruments.strangers.set(now.strangers, self._who)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
         if not view.beat:

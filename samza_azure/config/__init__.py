@@ -43,6 +43,7 @@ from samza_azure.config.values import (
     matching,
 )
 from samza_azure.errors import ConfigError
+from samza_azure.protocol.rows import PROCESSOR_ID
 from samza_azure.protocol.timing import PROFILES, Timing
 
 __all__ = [
@@ -64,7 +65,6 @@ AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
 
 Section = TypeVar("Section")
 
-_PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _PROCESSOR_ID_RULE = "should be 1 to 63 lower-case letters, digits and hyphens, a letter or digit first"
 _NAME = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
@@ -153,9 +153,7 @@ class Processor:
 
     __pydantic_config__ = _AS_WRITTEN
 
-    id: Annotated[Annotated[str, matching(_PROCESSOR_ID, _PROCESSOR_ID_RULE)] | None, Field(alias="processor.id")] = (
-        None
-    )
+    id: Annotated[Annotated[str, matching(PROCESSOR_ID, _PROCESSOR_ID_RULE)] | None, Field(alias="processor.id")] = None
     dir: Annotated[Path, Field(alias="processor.dir")] = Path(".samza-azure")
     port: Annotated[Port, Field(alias="processor.port")] = 0
 
@@ -254,7 +252,7 @@ class Config:
 
 def check_processor_id(value: str) -> str:
     """The id itself, or a `ConfigError` with the rule: it names a row and a directory."""
-    if not re.fullmatch(_PROCESSOR_ID, value):
+    if not re.fullmatch(PROCESSOR_ID, value):
         raise ConfigError(f"The processor id {value!r} cannot be used: it {_PROCESSOR_ID_RULE}.")
     return value
 

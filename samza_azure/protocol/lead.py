@@ -44,7 +44,7 @@ from samza_azure.protocol.control import (
 )
 from samza_azure.protocol.drain import progress
 from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answers, with_drain, with_stop
+from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answers, with_cancel, with_drain, with_stop
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.run import has_let_go
 from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, RENEW_EVERY_S, URGENT_GAP_S
@@ -88,7 +88,7 @@ def next_control(view: View, control: Control, now: float) -> Control:
         return control  # nothing is decided before the first look at the others
     before, has_read = control, view.requests_read_at > view.lead_since
     if has_read:
-        control = with_stop(view, control, present(view))
+        control = with_stop(view, with_cancel(control, view.requests), present(view))
     if control.stop is None:
         control = with_run(view, control, now, view.requests if has_read else ())
     return with_births(view, before, with_clean_up(view, with_churn(view, control, now)))

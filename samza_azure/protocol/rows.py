@@ -5,6 +5,7 @@ What others wrote is hearsay: a row with garbage in it is read as far as it make
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import DrainPhase, Ends, Phase, TaskError, TaskReport, ends_from
+from samza_azure.protocol.shape import made
 
 MEMBERS = "members"
 LEADER = "leader"
@@ -27,6 +29,11 @@ PACKED = "z:"
 UNPACKED_LIMIT = 32 << 20
 #: All tracebacks in a row have so many characters together, and none has more than a quarter of that.
 TRACEBACKS = 16_000
+#: What a processor may be called: it names a row and a directory.
+PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
+_ID = re.compile(PROCESSOR_ID)
+#: No counter of ours gets there; a stranger's that did could not be raised any more.
+_LARGEST = 1 << 53
 #: A request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
 
@@ -60,9 +67,14 @@ class ProcessorRow:
     epoch: int = 0  # of the leader that marked it dead
 
     @property
+    def is_ours(self) -> bool:
+        """Whether a processor can have written it: an id for a key, and the life that it tells of."""
+        return bool(self.incarnation) and _ID.fullmatch(self.processor) is not None
+
+    @property
     def alive(self) -> bool:
-        """Neither dead nor left."""
-        return self.state not in (State.DEAD, State.LEFT)
+        """Neither dead nor left, nor a stranger's."""
+        return self.state not in (State.DEAD, State.LEFT) and self.is_ours
 
 
 def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
@@ -262,8 +274,8 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         ends=_ends(fields.get("ends")),
         frozen_for=str(fields.get("frozen_for", "")),
         read=_ends(fields.get("read")),
-        error=TaskError(**fields["error"]) if fields.get("error") else None,
-        appended_at=fields.get("appended_at"),
+        error=made(TaskError, fields["error"]) if fields.get("error") else None,
+        appended_at=at if isinstance(at := fields.get("appended_at"), float) else None,
     )
 
 
@@ -280,4 +292,4 @@ def _object(text: object) -> dict[str, Any]:
 
 
 def _integer(value: object) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+    return value if type(value) is int and 0 <= value <= _LARGEST else 0

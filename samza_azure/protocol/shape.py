@@ -16,7 +16,7 @@ T = TypeVar("T")
 Maker = Callable[[Any], Any]
 
 
-def made(kind: type[T], value: Any) -> T:
+def made(kind: Callable[..., T], value: Any) -> T:
     """The value of this type that the JSON stands for."""
     result: T = _maker(kind)(value)
     return result

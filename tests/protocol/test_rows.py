@@ -1,6 +1,7 @@
 """Rows are hearsay: ours come back as written, those of strangers stop nobody."""
 
 import base64
+import json
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samza_azure.errors import ConfigError
+from samza_azure.protocol.actions import MarkDead, ScanMembers
+from samza_azure.protocol.decide import decide
+from samza_azure.protocol.lead import next_control
 from samza_azure.protocol.messages import DrainPhase, Phase, TaskError, TaskReport
 from samza_azure.protocol.rows import (
     COLUMN_LIMIT,
@@ -26,6 +30,8 @@ from samza_azure.protocol.rows import (
     request,
     request_columns,
 )
+from samza_azure.protocol.view import learn
+from tests.protocol.situation import CONTROL, NOW, ROWS, leader
 
 REPORT = TaskReport(
     "clean-0",
@@ -56,7 +62,13 @@ ROW = ProcessorRow(
 )
 
 anything = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.text(), st.sampled_from(["{", "[]", "null", '{"a": 1}'])
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.binary(),
+    st.text(),
+    st.sampled_from(["{", "[]", "null", '{"a": 1}']),
 )
 columns_of_strangers = st.dictionaries(
     st.sampled_from([*columns(ROW), "epoch", "kind", "runId", "successors"]), anything
@@ -72,6 +84,44 @@ def test_the_leader_row_comes_back_as_written() -> None:
     assert leader_row("e", leader_columns(row)) == row
     alone = LeaderRow(3, 9, "run:RUNNING:-", "control", 77, (), etag="e")
     assert leader_row("e", leader_columns(alone)) == alone
+
+
+@pytest.mark.parametrize("key", ["", "Ä", "p1,p2", "P1", "-p", "p 1", "p" * 64])
+def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
+    assert (processor_row(key, "e", columns(ROW)).is_ours, processor_row(key, "e", columns(ROW)).alive) == (
+        False,
+        False,
+    )
+
+
+def test_a_row_that_tells_of_no_life_is_nobodys() -> None:
+    assert not processor_row("p1", "e", {"state": "ACTIVE", "temperature": 21.5}).alive
+
+
+@given(st.dictionaries(st.sampled_from(["zz", "p1,p2", "Ä"]), columns_of_strangers))
+def test_rows_of_strangers_move_no_task_and_mark_nobody(strangers: dict[str, dict[str, Any]]) -> None:
+    view = leader()
+    found = tuple(processor_row(key, f"etag of {key}", values) for key, values in strangers.items())
+    learn(view, ScanMembers(), (*ROWS.values(), *found), sent_at=NOW, now=NOW + 1)
+    later = decide(view, NOW + 2)
+    assert next_control(view, CONTROL, NOW + 2) == CONTROL
+    assert MarkDead not in map(type, later)
+
+
+@pytest.mark.parametrize("beat", [-1, 1 << 60, (1 << 63) - 1])
+def test_a_counter_that_could_not_be_raised_any_more_is_not_believed(beat: int) -> None:
+    assert processor_row("p1", "e", columns(ROW) | {"beat": beat}).beat == 0
+    assert leader_row("e", {"beat": beat, "epoch": beat}) == leader_row("e", {})
+
+
+def test_texts_without_end_are_read_as_nothing() -> None:
+    for text in ("[" * 100_000, '{"clean-0":' * 50_000, "z:" + "A" * 60_000):
+        assert processor_row("p1", "e", columns(ROW) | {"tasks": text, "released": text}).tasks == {}
+
+
+def test_an_error_that_is_no_text_is_not_passed_on() -> None:
+    tasks = json.dumps({"clean-0": {"generation": 1, "attempt": 1, "phase": "FAILED", "error": {"message": 7}}})
+    assert processor_row("p1", "e", columns(ROW) | {"tasks": tasks}).tasks == {}
 
 
 @given(columns_of_strangers)

@@ -308,9 +308,19 @@ def test_a_leader_whose_renewal_is_refused_leads_no_more_and_sends_nothing_as_le
     assert as_leader.isdisjoint(kinds(decide(view, NOW + 3)))
 
 
-def test_a_leader_that_sees_a_later_epoch_in_the_leader_row_steps_down() -> None:
+def test_a_leader_that_sees_a_later_epoch_in_the_leader_row_asks_whether_its_lease_still_holds() -> None:
     view = leader(leader_row=replace(LEADER_ROW, epoch=4))
-    assert StepDown("Epoch 4 has begun, ours was 3.") in decide(view, NOW)
+    assert decide(view, NOW) == [ReadControl(lease_id="lease")]
+    learn(view, ReadControl(lease_id="lease"), No("LeaseIdMismatchWithBlobOperation"), sent_at=NOW, now=NOW)
+    assert not view.leads
+
+
+def test_a_leader_row_that_lies_about_the_epoch_is_written_over() -> None:
+    lie = replace(LEADER_ROW, epoch=1 << 40, etag="lie")
+    view = leader(leader_row=lie)
+    learn(view, ReadControl(lease_id="lease"), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW + 0.05)
+    (written,) = [action for action in decide(view, NOW + 0.1) if isinstance(action, WriteLeaderRow)]
+    assert (written.row.epoch, written.etag) == (3, "lie")
 
 
 def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:
