@@ -19,7 +19,7 @@ from samza_azure.protocol.shape import made
 NAME = "control.json"
 FORMAT = 1
 #: Fields that earlier writers of this format did not have.
-LATER: dict[str, Any] = {"stop": None, "finished": []}
+LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": []}
 #: The text of ten thousand tasks has 3 MiB.
 UNPACKED_LIMIT = 256 << 20
 
@@ -130,6 +130,7 @@ class Control:
     barrier: Barrier = Barrier()
     drain: DrainNotification | None = None
     stop: Stop | None = None
+    withdrawn: tuple[str, ...] = ()  # the cancellations obeyed last; until they stand here they are not answered
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
     past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
     finished: tuple[str, ...] = ()  # the fingerprints that they had, each once

@@ -25,22 +25,37 @@ TOO_LATE = "refused: the run flushes already"
 
 #: While one of these waits for its answer, no drain is taken up.
 WITHDRAWING = frozenset({RequestKind.CANCEL, RequestKind.STOP})
-#: The kinds of the requests that speak of this run and have no answer yet.
+#: So many cancellations are obeyed with one write; thousands of a stranger's come one after the other.
+CANCELLED_AT_ONCE = 8
+#: The kinds of the requests that speak of this run and have no answer yet; of those that withdraw, once obeyed.
 Waiting: TypeAlias = AbstractSet[RequestKind | None]
 
 
+def with_cancel(control: Control, requests: Sequence[Request]) -> Control:
+    """Cancel the freeze, and say so in the blob, also if there is none.
+
+    Before that no cancellation is answered. The write shows that we still lead, and shuts out a FREEZE of ours that
+    was not answered and may still be on its way: it was decided for an earlier ETag.
+    """
+    if control.drain is not None and not _is_frozen(control):
+        return control
+    waiting = sorted(each.key for each in _unanswered(control, requests) if each.kind is RequestKind.CANCEL)
+    first = waiting[:CANCELLED_AT_ONCE]
+    if set(first) <= set(control.withdrawn):
+        return control
+    return replace(thawed(control) if _is_frozen(control) else control, withdrawn=tuple(first))
+
+
 def with_drain(control: Control, requests: Sequence[Request]) -> Control:
-    """Cancel the freeze, or take up the first unanswered drain of this run, or of whichever comes next.
+    """Take up the first unanswered drain of this run, or of whichever comes next.
 
     While a request that withdraws drains waits for its answer, none is taken up. It is answered after them, so a
     drain that it withdrew cannot come back under the next leader.
     """
-    unanswered = [request for request in requests if not request.answer and _speaks_of(control, request)]
-    withdrawing = {request.kind for request in unanswered} & WITHDRAWING
-    if withdrawing:
-        return thawed(control) if RequestKind.CANCEL in withdrawing and _is_frozen(control) else control
+    unanswered = _unanswered(control, requests)
     drain = next((request for request in unanswered if request.kind is RequestKind.DRAIN), None)
-    if drain is None or control.phase is not RunPhase.RUNNING:
+    withdrawing = any(request.kind in WITHDRAWING for request in unanswered)
+    if drain is None or withdrawing or control.phase is not RunPhase.RUNNING:
         return control
     notification = DrainNotification(drain.key, control.run_id, DrainStep.FREEZE, history=("FREEZE",))
     return replace(control, phase=RunPhase.DRAINING, drain=notification)
@@ -77,7 +92,7 @@ def answers(
     control: Control, requests: Sequence[Request], rows: Mapping[str, ProcessorRow]
 ) -> list[tuple[Request, str]]:
     """What the leader has to say now, and to which request."""
-    waiting = {each.kind for each in requests if not each.answer and _speaks_of(control, each)}
+    waiting = {each.kind for each in _unanswered(control, requests) if _is_obeyed(control, each)}
     said = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
     return [(each, text) for each, text in said if text]
 
@@ -95,7 +110,7 @@ def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[
         case RequestKind.DRAIN:
             return _answer_to_drain(control, request, waiting)
         case RequestKind.CANCEL:
-            return _answer_to_cancel(control, waiting)
+            return _answer_to_cancel(control, request, waiting)
         case RequestKind.STOP:
             return _answer_to_stop(control, request, waiting, rows)
     return ""
@@ -109,12 +124,10 @@ def _answer_to_drain(control: Control, request: Request, waiting: Waiting) -> st
     return CANCELLED if waiting & WITHDRAWING else ""
 
 
-def _answer_to_cancel(control: Control, waiting: Waiting) -> str:
-    if _is_frozen(control):
-        return ""
-    if control.drain is not None:
+def _answer_to_cancel(control: Control, request: Request, waiting: Waiting) -> str:
+    if control.drain is not None and not _is_frozen(control):
         return ALREADY_DRAINED if control.phase is RunPhase.DRAINED else TOO_LATE
-    return "" if RequestKind.DRAIN in waiting else CANCELLED
+    return CANCELLED if _is_obeyed(control, request) and RequestKind.DRAIN not in waiting else ""
 
 
 def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
@@ -133,6 +146,20 @@ def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str,
         return False
     certain = view.seen_alive | {view.incarnation}
     return any(_is_meant(request, row.incarnation) and row.incarnation in certain for row in rows.values())
+
+
+def _is_obeyed(control: Control, request: Request) -> bool:
+    """Whether the blob has what was asked. A drain shows there as itself, and counts as waiting in any case."""
+    match request.kind:
+        case RequestKind.CANCEL:
+            return request.key in control.withdrawn and not _is_frozen(control)
+        case RequestKind.STOP:
+            return control.stop is not None
+    return True
+
+
+def _unanswered(control: Control, requests: Sequence[Request]) -> list[Request]:
+    return [request for request in requests if not request.answer and _speaks_of(control, request)]
 
 
 def _is_meant(request: Request, incarnation: str) -> bool:
