@@ -134,20 +134,20 @@ class Fleet:
         """How far each source partition has been read."""
         return {key: end for task in self.tasks.values() for key, end in (task.report.read or {}).items()}
 
-    def freeze(self) -> Ends:
+    def freeze(self, drain: str = "drain-1") -> Ends:
         """The first half of a drain: where each source partition ends."""
-        self.order(Drain(DrainStep.FREEZE, "drain-1"))
+        self.order(Drain(DrainStep.FREEZE, drain))
         readers = [task for task in self.tasks.values() if task.reads_source]
-        self.until(lambda: all(task.report.ends is not None for task in readers))
+        self.until(lambda: all(task.report.frozen_for == drain for task in readers))
         ends: Ends = {}
         for task in readers:
             for partition, position in (task.report.ends or {}).items():
                 ends[partition] = max(position, ends.get(partition, (0, 0)))
         return ends
 
-    def flush(self, ends: Ends) -> None:
+    def flush(self, ends: Ends, drain: str = "drain-1") -> None:
         """Begin the second half."""
-        self.order(Drain(DrainStep.FLUSH, "drain-1", ends))
+        self.order(Drain(DrainStep.FLUSH, drain, ends))
 
     def order(self, drain: Drain) -> None:
         """Tell all tasks."""
@@ -159,9 +159,9 @@ class Fleet:
         """Whether all tasks are."""
         return all(task.report.phase is Phase.DRAINED for task in self.tasks.values())
 
-    def drain(self) -> None:
+    def drain(self, drain: str = "drain-1") -> None:
         """To the end."""
-        self.flush(self.freeze())
+        self.flush(self.freeze(drain), drain)
         self.until(self.is_drained)
 
     def close(self) -> None:

@@ -182,7 +182,7 @@ def test_a_drain_before_the_start_reads_nothing(fleet: MakeFleet) -> None:
 
 
 def test_a_cancelled_freeze_reads_on(fleet: MakeFleet) -> None:
-    """Nothing is lost of what came in while it was frozen."""
+    """Nothing is lost of what came in while it was frozen, and the next drain gets an answer of its own."""
     run = fleet(counting("cancelled"), COUNTED % ("cancelled", "32 MiB"))
     rows = rows_of(600)
     run.start(*run.pipeline.plan.tasks())
@@ -194,7 +194,7 @@ def test_a_cancelled_freeze_reads_on(fleet: MakeFleet) -> None:
     assert all(task.report.drain is None and task.report.ends is None for task in run.tasks.values())
 
     run.until_all_is_read("cancelled")
-    run.drain()
+    run.drain("drain-2")
 
     assert put_out(run) == as_batch(rows)
 
