@@ -65,6 +65,7 @@ class Analysis:
     """One stage as Spark understands it."""
 
     schema: StructType
+    sources: int  # that Spark starts for a task; more than inputs, where a stage joins a stream with itself
     watermarks: tuple[Watermark, ...]
     stateful: tuple[str, ...]
     needs_rocksdb: bool
@@ -77,7 +78,7 @@ def analyse(spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: 
     frame = _called(spark, stage, frames)
     plan = frame._jdf.queryExecution().analyzed()
     nodes = list(_nodes(plan))
-    _check_sources(stage, nodes, inputs, directory)
+    sources = _check_sources(stage, nodes, inputs, directory)
     _check_state(stage, nodes)
     _check_supported(spark, stage, plan)
     check_columns(frame.schema, f"Stage {stage.name}")
@@ -86,6 +87,7 @@ def analyse(spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: 
     _check_event_time(stage, frame, plan, inputs, output, directory, watermarks, stateful)
     return Analysis(
         schema=nullable(frame.schema, spark),
+        sources=_different(spark, sources),
         watermarks=watermarks,
         stateful=stateful,
         needs_rocksdb="state machine" in stateful,
@@ -173,8 +175,9 @@ def _stream_of(leaf: Any, directory: Path) -> str | None:
     return stands_for.name if stands_for.parent == directory else None
 
 
-def _check_sources(stage: Stage, nodes: Sequence[Any], inputs: Sequence[Input], directory: Path) -> None:
-    used = set()
+def _check_sources(stage: Stage, nodes: Sequence[Any], inputs: Sequence[Input], directory: Path) -> list[Any]:
+    """The leaves that stand for streams, once none of them is foreign and no input is without one."""
+    leaves, used = [], set()
     for node in nodes:
         if node.children().size() or not node.isStreaming():
             continue
@@ -185,11 +188,21 @@ def _check_sources(stage: Stage, nodes: Sequence[Any], inputs: Sequence[Input], 
                 f"name the stream in @app.stage(…) and in the job file."
             )
         used.add(stream)
+        leaves.append(node)
     for each in inputs:
         if each.stream not in used:
             raise PipelineRefused(
                 f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or take it out of @app.stage(…)."
             )
+    return leaves
+
+
+def _different(spark: SparkSession, leaves: Sequence[Any]) -> int:
+    """Spark starts one source for all leaves that are equal, as those of a DataFrame that is used twice may be."""
+    found = jvm_of(spark).java.util.HashSet()
+    for leaf in leaves:
+        found.add(leaf)
+    return int(found.size())
 
 
 def _state_of(node: Any) -> str | None:

@@ -17,7 +17,7 @@ from samza_azure.protocol.record import Kind, Slice
 from samza_azure.spark.analysis import Watermark
 from samza_azure.spark.checkpoint import NewFiles, Planned, planned
 from samza_azure.spark.destination import COLUMN
-from samza_azure.spark.offset import INFINITY_US, least_us
+from samza_azure.spark.offset import INFINITY_US, by_stream, least_us
 from samza_azure.spark.pipeline import AnalysedStage
 from samza_azure.spark.schema import arrow_schema
 from samza_azure.spark.watermark import OwnedWatermark
@@ -35,10 +35,9 @@ def next_watermark_us(plan: Planned, watermarks: Sequence[Watermark]) -> int | N
     """
     if plan.step >= 1:
         return INFINITY_US
-    found = []
+    found, streams = [], by_stream(plan.offsets)
     for each in watermarks:
-        places = [place for offset in plan.offsets if offset.of == each.stream for place in offset.at]
-        least = least_us(places)
+        least = least_us(streams[each.stream])
         if least is None:
             return None
         found.append(least // 1000 * 1000 - each.delay_ms * 1000)
@@ -50,7 +49,7 @@ def frontier_us(plan: Planned, stage: AnalysedStage) -> int | None:
     if stage.analysis.stateful and stage.analysis.watermarks:
         frontier = plan.watermark_ms * 1000 or None  # Spark's 0 means: none yet
     else:
-        frontier = least_us([place for offset in plan.offsets for place in offset.at])
+        frontier = least_us([place for places in by_stream(plan.offsets).values() for place in places])
     if frontier is None or frontier >= INFINITY_US:
         return frontier
     return frontier - stage.frontier_lag_us

@@ -5,8 +5,8 @@ As JSON: {"of": stream, "step": 0, "fired": 5, "at": [[blob, position, frontier]
 the producers in the order that the plan fixes.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -80,6 +80,24 @@ def least_us(places: Sequence[Place]) -> int | None:
     if any(place.state is State.IDLE for place in places):
         return min(idle, default=None)
     return INFINITY_US
+
+
+def by_stream(offsets: Iterable[Offset]) -> dict[str, list[Place]]:
+    """The producers of each stream. If several sources read it, as the one has them that is furthest behind.
+
+    Such a one has more to read, so that producer is not idle, whatever was heard of it so far.
+    """
+    read: dict[str, list[tuple[Place, ...]]] = {}
+    for offset in offsets:
+        read.setdefault(offset.of, []).append(offset.at)
+    return {stream: [_behind(seen) for seen in zip(*sources, strict=True)] for stream, sources in read.items()}
+
+
+def _behind(seen: Sequence[Place]) -> Place:
+    """One producer, as several sources have seen it."""
+    last = min(seen, key=lambda place: place.position)
+    agreed = all((place.position, place.state) == (last.position, last.state) for place in seen)
+    return last if agreed else replace(last, state=State.ACTIVE)
 
 
 def is_quiet(places: Sequence[Place]) -> bool:

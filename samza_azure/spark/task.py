@@ -312,7 +312,7 @@ class Task:
         """Only a live owner may say that its task is idle, and only when all that it reads is."""
         batches = self._batches
         assert batches is not None
-        is_quiet = len(said) >= len(set(self.stage.plan.inputs)) and all(each.is_quiet for each in said)
+        is_quiet = len(said) >= self.stage.analysis.sources and all(each.is_quiet for each in said)
         if not is_quiet or batches.idle or self._step >= 1 or not self._has_appended(said):
             self._quiet_since = None
             return
@@ -329,8 +329,7 @@ class Task:
     def _has_appended(self, said: list[Acknowledgement]) -> bool:
         """Whether all that the sources have given out is in the log."""
         given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
-        appended = {offset.of: offset.positions for offset in self._stands_at}
-        return bool(given) and all(appended.get(offset.of) == offset.positions for offset in given)
+        return bool(given) and _places(given) == _places(self._stands_at)
 
     def _stand(self) -> dict[str, Position]:
         """Where the task stands in each log that it reads, as its last record has it."""
@@ -387,9 +386,7 @@ class Task:
         if drain.step is None:
             return
         gate, report = self._gate, self.report
-        has_answered = len(said) >= len(set(self.stage.plan.inputs)) and all(
-            each.version == gate.version for each in said
-        )
+        has_answered = len(said) >= self.stage.analysis.sources and all(each.version == gate.version for each in said)
         if has_answered and self.reads_source and report.frozen_for != drain.uuid:
             offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
             ends = self._read_to([*self._stands_at, *offsets])
@@ -459,3 +456,8 @@ class Task:
         wait, until = threading.Event(), boot_time() + self._around.config.task.shutdown_ms / 1000
         while self._writer is not None and not self._writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)
+
+
+def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:
+    """Where each source stands, in an order of their own: two may read one stream."""
+    return sorted((offset.of, offset.positions) for offset in offsets)

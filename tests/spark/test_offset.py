@@ -13,6 +13,7 @@ from samza_azure.spark.offset import (
     Place,
     Progress,
     State,
+    by_stream,
     in_question,
     is_quiet,
     least_us,
@@ -46,6 +47,13 @@ def place(frontier: int | None, state: State = State.ACTIVE, end: int = 0) -> Pl
 def test_the_least_frontier(places: list[Place], least: int | None) -> None:
     """Who has said nothing holds back; who is idle or drained does not."""
     assert least_us(places) == least
+
+
+def test_of_two_sources_of_one_stream_the_one_behind_counts_and_what_it_has_not_read_is_not_idle() -> None:
+    ahead = Offset("s", 0, None, (place(90, end=9), place(80, IDLE, end=3)))
+    behind = Offset("s", 0, None, (place(50, IDLE, end=5), place(80, IDLE, end=3)))
+    other = Offset("t", 0, None, (place(7),))
+    assert by_stream([ahead, other, behind]) == {"s": [place(50, end=5), place(80, IDLE, end=3)], "t": [place(7)]}
 
 
 def test_a_reader_is_quiet_when_nobody_is_active() -> None:

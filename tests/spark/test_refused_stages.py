@@ -259,6 +259,7 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         return left.join(right, F.expr("carrier = other AND at BETWEEN ts AND ts + interval 1 hour"), "leftOuter")
 
     assert analyse(joined).plan.stages[0].stateful == ("join of two streams",)
+    assert analyse(joined).stages["stage"].analysis.sources == 1  # both sides are the same columns of one source
     assert analyse(lambda rows: rows.join(names, "carrier")).plan.stages[0].stateful == ()
     renamed = analyse(lambda rows: rows.select(F.col("ts").alias("at")), streams='[streams.out]\nevent_time = "at"\n')
     assert renamed.plan.stages[0].schema == "at TIMESTAMP"

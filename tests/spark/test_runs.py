@@ -345,6 +345,41 @@ def test_two_inputs_with_two_delays_are_joined_deduplicated_and_drained(fleet: M
     assert sorted((row["key"], row["ts"], row["paid_at"]) for row in run.rows("matched")) == expected
 
 
+def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
+    """Given twice, or joined with itself: two sources that stand at different places, moved on the way and drained."""
+    application = Application()
+
+    @application.stage("repeated", "repeated", output="both")
+    def both(some: DataFrame, others: DataFrame) -> DataFrame:
+        return some.where("value >= 2").union(others.where("value < 2"))
+
+    @application.stage("repeated", output="paired")
+    def paired(rows: DataFrame) -> DataFrame:
+        late = rows.withWatermark("ts", "1 hour")
+        condition = F.expr("a.key = b.key AND b.ts = a.ts + INTERVAL 10 MINUTES")
+        return late.alias("a").join(late.alias("b"), condition, "leftOuter").selectExpr("a.ts", "a.key", "b.ts AS at")
+
+    run = fleet(application, MATCHED.replace("orders", "repeated"))
+    rows = rows_of(200)
+    _produce_one(run, "repeated", rows[:100], 50)
+    run.start(*run.pipeline.plan.tasks())
+    run.until_all_is_read("repeated")
+    for task in run.pipeline.plan.tasks():
+        run.move(task)
+    _produce_one(run, "repeated", rows[100:], 50)
+    run.until_all_is_read("repeated")
+    run.drain()
+
+    assert [task.stage.analysis.sources for task in run.tasks.values()] == [2, 2]
+    assert [len(task._stands_at) for task in run.tasks.values()] == [2, 2]
+    kept = [(row["key"], row["ts"], row["value"]) for row in rows if row["value"] is not None]
+    assert sorted((row["key"], row["ts"], row["value"]) for row in run.rows("both")) == sorted(kept)
+    by_time = {row["ts"]: row["key"] for row in rows}
+    found = sorted((row["ts"], row["key"], row["at"] is not None) for row in run.rows("paired"))
+    later = timedelta(minutes=10)
+    assert found == [(row["ts"], row["key"], by_time.get(row["ts"] + later) == row["key"]) for row in rows]
+
+
 def _in_time(order: dict[str, Any], paid: dict[str, datetime]) -> bool:
     return order["key"] in paid and paid[order["key"]] <= order["ts"] + timedelta(hours=2)
 
