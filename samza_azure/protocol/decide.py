@@ -76,6 +76,8 @@ def join(view: View, now: float) -> list[Action]:
     match view.found:
         case ProcessorRow() as found if view.written is not None:
             return [Rejoin(f"The row of {view.me} belongs to incarnation {found.incarnation} now.")]
+        case ProcessorRow() as found if found.incarnation == view.incarnation:
+            return [Rejoin("This processor was declared dead before it heard that it had joined.")]
         case ProcessorRow() as found:
             age = view.found_age
             gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)

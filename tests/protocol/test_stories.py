@@ -164,6 +164,15 @@ def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
     assert decide(view, NOW + 1.1) == []
 
 
+def test_one_that_was_marked_dead_before_it_heard_that_it_had_joined_comes_back_as_another() -> None:
+    view = newcomer()
+    joins = InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))
+    learn(view, joins, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 10)
+    dead = ProcessorRow("p9", "new", "marked", boot="boot", state=State.DEAD)
+    learn(view, ReadOwnRow(), dead, sent_at=NOW + 11, now=NOW + 11)
+    assert kinds(decide(view, NOW + 11)) == [Rejoin]
+
+
 # The heartbeat.
 
 
