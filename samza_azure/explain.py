@@ -198,8 +198,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
     return [
         f"Heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s, leader dead after "
         f"{timing.leader_timeout_s:g} s, scan {scan_s(timing, processors):g} s; {processors} processors, "
-        f"{tasks} tasks: "
-        + ", ".join(f"{flow.stage} {flow.tasks}" for flow in flows),
+        f"{tasks} tasks: " + ", ".join(f"{flow.stage} {flow.tasks}" for flow in flows),
         "",
         f"{'operations per hour':34}{'table':>12}{'read':>12}{'append':>12}{'lease':>8}{'$ per month':>14}",
         *(
