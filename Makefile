@@ -51,6 +51,7 @@ format: setup
 
 # Each claim in the README, one script.
 bench: setup
+	@$(PIP) --quiet --group bench
 	$(BIN)/python benchmarks/run.py
 
 # Long trials at random moments; not part of `test`.

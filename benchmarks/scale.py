@@ -1,0 +1,300 @@
+"""A thousand processors and ten thousand tasks, simulated: the production loop over the storage in memory.
+
+The profile is the default one. Time is virtual, so what takes time here is the processors' own work; of the leader it
+is measured, in processor time. All join within ten seconds, then 30 of 100 die at once, then the leader dies. Counted
+at the storage, per second and partition, is what Azure bounds. A control blob is decoded once for all who read it: a
+thousand copies fit no machine.
+"""
+
+import asyncio
+import gc
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import TypeVar
+
+from common import Claim, main, middle, say
+
+from samza_azure.host import processor as host
+from samza_azure.host.processor import Processor
+from samza_azure.host.runs import RunLogs
+from samza_azure.host.share import plan_of
+from samza_azure.protocol import control as control_blob
+from samza_azure.protocol.actions import Action
+from samza_azure.protocol.control import Control
+from samza_azure.protocol.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
+from samza_azure.protocol.timing import PROFILES
+from samza_azure.protocol.view import Settings, View
+from samza_azure.sim.loop import VirtualLoop
+from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value
+
+T = TypeVar("T")
+TIMING = PROFILES["default"]
+TASKS_EACH = 10
+JOIN_WITHIN_S, HEAL_WITHIN_S, LOOK_S = 10.0, 120.0, 0.5
+DYING = 0.3
+LATENCY_S = 0.02
+#: What Azure documents: entities per second and partition, requests per second and blob.
+ENTITIES_MAX, BLOB_MAX = 2_000, 500
+TURN_MAX_S = 0.05
+BLOB_LIMIT = Settings("p").blob_limit
+
+
+class Slow(Link):
+    """Every call takes its time there and back."""
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        await asyncio.sleep(LATENCY_S * random.random())
+        answer = effect()
+        await asyncio.sleep(LATENCY_S * random.random())
+        return answer
+
+
+class Counting(MemoryStorage):
+    """Counts, for each second, the entities of each partition that were touched and the calls on the control blob."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__(clock)
+        self._now = clock
+        self.touched: Counter[tuple[str, int]] = Counter()
+        self.largest = 0
+
+    def _count(self, what: str, number: int = 1) -> None:
+        self.touched[what, int(self._now())] += number
+
+    def most(self, what: str) -> int:
+        """In the busiest second."""
+        return max((count for (of, _), count in self.touched.items() if of == what), default=0)
+
+    def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str | Refused:
+        self._count(partition)
+        return super().insert(partition, key, values)
+
+    def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
+        self._count(partition)
+        return super().update(partition, key, values, etag, merge=merge)
+
+    def get(self, partition: str, key: str) -> Row | None:
+        self._count(partition)
+        return super().get(partition, key)
+
+    def query(self, partition: str) -> Sequence[Row]:
+        rows = super().query(partition)
+        self._count(partition, max(len(rows), 1))
+        self._count(f"queries of {partition}")
+        return rows
+
+    def control_read(self, unless_etag: str | None, lease_id: str | None) -> Content | NotModified | Missing | Refused:
+        self._count("control blob")
+        return super().control_read(unless_etag, lease_id)
+
+    def control_write(self, data: bytes, etag: str, lease_id: str) -> str | Refused:
+        self._count("control blob")
+        self.largest = max(self.largest, len(data))
+        return super().control_write(data, etag, lease_id)
+
+
+class NoLogs(RunLogs):
+    """There are none, and none are made."""
+
+    async def refuse_if_any(self) -> None:
+        return
+
+    async def clean(self, run_id: str) -> None:
+        return
+
+
+class World:
+    """All of them, and who runs what."""
+
+    def __init__(self, count: int) -> None:
+        self.loop, self.dice = VirtualLoop(), random.Random(count)
+        self.count, self.plan = count, plan_of("part", count * TASKS_EACH)
+        self.storage = Counting(self.loop.time)
+        self.living: dict[str, Member] = {}
+        self.runs: dict[str, tuple[str, int]] = {}
+        self.versions: set[int] = set()
+        self.turns: defaultdict[str, list[float]] = defaultdict(list)
+
+    def decided(self, view: View, now: float) -> list[Action]:
+        """`decide`, with a look at the clock of this processor when a leader or a follower does it."""
+        begun = time.thread_time()
+        actions = DECIDE(view, now)
+        self.turns["leader" if view.leads else "follower"].append(time.thread_time() - begun)
+        return actions
+
+    @property
+    def control(self) -> Control | None:
+        """The control blob now."""
+        content = MemoryStorage.control_read(self.storage, None, None)
+        return control_blob.decode(content.data) if isinstance(content, Content) else None
+
+    @property
+    def converged(self) -> bool:
+        """One living leader; every task runs at its owner, who lives; the shares are even."""
+        control = self.control
+        if control is None or control.leader is None or control.leader.processor not in self.living:
+            return False
+        self.versions.add(control.version)
+        shares: Counter[str] = Counter()
+        for task, assignment in control.tasks.items():
+            owner = assignment.owner
+            if owner is None or owner.processor not in self.living:
+                return False
+            if self.runs.get(task) != (owner.incarnation, owner.generation):
+                return False
+            shares[owner.processor] += 1
+        return set(shares) == set(self.living) and max(shares.values()) - min(shares.values()) <= 1
+
+    async def join(self, name: str, delay_s: float) -> None:
+        """One more."""
+        await asyncio.sleep(delay_s)
+        self.living[name] = Member(self, name)
+
+    def kill(self, name: str) -> None:
+        """Without a word."""
+        self.living.pop(name).life.cancel()
+
+    async def heal(self, what: str) -> float:
+        """How long until all is well."""
+        begun, self.versions = self.loop.time(), set()
+        while not self.converged:
+            await asyncio.sleep(LOOK_S)
+            if self.loop.time() > begun + HEAL_WITHIN_S:
+                raise SystemExit(f"{what}: not well after {HEAL_WITHIN_S:.0f} s.")
+        took = self.loop.time() - begun
+        say(f"{self.count} processors, {what}: {took:.1f} s, {len(self.versions)} versions")
+        return took
+
+
+class Member:
+    """A processor whose tasks start and stop at once."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world, self.dice = world, random.Random(name)
+        account = MemoryAccount(world.storage, link=Slow())
+        self.processor = Processor(
+            Settings(name, TIMING),
+            account.control_blob(),
+            account.rows(),
+            NoLogs(account.blobs()),
+            self,
+            tell=self.tell,
+        )
+        self.processor.hear(Ready(world.plan))
+        self.life = world.loop.create_task(self.processor.run())
+
+    def now(self) -> float:
+        return self.world.loop.time()
+
+    def wall_ms(self) -> int:
+        return int(self.now() * 1000)
+
+    def random(self) -> float:
+        return self.dice.random()
+
+    def fresh_id(self) -> str:
+        return f"{self.dice.getrandbits(128):032x}"
+
+    def tell(self, command: Command) -> None:
+        view, loop = self.processor.view, self.world.loop
+        match command:
+            case StartTask(task=task, generation=generation, attempt=attempt):
+                self.world.runs[task] = (view.incarnation, generation)
+                loop.call_soon(self.processor.hear, TaskReport(task, generation, attempt, Phase.RUNNING))
+            case ReleaseTask(task=task):
+                local = view.tasks[task]
+                self.world.runs.pop(task, None)
+                gone = TaskReport(task, local.generation, local.attempt, Phase.RELEASED)
+                loop.call_soon(self.processor.hear, gone)
+
+
+DECIDE = host.decide
+
+
+def live(count: int) -> tuple[World, dict[str, float]]:
+    """From the first join to the last failover."""
+    world = World(count)
+    host.decide = world.decided
+    try:
+        return world, world.loop.run_until_complete(_live(world))
+    finally:
+        host.decide = DECIDE
+
+
+async def _live(world: World) -> dict[str, float]:
+    joining = [world.join(f"p{number:04}", world.dice.uniform(0, JOIN_WITHIN_S)) for number in range(world.count)]
+    joined = asyncio.gather(*joining)
+    healed = {"all join": await world.heal("all join")}
+    await joined
+    healed["all join"] = max(healed["all join"], JOIN_WITHIN_S) + await world.heal("the last of them")
+    await asyncio.sleep(10)
+    control = world.control
+    assert control is not None and control.leader is not None
+    others = sorted(set(world.living) - {control.leader.processor})
+    for name in world.dice.sample(others, int(DYING * world.count)):
+        world.kill(name)
+    healed["30 of 100 die"] = await world.heal("30 of 100 die")
+    await asyncio.sleep(10)
+    control = world.control
+    assert control is not None and control.leader is not None
+    world.kill(control.leader.processor)
+    healed["the leader dies"] = await world.heal("the leader dies")
+    for name in list(world.living):
+        world.kill(name)
+    return healed
+
+
+def measure(quick: bool) -> list[Claim]:
+    """Ever larger groups; the last one is the claim."""
+    control_blob.decode = lru_cache(4)(control_blob.decode)
+    counts, slowest = ([25, 50, 100] if quick else [125, 250, 500, 1000]), {}
+    gc.disable()  # the copies of a thousand processors are the simulation's, not a leader's
+    for count in counts:
+        begun = time.monotonic()
+        world, healed = live(count)
+        slowest[count] = max(world.turns["leader"])
+        say(f"{count} processors took {time.monotonic() - begun:.0f} s of this machine")
+        for who, turns in world.turns.items():
+            say(
+                f"  {who}: {len(turns)} turns, median {1000 * middle(turns):.2f} ms, slowest {1000 * max(turns):.1f} ms"
+            )
+        gc.collect()
+    return [*claims(world, healed), growth(slowest)]
+
+
+def claims(world: World, healed: dict[str, float]) -> list[Claim]:
+    """What the largest group has shown."""
+    who = f"{world.count:,} processors, {world.count * TASKS_EACH:,} tasks"
+    turns, storage = world.turns["leader"], world.storage
+    shown = [Claim(f"{who}: {what}, until all run evenly", f"{seconds:.1f} s") for what, seconds in healed.items()]
+    shown += [
+        Claim(
+            f"{who}: slowest turn of a leader",
+            f"{1000 * max(turns):.1f} ms (median {1000 * middle(turns):.2f} ms)",
+            f"{1000 * TURN_MAX_S:.0f} ms",
+            max(turns) <= TURN_MAX_S,
+        ),
+        Claim("  largest control blob", f"{storage.largest:,} bytes", f"{BLOB_LIMIT:,}", storage.largest <= BLOB_LIMIT),
+    ]
+    bounds = {"members": ENTITIES_MAX, "leader": ENTITIES_MAX, "requests": ENTITIES_MAX, "control blob": BLOB_MAX}
+    for what, bound in bounds.items():
+        most = storage.most(what)
+        shown.append(Claim(f"  {what}, busiest second", f"{most:,}", f"{bound:,}", most <= bound))
+    return shown
+
+
+def growth(slowest: Mapping[int, float]) -> Claim:
+    """How the leader's slowest turn grows when everything doubles."""
+    counts = sorted(slowest)
+    ratios = [slowest[after] / slowest[before] for before, after in pairwise(counts)]
+    told = ", ".join(f"{ratio:.1f}" for ratio in ratios)
+    return Claim("slowest turn, growth per doubling of everything", told, "about 2", middle(ratios) <= 2.5)
+
+
+if __name__ == "__main__":
+    main(measure, __doc__)
