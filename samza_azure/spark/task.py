@@ -296,6 +296,7 @@ class Task:
         assert self._batches is not None and self._query is not None
         error: BaseException | None = self._batches.error or self._query.exception()
         if isinstance(error, Superseded):
+            log.info("%s: %s", self.name, error)
             self._end(Phase.SUPERSEDED)
         elif error is None or is_waiting_for_storage(error):
             self._end(Phase.RESTART, error)

@@ -1,6 +1,7 @@
 """How single processors begin and end: drained before they began, killed with a JVM that hangs, refused, failed."""
 
 import signal
+import time
 from typing import Any
 
 import psutil
@@ -103,9 +104,9 @@ def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: World)
         process.resume()
     world.produce(3_000)
     world.exact()
+    until_refused(zombies, "p1")
     supervisor.resume()
     world.fleet.wait_until("p1 is back", lambda shown: owned_by("p1", shown) and all_running(shown), PATIENCE_S)
-    assert "SUPERSEDED" in zombies.log_file("p1").read_text()
     world.produce(1_000)
     world.exact()
     zombies.send("p1", signal.SIGTERM)
@@ -169,3 +170,12 @@ def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: World) ->
 def owned_by(processor: str, shown: dict[str, Any]) -> bool:
     """It owns a task."""
     return processor in {task["owner"] for task in shown["tasks"]}
+
+
+def until_refused(fleet: Fleet, name: str) -> None:
+    """Wait until a container has tried to append and the log has told it that somebody else owns the task."""
+    (log_file,) = fleet.job.parent.rglob(f"{name}/container.log")
+    deadline = time.monotonic() + PATIENCE_S
+    while "belongs to writer" not in log_file.read_text():
+        assert time.monotonic() < deadline, log_file.read_text()
+        time.sleep(0.1)  # the pace of looking
