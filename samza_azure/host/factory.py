@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from samza_azure.config import Config
+from samza_azure.config import Config, check_processor_id
 from samza_azure.coordinator import CoordinationUtils, Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
 from samza_azure.host.processor import ContainerLost, Processor
@@ -96,7 +96,7 @@ class PassthroughJobCoordinatorFactory:
 def settings(processor_id: str, config: Config) -> Settings:
     """What the protocol needs of the configuration."""
     return Settings(
-        processor=processor_id,
+        processor=check_processor_id(processor_id),
         timing=config.coordinator.timing,
         shutdown_s=config.task.shutdown_ms / 1000,
         restart_limit=config.task.restart_limit,

@@ -20,7 +20,8 @@ async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[Pro
     """The control blob, if there is one, and all processors' rows."""
     content = await blob.read(timeout=CALL_S)
     rows = [processor_row(row.key, row.etag, row.values) for row in await table.query(MEMBERS, timeout=CALL_S)]
-    return (control_blob.decode(content.data) if isinstance(content, Content) else None), rows
+    ours = [row for row in rows if row.is_ours]
+    return (control_blob.decode(content.data) if isinstance(content, Content) else None), ours
 
 
 def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) -> dict[str, Any]:
