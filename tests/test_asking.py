@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
 from samza_azure.coordinator import Ending
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.status import document, read
-from samza_azure.protocol.rows import REQUESTS
+from samza_azure.protocol.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
 from samza_azure.storage.connection import Account
 
 PATIENCE_S = 30.0
@@ -99,8 +99,8 @@ class Group:
             time.sleep(0.05)
         return shown
 
-    def write_request(self, key: str, values: dict[str, str | int | bool]) -> None:
-        answer = self.runner.run(self.account.rows().insert(REQUESTS, key, values, timeout=10))
+    def write(self, partition: str, key: str, values: Mapping[str, str | int | bool]) -> None:
+        answer = self.runner.run(self.account.rows().insert(partition, key, values, timeout=10))
         assert isinstance(answer, str)
 
 
@@ -142,6 +142,22 @@ def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:
     after = group.until("all run again", lambda shown: all_run(shown) and shown["phase"] == "RUNNING")
     assert (after["run_id"], after["stop"]) == (run_id, None)
     assert all(generations(after)[task] > generation for task, generation in generations(before).items())
+
+
+def test_a_stop_of_a_fleet_that_was_killed_ends_and_does_not_stop_the_next_one(group: Group) -> None:
+    [member] = group.start("a")
+    before = group.until("all run", all_run)
+    member.stop()
+    group.write(MEMBERS, "ghost", columns(ProcessorRow("ghost", "f" * 32, adopted=2, state=State.ACTIVE)))
+
+    code, said, _ = group.command("stop", "--wait")
+    assert (code, said.endswith(" s. ghost did not answer.\n")) == (0, True)
+
+    [member] = group.start("a")
+    after = group.until("all run again", all_run)
+    assert (after["run_id"], after["stop"]) == (before["run_id"], None)
+    group.until("the ghost is dead", lambda shown: [p["state"] for p in shown["processors"]] == ["ACTIVE", "DEAD"])
+    assert (member.ending, all_run(group.status())) == (None, True)
 
 
 def test_a_drain_is_cancelled_before_it_flushes_and_nothing_has_happened(group: Group) -> None:
@@ -196,9 +212,9 @@ def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: 
 
 
 def test_requests_that_nobody_can_obey_harm_nobody(group: Group) -> None:
-    group.write_request("strange", {"kind": "dance", "runId": 7, "uuid": True})
-    group.write_request("huge", {"kind": "drain", **{f"body{number}": "x" * 30_000 for number in range(15)}})
-    group.write_request("elsewhere", {"kind": "drain", "runId": "a run that never comes"})
+    group.write(REQUESTS, "strange", {"kind": "dance", "runId": 7, "uuid": True})
+    group.write(REQUESTS, "huge", {"kind": "drain", **{f"body{number}": "x" * 30_000 for number in range(15)}})
+    group.write(REQUESTS, "elsewhere", {"kind": "drain", "runId": "a run that never comes"})
     [member] = group.start("a", reads=False)
     shown = group.until("all run", all_run)
     assert (shown["phase"], shown["drain"]) == ("RUNNING", None)
