@@ -79,7 +79,7 @@ class Acknowledgement:
     is_at_end: bool = False
     is_quiet: bool = False
     trouble: str | None = None  # storage that does not answer: it is tried again
-    corrupt: str | None = None  # a log that cannot be read: the task fails
+    corrupt: str | None = None  # a log that cannot be read, or holds other columns: the task fails
 
     def write(self, path: Path) -> None:
         """Tell the container."""

@@ -24,7 +24,7 @@ from samza_azure.protocol.reading import Part
 from samza_azure.spark.account import blobs
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
-from samza_azure.spark.schema import arrow_schema
+from samza_azure.spark.schema import arrow_schema, fitted
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 
@@ -49,9 +49,17 @@ def read_range(
     """All rows between two offsets, producer by producer."""
     spec = Spec.read(Path(path))
     first, last = Offset.from_json(start), Offset.from_json(end)
-    for reader, here, there in zip(_readers(spec), first.at, last.at, strict=True):
-        if here.position != there.position:
-            yield from _batches(_patiently(reader, here.position, there.position, spec), arrow_schema(schema))
+    try:
+        for reader, here, there in zip(_readers(spec), first.at, last.at, strict=True):
+            if here.position != there.position:
+                slices = _patiently(reader, here.position, there.position, spec)
+                yield from _batches(slices, arrow_schema(schema), spec.stream)
+    except StorageUnavailable:
+        raise
+    except SamzaAzureError as error:  # Spark would wrap it into pages of its own
+        note = Path(spec.files["acknowledgements"]) / f"{os.getpid()}-read"
+        Acknowledgement(version=-1, corrupt=str(error)).write(note)
+        raise
 
 
 def _readers(spec: Spec) -> list[LogReader]:
@@ -76,10 +84,10 @@ def _patiently(reader: LogReader, start: Position, end: Position, spec: Spec) ->
             time.sleep(0.2)
 
 
-def _batches(slices: Iterator[bytes], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _batches(slices: Iterator[bytes], schema: pa.Schema, stream: str) -> Iterator[pa.RecordBatch]:
     for data in slices:
         for batch in decode(data):
-            yield batch.cast(schema)
+            yield fitted(batch, schema, stream)
 
 
 def _permit(spec: Spec) -> float:
@@ -276,7 +284,7 @@ class Poller:
             if parts
             for data in reader.fetch(parts)
         )
-        batches = list(_batches(slices, self.schema))
+        batches = list(_batches(slices, self.schema, self.spec.stream))
         self.ready = (_text(start.to_json()), _text(offset.to_json()), batches)
 
     # What was found, told to Spark and to the container.

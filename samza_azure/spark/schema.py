@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     CalendarIntervalType,
@@ -21,7 +22,7 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
-from samza_azure.errors import PipelineRefused
+from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.spark.session import jvm_of
 
 #: By the name that Spark gives the type, since some of these types have no public class in pyspark.
@@ -57,6 +58,32 @@ def nullable(schema: DataType, spark: SparkSession) -> StructType:
 def arrow_schema(schema: StructType) -> pa.Schema:
     """How Spark and the logs lay out these columns."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+def fitted(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
+    """Rows of a log, laid out as their reader expects them. ConfigError if it expects other columns or other types."""
+    if rows.schema.equals(schema):
+        return rows
+    there, here = ({column.name: _type_name(column.type) for column in each} for each in (rows.schema, schema))
+    if there != here:
+        differences = [
+            f"{name} is {there.get(name, 'missing')} in the log, {here.get(name, 'missing')} in the schema"
+            for name in {**here, **there}
+            if there.get(name) != here.get(name)
+        ]
+        raise ConfigError(
+            f"The rows of stream {stream!r} do not fit its schema: {'; '.join(differences)}. "
+            f"Make streams.{stream}.schema what was written, or write what it says into another stream."
+        )
+    return rows.select(schema.names).cast(schema)
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """By Spark's name: what is the same to Spark may be laid out in several ways."""
+    try:
+        return str(from_arrow_type(kind).simpleString())
+    except PySparkException:
+        return str(kind)
 
 
 def check_columns(schema: StructType, where: str) -> None:

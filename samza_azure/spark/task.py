@@ -281,12 +281,12 @@ class Task:
         """Notice what has happened since, and take the next step of a drain."""
         if self.report.phase is not Phase.RUNNING or self._releasing or self._query is None or self._batches is None:
             return
-        if self._batches.error is not None or not self._query.isActive:
-            self._query_ended()
-            return
         said = self._acknowledgements()
         if corrupt := next((each.corrupt for each in said if each.corrupt), None):
             self._end(Phase.FAILED, SamzaAzureError(corrupt))
+            return
+        if self._batches.error is not None or not self._query.isActive:
+            self._query_ended()
             return
         self.follow(drain)
         self._advance(drain, said)

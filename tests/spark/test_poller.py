@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from samza_azure.errors import CorruptState, StorageUnavailable
+from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.machine import boot_time
 from samza_azure.sim.memory import MemoryAccount
 from samza_azure.spark import poller as module
 from samza_azure.spark.gate import Acknowledgement, Gate, PermitFile, Spec, write_json
-from samza_azure.spark.poller import Poller
+from samza_azure.spark.poller import Poller, read_range
+from samza_azure.spark.schema import fitted
 from samza_azure.storage.interface import Chunk
 from samza_azure.storage.source_stream import SourceWriter
 
@@ -118,6 +119,46 @@ def test_a_log_that_cannot_be_read_is_told_to_the_container(source: Poller, read
     reads.in_the_way = fail
     assert source.latest(START) == START
     assert said(source).corrupt == "not what was written (blob streams/numbers/0/00000000, position 7)"
+
+
+MISFIT = (
+    "The rows of stream 'numbers' do not fit its schema: %s. "
+    "Make streams.numbers.schema what was written, or write what it says into another stream."
+)
+
+
+@pytest.mark.parametrize(
+    ("column", "written", "differences"),
+    [
+        ("n", pa.array([4], pa.int64()), "n is bigint in the log, int in the schema"),
+        (
+            "m",
+            pa.array([4], pa.int32()),
+            "n is missing in the log, int in the schema; m is int in the log, missing in the schema",
+        ),
+    ],
+)
+def test_other_columns_than_the_schema_says_are_told_and_never_read_as_null(
+    source: Poller, reads: Reads, tmp_path: Path, column: str, written: pa.Array, differences: str
+) -> None:
+    reads.writer.write(pa.table({column: written}))
+    reads.writer.flush()
+    assert source.latest(START) == START
+    assert said(source).corrupt == MISFIT % differences
+
+    size = reads.blobs.read("streams/numbers/0/00000000", 0, 1).size
+    source.spec.write(tmp_path / "spec")
+    source.file.unlink()
+    with pytest.raises(ConfigError):
+        list(read_range(str(tmp_path / "spec"), SCHEMA, START, {**START, "at": [[0, size, None]]}))
+    assert said(source).corrupt == MISFIT % differences
+
+
+def test_what_is_the_same_to_spark_fits_however_it_is_laid_out() -> None:
+    schema = pa.schema([("who", pa.string()), ("at", pa.timestamp("us", tz="UTC"))])
+    at = pa.array([1], pa.timestamp("ms", tz="Europe/Berlin"))
+    rows = pa.record_batch({"at": at, "who": pa.array(["me"], pa.large_string())})
+    assert fitted(rows, schema, "s").schema == schema
 
 
 def test_even_an_error_that_nobody_foresaw_does_not_kill_the_query(source: Poller, reads: Reads) -> None:

@@ -14,6 +14,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import Drain, DrainPhase, DrainStep, Phase
 from samza_azure.protocol.partition import partition_of
 from samza_azure.protocol.record import Writer
+from samza_azure.spark.poller import PREFETCH_BYTES
 from samza_azure.storage.log import take_over
 
 from .fleet import Fleet
@@ -285,6 +286,30 @@ def test_a_stage_that_raises_fails_its_task_alone(fleet: MakeFleet) -> None:
     assert "c2VjcmV0" not in report.error.message + report.error.traceback
     assert other.report.phase is Phase.RUNNING
     assert len(run.rows("checked")) == 40
+
+
+def test_rows_of_other_types_than_the_schema_says_fail_the_task_with_one_sentence(fleet: MakeFleet) -> None:
+    """Also where a worker reads them: so many rows are not handed over with the offset."""
+    run = fleet(counting("mistyped"), COUNTED % ("mistyped", "32 MiB"))
+    dice = random.Random(1)
+    rows = pa.table(
+        {"key": ["a"] * 30_000, "ts": [START] * 30_000, "value": [f"{dice.random()}" for _ in range(30_000)]}
+    )
+    assert rows.nbytes > 2 * PREFETCH_BYTES
+    writer = run.writer("mistyped", 2, flush_rows=30_000)
+    writer.write(rows, "key")
+    writer.close()
+    part = partition_of(["a"], 2)
+    run.start(f"clean-{part}")
+    while not run.tasks[f"clean-{part}"].is_over:
+        run.look()
+
+    report = run.tasks[f"clean-{part}"].report
+    assert report.phase is Phase.FAILED
+    assert report.error is not None and report.error.message == (
+        "The rows of stream 'mistyped' do not fit its schema: value is string in the log, double in the schema. "
+        "Make streams.mistyped.schema what was written, or write what it says into another stream."
+    )
 
 
 MATCHED = """
