@@ -43,8 +43,10 @@ from samza_azure.protocol.operations import (
 )
 from samza_azure.protocol.reading import fetch_part, scan
 from samza_azure.protocol.record import Kind, Slice, Writer
+from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
 from samza_azure.sim.memory import MemoryAccount
+from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Chunk, Missing, Refused
 
 T = TypeVar("T")
@@ -120,11 +122,13 @@ class Container:
         habits: Habits,
         dice: Random,
         clock: Callable[[], float],
+        steps: Steps,
+        *,
         say: Callable[[TaskReport], None],
         note: Callable[[str], None],
     ) -> None:
         self.process, self.account, self.habits, self.dice = process, account, habits, dice
-        self.clock, self.say, self.note = clock, say, note
+        self.clock, self.steps, self.say, self.note = clock, steps, say, note
         self.permit = 0.0
         self.drain = Drain(None)
         self.tasks: dict[str, Work] = {}
@@ -136,10 +140,11 @@ class Container:
                 self.permit = until
             case StartTask(task=task):
                 self.tasks[task] = work = Work(self, command)
-                self.process.spawn(work.run())
+                work.query = self.process.spawn(work.run())
             case ReleaseTask(task=task):
                 if task in self.tasks:
                     self.tasks[task].released_at = asyncio.get_running_loop().time()
+                    self.process.spawn(self.tasks[task].kill_late())
             case Drain():
                 self.drain = command
             case Exit():
@@ -184,6 +189,7 @@ class Work:
     def __init__(self, container: Container, start: StartTask) -> None:
         self.container, self.start = container, start
         self.task, self.number = start.task, int(start.task.rpartition("-")[2])
+        self.query: asyncio.Task[None] | None = None
         self.released_at: float | None = None
         self.phase = Phase.STARTING
         self.ends: dict[str, tuple[int, int]] | None = None
@@ -220,7 +226,7 @@ class Work:
             self.container.note(f"{self.task}: {error}")
             self.report(Phase.FAILED, TaskError(str(error), ""))
         except CorruptState as error:
-            raise AssertionError(f"S8: {self.task} found a log that cannot be: {error}") from error
+            raise Violation(f"S8: {self.task} found a log that cannot be: {error}") from error
         except RuntimeError as error:
             self.report(Phase.FAILED, TaskError(str(error), "Traceback of the simulated user code"))
 
@@ -253,6 +259,8 @@ class Work:
         """Close: report released when nothing is unsettled, or when the time for that is over."""
         habits, dice, loop = self.container.habits, self.container.dice, asyncio.get_running_loop()
         slow = habits.shutdown_s if dice.random() < habits.slow_release else 0.0
+        if slow:
+            self.container.steps.meet("slow release", lasts=slow)
         await asyncio.sleep(habits.release_s * dice.random() + slow * dice.random())
         deadline = (self.released_at or 0.0) + habits.shutdown_s
         while self.log.unsettled is not None and loop.time() < deadline:
@@ -263,6 +271,13 @@ class Work:
             except (PermitExpired, Superseded, StateLost):
                 break
         self.report(Phase.RELEASED)
+
+    async def kill_late(self) -> None:
+        """A query that has not let go after the time for that is killed, and has let go."""
+        await asyncio.sleep(self.container.habits.shutdown_s)
+        if self.query is not None and not self.query.done():
+            self.query.cancel()
+            self.report(Phase.RELEASED)
 
     async def gate(self) -> None:
         """Before each batch: may we?"""
@@ -289,7 +304,7 @@ class Work:
             flush = drain.step is DrainStep.FLUSH
             now = habits.available(asyncio.get_running_loop().time())
             to = min(drain.ends.get(partition, (0, 0))[1] if flush else now, state.at + 40)
-            assert to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}"
+            demand(to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}")
             rows = [Row(self.number, number) for number in range(state.at, to)]
             if not rows and not flush:
                 await asyncio.sleep(habits.batch_s * (0.5 + self.container.dice.random()))
@@ -322,16 +337,19 @@ class Work:
             elif not news:
                 await asyncio.sleep(habits.batch_s * (0.5 + self.container.dice.random()))
                 continue
-            if state.step == 2:
-                state.watermark = INFINITY
-            elif all(state.frontiers.get(producer) is not None for producer in producers):
-                frontiers = [INFINITY if p in state.drained else state.frontiers[p] or 0 for p in producers]
-                state.watermark = max(state.watermark, min(*frontiers, INFINITY - 1))
+            state.watermark = INFINITY if state.step == 2 else max(state.watermark, self.progress(producers))
             fired = self.fire() if state.step == 2 or state.watermark < INFINITY - 1 else []
             slices = [Slice(0, json.dumps(fired).encode(), len(fired))] if fired else []
             await self.commit(slices, frontier=min(state.watermark, INFINITY), final=state.step == 2)
             if state.step == 2:
                 return
+
+    def progress(self, producers: list[str]) -> int:
+        """The event time that all producers have passed. Silence is never idleness: who said nothing holds it back."""
+        state = self.state
+        frontiers = [INFINITY if each in state.drained else state.frontiers.get(each) for each in producers]
+        known = [frontier for frontier in frontiers if frontier is not None]
+        return min(*known, INFINITY - 1) if len(known) == len(frontiers) else -1
 
     async def read(self, producer: str) -> int:
         """What a producer's log has for us; how many records there were."""
@@ -370,8 +388,11 @@ class Work:
         container = self.container
         habits, dice = container.habits, container.dice
         slow = 20.0 if dice.random() < habits.slow_batch else 1.0
+        if slow > 1.0:
+            container.steps.meet("slow batch", lasts=habits.batch_s * 0.3 * slow)
         await asyncio.sleep(habits.batch_s * 0.3 * dice.random() * slow)
         if habits.poisoned and dice.random() < 0.5:
+            container.steps.meet("poison")
             raise RuntimeError("simulated user code fails")
         batch = self.log.last_batch + 1
         files = {f"offsets/{batch}": self.state.to_bytes()}
@@ -409,9 +430,9 @@ class Work:
         if isinstance(operation, Pause):
             await asyncio.sleep(min(0.02 * 2**operation.tries, 1.0))
             return None
+        if isinstance(operation, Append | Create | Put) and not self.container.may_append():
+            raise PermitExpired("No permit.")
         if isinstance(operation, Append):
-            if not self.container.may_append():
-                raise PermitExpired("No permit.")
             return await self._append(operation)
         while True:
             try:

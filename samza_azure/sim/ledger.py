@@ -1,7 +1,8 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
 Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
-S12 are those of the design.
+S12 are those of the design; two of its rules have no number there: *Order*, in which a processor stops (work, then
+row, then lease), and *Debounce*.
 """
 
 from collections import Counter
@@ -11,9 +12,11 @@ from dataclasses import dataclass, field
 from samza_azure.protocol.control import BarrierState, Control, DrainNotification, RunPhase, decode
 from samza_azure.protocol.messages import DrainStep
 from samza_azure.protocol.record import Header, Kind, Writer, decode_header
+from samza_azure.protocol.rows import State
 from samza_azure.protocol.timing import SELF_STOP, Timing
 from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.network import SENDER
+from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Missing, Refused, Value
 
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
@@ -51,6 +54,7 @@ class Facts:
     timing: Timing
     on_drained: Callable[[Control], None] = lambda control: None
     note: Callable[[str], None] = lambda text: None
+    clock_slack: float = 0.0  # what a slow clock adds to a deadline, as a part of it
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
 
 
@@ -64,9 +68,13 @@ class Ledger(MemoryStorage):
         self.logs: dict[str, Log] = {}
         self.beats: dict[str, Beats] = {}
         self.seen: Counter[str] = Counter()
+        self.steps = Steps(facts.instant, self.seen)
         self.takeovers = 0
         self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it was told that its write was refused
-        self._cancelled: set[str] = set()
+        self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
+        self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
+        self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
+        self._published = (0, 0.0)  # epoch and instant of the last version
 
     # The control blob: S1, S6, S12.
 
@@ -92,9 +100,17 @@ class Ledger(MemoryStorage):
             self.facts.on_drained(after)
         return answer
 
+    def lease_break(self, etag: str | None) -> None | Refused | Missing:
+        answer = super().lease_break(etag)
+        if answer is None:
+            self.steps.begin("campaign", who=_sender())
+        return answer
+
     def lease_acquire(self, lease_id: str, seconds: int, etag: str | None) -> None | Refused | Missing:
         answer = super().lease_acquire(lease_id, seconds, etag)
         sender = SENDER.get()
+        if answer is None:
+            self.steps.begin("campaign", who=_sender())
         if answer is None and sender is not None:
             self.deposed.pop((sender.name, sender.life), None)
         return answer
@@ -112,7 +128,36 @@ class Ledger(MemoryStorage):
             if old is None or now.owner is None or now.owner == old.owner or after.run_id != before.run_id:
                 continue
             demand(now.owner.generation == after.version, f"S1: {task} changed hands without a version of its own")
+            values = self._member(now.owner.processor)
+            fits = values.get("incarnation") != now.owner.incarnation or values.get("fingerprint") == after.fingerprint
+            demand(fits, f"S12: {task} is given to {now.owner.processor}, which has another pipeline")
+        if before.leader is not None and after.leader is None:
+            values = self._member(before.leader.processor)
+            works = values.get("incarnation") == before.leader.incarnation and _alive(values)
+            demand(not works, f"Order: {before.leader.processor} gives up the lease, and its row does not say LEFT")
+        if after.version != before.version:
+            self._check_debounce(before, after)
         self._check_drain(before, after)
+
+    def _check_debounce(self, before: Control, after: Control) -> None:
+        """Unless a task has lost its owner, versions come one debounce apart."""
+        epoch, instant = self._published
+        self._published = (after.epoch, self.facts.instant())
+        leaver = before.leader if before.leader == after.leader else None
+        for task, assignment in before.tasks.items():
+            owner = assignment.owner
+            values = self._member(owner.processor) if owner is not None else {}
+            moved = task not in after.tasks or after.tasks[task].owner != owner
+            is_there = owner is not None and values.get("incarnation") == owner.incarnation and _present(values)
+            if not is_there or (moved and owner is not None and leaver == owner.member):
+                return
+        gap = self.facts.instant() - instant
+        soon = epoch == after.epoch and gap < self.facts.timing.debounce_s * CLOCK_RATE
+        demand(not soon, f"Debounce: version {after.version} came {gap:.2f} s after the one before it")
+
+    def _member(self, processor: str) -> Mapping[str, Value]:
+        entity = self._rows.get(("members", processor))
+        return entity.values if entity is not None else {}
 
     def _check_drain(self, before: Control, after: Control) -> None:
         same_run = after.run_id == before.run_id
@@ -166,13 +211,41 @@ class Ledger(MemoryStorage):
         if after.phase != before.phase:
             seen[f"phase {after.phase}"] += 1
             note(f"run {after.run_id} is {after.phase}")
+        for task, assignment in after.tasks.items():
+            if assignment.owner is not None:
+                where = (f"runs/{after.run_id}/{task}", assignment.owner.generation)
+                self._owners[where] = assignment.owner.incarnation
+        self._follow_steps(before, after)
+
+    def _follow_steps(self, before: Control, after: Control) -> None:
+        steps, who = self.steps, _sender()
+        if after.epoch != before.epoch:
+            steps.end("campaign")
+        steps.set("leaderless", after.leader is None, who)
+        steps.set("barrier", after.barrier.state is not BarrierState.END, who)
+        step = after.drain.step if after.drain is not None and after.phase is RunPhase.DRAINING else None
+        steps.set("FREEZE", step is DrainStep.FREEZE, who)
+        steps.set("FLUSH", step is DrainStep.FLUSH, who)
+        steps.set("clean-up", bool(after.uncleaned), who)
+        if after.run_id != before.run_id:
+            steps.begin("run begins", who=who)
+        elif after.version and after.barrier.state is BarrierState.END:
+            steps.end("run begins")
+        for task, assignment in after.tasks.items():
+            moved = task in before.tasks and assignment.owner != before.tasks[task].owner
+            if moved and assignment.owner is not None and not self._log(after.run_id, task).drained:
+                steps.begin("task moves", task, assignment.owner.processor)
+            if after.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+                steps.end("task moves", task)
+            if moved and (old := before.tasks[task].owner) is not None:
+                steps.end("death", old.processor)
 
     # Rows: S3, S6, S10.
 
     def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str | Refused:
         answer = super().insert(partition, key, values)
         if partition == "members" and isinstance(answer, str):
-            self._beat(values)
+            self._beat(key, values)
         return answer
 
     def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
@@ -184,7 +257,7 @@ class Ledger(MemoryStorage):
         if isinstance(answer, Refused):
             self.seen[f"{partition} row refused"] += 1
         elif partition == "members" and "incarnation" in values:
-            self._beat(values)
+            self._beat(key, values)
         elif partition == "members":
             self._check_mark(key, before, _whole(values.get("epoch")))
         elif partition == "leader":
@@ -194,17 +267,38 @@ class Ledger(MemoryStorage):
             )
         return answer
 
-    def _beat(self, values: Mapping[str, Value]) -> None:
-        incarnation = str(values["incarnation"])
+    def remove(self, partition: str, key: str, etag: str) -> None | Refused:
+        values = dict(self._member(key)) if partition == "members" else {}
+        answer = super().remove(partition, key, etag)
+        gone = partition == "members" and answer is None and str(values.get("incarnation", "")) in self.beats
+        demand(not (gone and _alive(values)), f"S10: the row of {key} was deleted, and it lives")
+        return answer
+
+    def _beat(self, processor: str, values: Mapping[str, Value]) -> None:
+        incarnation, state = str(values["incarnation"]), values.get("state")
+        if state == State.LEFT:
+            self._left.setdefault(incarnation, self.facts.instant())
+        self.steps.set_for("joining", processor, state == State.UNASSIGNED)
+        self.steps.set_for("leaving", processor, state == State.LEAVING)
+        self.steps.end("death", processor)
         beats = self.beats.setdefault(incarnation, Beats(self.facts.instant()))
         demand(not beats.dead, f"S3: a heartbeat of {incarnation[:8]} was accepted after its dead mark")
         beats.last = self.facts.instant()
+        if (sender := SENDER.get()) is not None:
+            self._beaten[sender.name, sender.life] = beats.last
 
     def _check_mark(self, processor: str, before: Mapping[str, Value], epoch: int) -> None:
         beats = self.beats.get(str(before.get("incarnation", "")))
         if beats is None:
             return
         beats.dead = True
+        self.steps.end("joining", processor)
+        self.steps.end("leaving", processor)
+        if self.control is not None and any(
+            each.owner is not None and each.owner.incarnation == before["incarnation"]
+            for each in self.control.tasks.values()
+        ):
+            self.steps.begin("death", processor, _sender())
         silence = self.facts.instant() - beats.last
         self.seen["marked dead"] += 1
         self.facts.note(f"{processor} is marked dead after {silence:.1f} s of silence, epoch {epoch}")
@@ -230,7 +324,14 @@ class Ledger(MemoryStorage):
             f"S6: {sender.name} was refused as leader at {told}, and its {what} was sent at {sender.sent_at}",
         )
 
-    # Logs: S2, S4.
+    # Logs: S2, S4, S8, Order.
+
+    def create(self, name: str) -> bool:
+        known = self._blobs.get(name)
+        length = len(known.data) if known is not None else 0
+        answer = super().create(name)
+        demand(len(self._blobs[name].data) >= length, f"S8: {name} was created again, with {length} bytes in it")
+        return answer
 
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
         answer = super().append(name, data, position)
@@ -247,17 +348,32 @@ class Ledger(MemoryStorage):
     def _check_record(self, prefix: str, header: Header) -> None:
         log = self.logs.setdefault(prefix, Log())
         where = f"{prefix}, writer {header.writer}, {header.kind.name} {header.batch}"
+        self._check_appender(prefix, header, where)
         demand(not log.drained, f"S2: a record after DRAINED: {where}")
         if header.kind is Kind.EPOCH:
             rolled = log.writer == header.writer
             demand(log.writer is None or rolled or header.writer > log.writer, f"S2: {where} after writer {log.writer}")
             self.seen["log rolled" if rolled else "log taken over"] += 1
+            self.steps.end("log rolls", prefix)
+            self.steps.end("task moves", header.task)
         else:
             demand(log.writer == header.writer, f"S2: {where} without EPOCH, after writer {log.writer}")
         if header.kind in (Kind.BATCH, Kind.DRAINED):
             demand(header.batch > log.batch, f"S2: {where} after batch {log.batch}")
             log.batch = header.batch
+        if header.kind is Kind.ROLLED:
+            self.steps.begin("log rolls", prefix, _sender())
         log.writer, log.drained = header.writer, header.kind is Kind.DRAINED
+
+    def _check_appender(self, prefix: str, header: Header, where: str) -> None:
+        sender, incarnation = SENDER.get(), self._owners.get((prefix, header.writer.generation), "")
+        if sender is None:
+            return
+        bound, left = self._bound(self._beaten[sender.name, sender.life]), self._left.get(incarnation)
+        demand(
+            sender.sent_at <= bound, f"S4: {where} was sent at {sender.sent_at:.2f}, {bound:.2f} was the last moment"
+        )
+        demand(left is None or sender.sent_at <= left, f"Order: {where} was sent at {sender.sent_at:.2f}, after LEFT")
 
     def delete(self, name: str) -> None:
         control = self.control
@@ -267,16 +383,33 @@ class Ledger(MemoryStorage):
         super().delete(name)
 
     def permit_bound(self, incarnation: str) -> float:
-        """True time past which this incarnation may not work: its last accepted heartbeat, and the part of the
-        timeout after it in which it must stop."""
+        """True time past which this incarnation may not work."""
         beats = self.beats.get(incarnation)
-        return -1e9 if beats is None else beats.last + SELF_STOP * self.facts.timing.heartbeat_timeout_s
+        return self._bound(beats.last if beats is not None else -1e9)
+
+    def _bound(self, beaten: float) -> float:
+        """The last accepted heartbeat, and the part of the timeout after it in which a processor must stop."""
+        stop = SELF_STOP * self.facts.timing.heartbeat_timeout_s * (1 + self.facts.clock_slack)
+        return beaten + stop + 1e-6
 
 
 def demand(holds: bool, otherwise: str) -> None:
     """Raise `Violation` unless it holds."""
     if not holds:
         raise Violation(otherwise)
+
+
+def _sender() -> str:
+    sender = SENDER.get()
+    return sender.name if sender is not None else ""
+
+
+def _alive(values: Mapping[str, Value]) -> bool:
+    return values.get("state") not in (State.DEAD, State.LEFT)
+
+
+def _present(values: Mapping[str, Value]) -> bool:
+    return _alive(values) and values.get("state") != State.LEAVING
 
 
 def _step(drain: DrainNotification | None) -> str:

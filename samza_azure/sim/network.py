@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.sim.memory import Link
+from samza_azure.sim.steps import Steps
 
 T = TypeVar("T")
 
@@ -75,11 +76,11 @@ SENDER: ContextVar[Sender | None] = ContextVar("sender", default=None)
 class FaultyLink(Link):
     """One client's link. `outages` here cut off this client alone."""
 
-    def __init__(self, name: str, life: int, weather: Weather, dice: Random, seen: Counter[str]) -> None:
+    def __init__(self, name: str, life: int, weather: Weather, dice: Random, seen: Counter[str], steps: Steps) -> None:
         self.name, self.life = name, life
         self.outages: list[Outage] = []
         self.refused: Callable[[str, object], None] = lambda operation, answer: None
-        self._weather, self._dice, self._seen = weather, dice, seen
+        self._weather, self._dice, self._seen, self._steps = weather, dice, seen, steps
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
         loop = asyncio.get_running_loop()
@@ -95,16 +96,16 @@ class FaultyLink(Link):
                 raise StorageUnavailable("The simulated service is away.")
             lands, answers = dice.random() < 0.1, False
         elif (luck := dice.random()) < weather.refused:
-            self._seen[f"refused {operation}"] += 1
+            self._steps.meet("call refused")
             await asyncio.sleep(there)
             if operation in READS or dice.random() < 0.5:
                 raise StorageUnavailable("The simulated network refused the connection.")
             raise Unsettled("The simulated service answered 500 and did nothing.")
         elif luck < weather.refused + weather.lost:
-            self._seen[f"lost {operation}"] += 1
+            self._steps.meet("answer lost")
             answers = False
         elif luck < weather.refused + weather.lost + weather.late:
-            self._seen[f"late {operation}"] += 1
+            self._steps.meet("call late")
             there = timeout * (0.5 + 3 * dice.random())
 
         answer: asyncio.Future[T] = loop.create_future()
@@ -144,7 +145,10 @@ class FaultyLink(Link):
     def _delay(self) -> float:
         dice = self._dice
         delay = self._weather.latency_s * (0.5 + dice.random())
-        return delay * 100 * dice.random() if dice.random() < self._weather.tail else delay
+        if dice.random() >= self._weather.tail:
+            return delay
+        self._steps.meet("call slow")
+        return delay * 100 * dice.random()
 
 
 def _give_up(answer: "asyncio.Future[Any]") -> None:

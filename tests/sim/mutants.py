@@ -1,243 +1,254 @@
-"""Known mistakes of coordinators, each as one small change of ours, and the invariant that must catch it.
+"""Known mistakes of coordinators, each with the invariant that must catch it and a seed in which it does.
 
 Numbers B1 to B28 are the defects of Samza's coordinator on Azure. A mutant that no seed kills would mean that the
-simulator is blind, or that what it removes is not needed.
+simulator is blind, or that what it removes is not needed. One that another fence would hide is played without that
+fence.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import Any
 
 import pytest
 
-from samza_azure.host import perform as performing
-from samza_azure.host import processor as hosting
-from samza_azure.protocol import decide as deciding
-from samza_azure.protocol import drain as draining
-from samza_azure.protocol import lead as leading
-from samza_azure.protocol import log as logs
-from samza_azure.protocol import run as running
-from samza_azure.protocol import view as viewing
-from samza_azure.protocol.actions import MergeOwnRow, WriteControl
-from samza_azure.protocol.age import Age
-from samza_azure.protocol.messages import DrainStep, ReleaseTask
-from samza_azure.sim import container as containers
-from samza_azure.sim import memory
+from samza_azure.sim.scenario import Scenario
+from samza_azure.sim.world import play
+from tests import test_config
+from tests.protocol import test_assign
+from tests.sim import mistakes_of_others as others
+from tests.sim import mistakes_of_samza as samza
+from tests.sim import test_documented_names
 
-Patch = pytest.MonkeyPatch
+Mistake = Callable[[pytest.MonkeyPatch], None]
+#: So many seeds may a mistake live. The pinned one is tried first, since another change may have moved its history.
+SEEDS = 60
+
+USUAL = ("crash", "supervisor freezes", "machine freezes", "leaves", "joins", "outage", "cut off")
+QUIET = ("leaves",)
+BOTH = (others.without_if_match, others.without_lease_id)
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """`apply` makes the mistake; `killed_by` begins the message of what must notice. Tried from `seed` on."""
+    """`mistake` is made; `killed_by` begins the message of what must notice, in this seed and others."""
 
     name: str
     killed_by: str
+    mistake: Mistake
     seed: int
-    apply: Callable[[Patch], None]
-    faults: tuple[str, ...] = ("crash", "supervisor freezes", "machine freezes", "leaves", "joins", "outage", "cut off")
+    faults: tuple[str, ...] = USUAL
+    without: tuple[Mistake, ...] = ()
+    more: Mapping[str, Any] = field(default_factory=dict)  # of the scenario
+
+    @property
+    def whose(self) -> str:
+        """Who made it: the mistake's docstring begins with that."""
+        return (self.mistake.__doc__ or "").partition(":")[0]
+
+    def scenario(self, seed: int) -> Scenario:
+        """A small fleet under the faults that the mistake cannot bear."""
+        dice = Random(f"mutant {seed}")
+        weather = {name: dice.choice([0.0, 0.05]) for name in ("tail", "refused", "lost", "late", "slow_batch")}
+        small = Scenario(
+            seed=seed,
+            style="storm",
+            processors=3,
+            sources=2,
+            counts=1,
+            profile="default",
+            fault_s=60.0,
+            every_s=10.0,
+            faults=self.faults,
+            aimed=dice.choice([0.0, 0.5]),
+            slow_release=0.0,
+            clocks=False,
+            **weather,
+        )
+        return replace(small, **self.more)
+
+    def violation(self, seed: int, *, made: bool = True) -> str | None:
+        """What a seed finds, with the mistake made or, to compare, without it."""
+        with pytest.MonkeyPatch.context() as patch:
+            for each in (*self.without, self.mistake) if made else self.without:
+                each(patch)
+            return play(self.scenario(seed)).violation
+
+    def killer(self) -> tuple[int, str] | None:
+        """The first seed from the pinned one on in which the named invariant notices, and what it says."""
+        for seed in range(self.seed, self.seed + SEEDS):
+            found = self.violation(seed)
+            if found is not None and found.startswith(f"{self.killed_by}:"):
+                return seed, found
+        return None
+
+    def kills(self, seed: int) -> bool:
+        """The named invariant notices, and there is nothing to notice without the mistake."""
+        found = self.violation(seed)
+        return found is not None and found.startswith(f"{self.killed_by}:") and self.violation(seed, made=False) is None
 
 
-def counted_from_the_answer(patch: Patch) -> None:
-    """Deadlines start when the answer is there, not before the question was sent (etcd, DistributedLock)."""
-    learn = viewing.learn
-    patch.setattr(
-        hosting, "learn", lambda view, action, answer, sent_at, now: learn(view, action, answer, sent_at=now, now=now)
-    )
-
-
-def trouble_is_an_etag(patch: Patch) -> None:
-    """Any answer counts as accepted (DurableTask: every error but 409 and 412 counts as renewed)."""
-    learn = viewing.learn
-
-    def believing(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, MergeOwnRow) and isinstance(answer, viewing.Trouble):
-            answer = view.etag
-        learn(view, action, answer, sent_at=sent_at, now=now)
-
-    patch.setattr(hosting, "learn", believing)
-
-
-def blind_retry_of_a_beat(patch: Patch) -> None:
-    """A refused heartbeat is written again, whatever stands there now (B2, B18)."""
-    perform = performing._perform
-
-    async def forcing(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
-        answer = await perform(action, me, blob, table, *rest)
-        if isinstance(action, MergeOwnRow) and isinstance(answer, viewing.No):
-            row = await table.get("members", me, timeout=1.0)
-            answer = await perform(replace(action, etag=row.etag), me, blob, table, *rest)
-        return answer
-
-    patch.setattr(performing, "_perform", forcing)
-
-
-def age_by_the_clock(patch: Patch) -> None:
-    """Silence is now minus when the row was last seen to change (B2, Patroni, Event Hubs)."""
-
-    def observed(age: Age | None, etag: str, now: float, interval_s: float) -> Age:
-        if age is None or age.etag != etag:
-            return Age(etag, 0.0, 0, now)
-        return Age(etag, age.seconds + now - age.read_at, 3, now)
-
-    patch.setattr(viewing, "observed", observed)
-    patch.setattr(viewing, "_forget_ages", lambda view, now: None)
-
-
-def no_self_stop(patch: Patch) -> None:
-    """Work goes on as long as the process does (B3)."""
-    patch.setattr(viewing, "SELF_STOP", 1000.0)
-
-
-def stop_the_world(patch: Patch) -> None:
-    """Every version stops every task (Samza, kazoo's SetPartitioner)."""
-    run = running.run
-
-    def eager(view: Any, now: float) -> list[Any]:
-        actions = run(view, now)
-        version = getattr(view.control, "version", 0)
-        if version != versions.get(id(view), version):
-            actions += [running.Tell(ReleaseTask(task)) for task, local in view.tasks.items() if not local.closed]
-        versions[id(view)] = version
-        return actions
-
-    versions: dict[int, int] = {}
-    patch.setattr(running, "run", eager)
-
-
-def zombie_leader(patch: Patch) -> None:
-    """A leader whose write was refused goes on (B15)."""
-    learn = viewing.learn
-
-    def stubborn(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, WriteControl) and isinstance(answer, viewing.No):
-            answer = viewing.Trouble.UNAVAILABLE
-        learn(view, action, answer, sent_at=sent_at, now=now)
-
-    patch.setattr(hosting, "learn", stubborn)
-
-
-def same_version_again(patch: Patch) -> None:
-    """A version is a count of the leader's own, so two leaders give the same one (B8, B11)."""
-    assignment = leading.with_assignment
-
-    def reused(view: Any, control: Any, now: float) -> Any:
-        after = assignment(view, control, now)
-        return after if after is control else replace(after, version=max(1, control.version - 1))
-
-    patch.setattr(leading, "with_assignment", reused)
-
-
-def takes_the_log_back(patch: Patch) -> None:
-    """Whoever has read to the end of a log may append EPOCH, also an older writer."""
-    drop = logs.take_over
-
-    def reckless(log: Any, **arguments: Any) -> Any:
-        inner = drop(log, **arguments)
-        answer = None
-        while True:
-            try:
-                operation = inner.send(answer)
-            except StopIteration as stop:
-                return stop.value
-            except logs.Superseded:
-                yield from logs._place(log, (yield from logs._opening(log, {})))
-                return None
-            answer = yield operation
-
-    patch.setattr(containers, "take_over", reckless)
-    patch.setattr(logs.TaskLog, "_check", lambda self, header: None)
-
-
-def unconditional_append(patch: Patch) -> None:
-    """Appends carry no position (Event Hubs: unconditional checkpoints)."""
-    append = memory.MemoryStorage.append
-
-    def anywhere(self: Any, name: str, data: bytes, position: int) -> Any:
-        blob = self._blobs.get(name)
-        return append(self, name, data, len(blob.data) if blob else position)
-
-    patch.setattr(memory.MemoryStorage, "append", anywhere)
-
-
-def flushes_too_early(patch: Patch) -> None:
-    """FLUSH is written when the first reader stands still."""
-
-    def progress(control: Any, rows: Any, plan: Any) -> Any:
-        drain = control.drain
-        if drain is not None and drain.step is DrainStep.FREEZE and plan is not None:
-            reports = [draining._report(control, rows, task) for task in control.tasks]
-            ends = [report.ends for report in reports if report is not None and report.ends]
-            if ends:
-                ends_now = draining.furthest(ends, control.positions)
-                return replace(control, drain=replace(drain, step=DrainStep.FLUSH, ends=ends_now))
-        return original(control, rows, plan)
-
-    original = draining.progress
-    patch.setattr(leading, "progress", progress)
-
-
-def drained_when_all_are_told(patch: Patch) -> None:
-    """DRAINED is written when everybody has heard of FLUSH, not when every log ends in DRAINED."""
-
-    def progress(control: Any, rows: Any, plan: Any) -> Any:
-        drain = control.drain
-        if drain is not None and drain.step is DrainStep.FLUSH and control.phase == "DRAINING":
-            return replace(
-                control, phase=draining.RunPhase.DRAINED, positions=drain.ends, past=(*control.past, control.run_id)
-            )
-        return original(control, rows, plan)
-
-    original = draining.progress
-    patch.setattr(leading, "progress", progress)
-
-
-def the_owner_that_does_not_run(patch: Patch) -> None:
-    """A task that failed once is owned and never started again (B10, durabletask#1389)."""
-    may_start = running._may_start
-
-    def once(view: Any, task: str, owner: Any, now: float) -> bool:
-        return bool(task not in view.tasks and may_start(view, task, owner, now))
-
-    patch.setattr(running, "_may_start", once)
-
-
-def nobody_follows_the_leader(patch: Patch) -> None:
-    """Leadership is sought at the start only (B6, B7: no failover)."""
-    patch.setattr(deciding, "_suspect", lambda view: False)
-
-
-def marks_while_cut_off(patch: Patch) -> None:
-    """An observer judges others although its own beats are not accepted, and remembers an outage as their silence."""
-    patch.setattr(viewing, "_forget_ages", lambda view, now: None)
-    mark = leading._mark_dead
-
-    def judging(view: Any, control: Any, now: float) -> list[Any]:
-        known, view.accepted_at = view.accepted_at, now
-        try:
-            return mark(view, control, now)
-        finally:
-            view.accepted_at = known
-
-    patch.setattr(leading, "_mark_dead", judging)
-
+MILD = {
+    "style": "mild",
+    "tail": 0.01,
+    "refused": 0.005,
+    "lost": 0.005,
+    "late": 0.0,
+    "slow_batch": 0.0,
+    "fault_s": 120.0,
+}
+CROWD = {"processors": 5, "sources": 1, "counts": 1}
 
 MUTANTS = [
-    Mutant("deadlines from the answer", "S4", 0, counted_from_the_answer),
-    Mutant("an error counts as accepted", "S4", 0, trouble_is_an_etag),
-    Mutant("blind retry of a heartbeat", "S3", 0, blind_retry_of_a_beat),
-    Mutant("age by the clock", "S10", 0, age_by_the_clock, ("outage",)),
-    Mutant("no self-stop", "S4", 0, no_self_stop),
-    Mutant("every version stops the world", "S5", 0, stop_the_world),
-    Mutant("a refused leader goes on", "S6", 7, zombie_leader),
-    Mutant("a version twice", "S1", 0, same_version_again),
-    Mutant("an older writer takes the log back", "S2", 26, takes_the_log_back),
-    Mutant("appends without a position", "S2", 1, unconditional_append),
-    Mutant("FLUSH before all stand still", "S12", 0, flushes_too_early),
-    Mutant("DRAINED before the logs are", "S12", 0, drained_when_all_are_told),
-    Mutant("an owner that does not run", "L1", 0, the_owner_that_does_not_run, ("container dies",)),
-    Mutant("no failover", "L1", 0, nobody_follows_the_leader, ("crash, other id",)),
-    Mutant("judging while cut off", "S10", 0, marks_while_cut_off, ("outage",)),
+    Mutant("nobody is passed on to the assignment", "L1", samza.nobody_is_passed_on, 0, QUIET),
+    Mutant("blind retry of a heartbeat", "S3", samza.blind_retry_of_a_beat, 4),
+    Mutant("no self-stop", "S4", samza.no_self_stop, 0),
+    Mutant(
+        "leaving waits for the storage",
+        "L1",
+        samza.leaving_waits_for_the_storage,
+        1,
+        ("leaves", "cut off"),
+        more={"profile": "eco", "fault_s": 240.0},
+    ),
+    Mutant("lease, row and work stop in this order", "Order", samza.lease_before_work, 0, QUIET),
+    Mutant("nobody follows during a barrier", "L1", samza.nobody_follows_during_a_barrier, 2, ("crash, other id",)),
+    Mutant("another model under the same version", "S1", samza.the_same_version_again, 0),
+    Mutant("a barrier without an end", "L2", samza.a_barrier_without_an_end, 0, (), more=MILD),
+    Mutant("any life of a processor will do", "L1", samza.any_life_will_do, 0, ("crash",)),
+    Mutant("a newcomer counts from zero", "S1", samza.a_newcomer_counts_from_zero, 0),
+    Mutant("no change before the first END", "Exit", samza.no_change_before_the_first_end, 2),
+    Mutant("more processors than tasks", "Exit", samza.too_many_processors, 0, QUIET, more=CROWD),
+    Mutant("the surplus goes", "Exit", samza.the_surplus_goes, 0, QUIET, more=CROWD),
+    Mutant("a refused leader goes on", "S6", samza.zombie_leader, 3),
+    Mutant("who leads no more ends", "Exit", samza.who_leads_no_more_ends, 0),
+    Mutant("a renewal is tried once", "S11", samza.a_renewal_is_tried_once, 8, (), more=MILD | {"refused": 0.1}),
+    Mutant("a refused heartbeat is fatal", "Exit", samza.a_refused_beat_is_fatal, 4),
+    Mutant("a refused leader row is fatal", "Exit", samza.a_refused_leader_row_is_fatal, 6),
+    Mutant("a row is only inserted", "L1", samza.a_row_is_only_inserted, 0, ("crash",)),
+    Mutant("an error is the end", "Exit", samza.an_error_is_the_end, 0),
+    Mutant("leaving twice is an error", "Exit", samza.leaving_twice_is_an_error, 1, QUIET),
+    Mutant("a leader elects itself", "S11", samza.a_leader_elects_itself, 0, QUIET),
+    Mutant("no fence at a take-over", "S2", samza.no_fence_at_take_over, 0, ("crash",)),
+    Mutant("no debounce", "Debounce", samza.no_debounce, 7),
+    Mutant(
+        "other partitions are not noticed",
+        "S12",
+        samza.other_partitions_are_not_noticed,
+        0,
+        ("old code",),
+        more={"sources": 4},
+    ),
+    Mutant("a break with a period", "L2", others.break_with_a_period, 0, (), more=MILD),
+    Mutant("deadlines from the answer", "S4", others.counted_from_the_answer, 0),
+    Mutant("an error counts as accepted", "S4", others.trouble_is_an_etag, 0),
+    Mutant("a failed claim is a claim", "S1", others.a_failed_claim_is_a_claim, 1, without=BOTH, more={"late": 0.0}),
+    Mutant(
+        "one lease id for all",
+        "S1",
+        others.one_lease_id_for_all,
+        0,
+        without=(others.without_if_match,),
+        more={"late": 0.0},
+    ),
+    Mutant("no deadline of the lease", "S1", others.no_deadline_of_the_lease, 8, without=BOTH, more={"late": 0.0}),
+    Mutant("blind retry of a publish", "S1", others.blind_retry_of_a_publish, 17),
+    Mutant("the transport tries again", "S11", others.the_transport_tries_again, 30, (), more=MILD | {"lost": 0.1}),
+    Mutant("calls without an end", "L1", others.calls_without_an_end, 0, ("outage",)),
+    Mutant("no failover", "L1", others.nobody_follows_the_leader, 0, ("crash, other id",)),
+    Mutant("age by the clock", "S10", others.age_by_the_clock, 3, ("outage",)),
+    Mutant("age by the wall clock", "S10", others.age_by_the_wall, 0, (), more={"clocks": True}),
+    Mutant("judging while cut off", "S10", others.marks_while_cut_off, 5, ("outage",)),
+    Mutant(
+        "an unfenced dead mark",
+        "S10",
+        others.an_unfenced_dead_mark,
+        9,
+        ("supervisor freezes", "cut off"),
+        more={"tail": 0.2, "every_s": 3.0, "fault_s": 120.0, "profile": "fast"},
+    ),
+    Mutant(
+        "rows are deleted by name",
+        "S10",
+        others.rows_are_deleted_by_name,
+        0,
+        ("drain", "drain", "crash", "leaves"),
+        more={"every_s": 3.0, "fault_s": 200.0, "aimed": 0.5},
+    ),
+    Mutant("torn scans", "S11", others.torn_scans, 0, ()),
+    Mutant("every version stops the world", "S5", others.stop_the_world, 0),
+    Mutant("an owner that does not run", "L1", others.the_owner_that_does_not_run, 0, ("container dies",)),
+    Mutant("appends without a position", "S2", others.unconditional_append, 0),
+    Mutant(
+        "an older writer takes the log back",
+        "S2",
+        others.takes_the_log_back,
+        6,
+        ("container freezes", "joins", "leaves"),
+        more={"every_s": 1.0, "sources": 6, "aimed": 0.8, "fault_s": 150.0},
+    ),
+    Mutant("a log is created again", "S8", others.created_again, 4, more={"late": 0.1}),
+    Mutant("work without a permit", "S4", others.work_without_a_permit, 1, more={"slow_batch": 0.2}),
+    Mutant("silence is idleness", "S7", others.silence_is_idleness, 0, more={"sources": 3}),
+    Mutant("the fastest producer counts", "S7", others.the_fastest_producer_counts, 0, more={"sources": 3}),
+    Mutant("FLUSH before all stand still", "S12", others.flushes_too_early, 0),
+    Mutant("DRAINED before the logs are", "S12", others.drained_when_all_are_told, 0),
 ]
 
-__all__ = ["MUTANTS", "Mutant"]
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A mistake that no simulation can show, because it lies in names or words, and the ordinary test that shows it."""
+
+    name: str
+    mistake: Mistake
+    test: Callable[[], None]
+
+    @property
+    def whose(self) -> str:
+        """Who made it."""
+        return (self.mistake.__doc__ or "").partition(":")[0]
+
+
+def _samzas_names(patch: pytest.MonkeyPatch) -> None:
+    """B24: names without their hyphens, so that two applications meet."""
+
+    def name(app_name: str, app_id: str) -> str:
+        return "samza" + re.sub("[^A-Za-z0-9]", "", f"app-{app_name}-{app_id}")
+
+    patch.setattr(test_config, "default_container", name)
+    patch.setattr(test_config, "default_table", name)
+
+
+def _a_class_in_the_wrong_package(patch: pytest.MonkeyPatch) -> None:
+    """B25: the documents name a factory that cannot be loaded."""
+    text = test_documented_names.readme()
+    patch.setattr(test_documented_names, "readme", lambda: f"{text} or `samza_azure.azure.AzureJobCoordinatorFactory`")
+
+
+def _forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
+    """librdkafka#3306: tasks move although nothing asks for it."""
+    assign = test_assign.assign
+    patch.setattr(test_assign, "assign", lambda tasks, members, current, **more: assign(tasks, members, {}, **more))
+
+
+ELSEWHERE = [
+    Elsewhere(
+        "two applications, one container",
+        _samzas_names,
+        test_config.test_two_applications_that_look_alike_have_two_containers_and_two_tables,
+    ),
+    Elsewhere(
+        "a documented class that does not exist",
+        _a_class_in_the_wrong_package,
+        test_documented_names.test_every_dotted_name_in_the_readme_can_be_imported,
+    ),
+    Elsewhere(
+        "the assignment forgets who has what",
+        _forgets_who_has_what,
+        test_assign.test_no_assignment_needs_fewer_moves,
+    ),
+]
+
+__all__ = ["ELSEWHERE", "MUTANTS", "SEEDS", "Elsewhere", "Mutant"]

@@ -1,0 +1,231 @@
+"""One life of one processor: the production `Processor`, a container, the wires between them, a clock of its own."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+from samza_azure.errors import StateLost
+from samza_azure.host.processor import ContainerLost, Processor
+from samza_azure.host.runs import PREFIX, RunLogs
+from samza_azure.protocol.actions import Finish
+from samza_azure.protocol.messages import Command, Phase, Ready, Report
+from samza_azure.protocol.view import Settings
+from samza_azure.sim.container import Container, Habits
+from samza_azure.sim.ledger import Ledger
+from samza_azure.sim.loop import Process
+from samza_azure.sim.memory import MemoryAccount
+from samza_azure.sim.network import FaultyLink, Weather
+
+#: The supervisor starts a dead container again after so long.
+CONTAINER_BACK_S = 0.5
+#: A clock's rate is wrong by so much at most.
+RATE_ERROR = 0.1
+#: People's clocks differ by as much as they like: nothing may depend on them.
+WALL_ERROR_S = 3600.0
+
+
+class Surroundings(Protocol):
+    """What a life sees of its world."""
+
+    dice: Random
+    weather: Weather
+    ledger: Ledger
+
+    def instant(self) -> float:
+        """The true time."""
+
+    def note(self, text: str) -> None:
+        """One line of history."""
+
+    def ended(self, life: "Life", finish: Finish) -> None:
+        """The processor came to its end."""
+
+    def check_command(self, life: "Life", command: Command) -> None:
+        """What must hold when a command is given to the container."""
+
+
+class Clock:
+    """One machine's time and dice. The machine may have slept, so that its clock jumps; it never goes back."""
+
+    def __init__(self, instant: Callable[[], float], dice: Random, *, wrong: bool) -> None:
+        self._instant, self._dice = instant, dice
+        self._rate = 1 + (dice.uniform(-RATE_ERROR, RATE_ERROR) if wrong else 0.0)
+        self._origin = dice.uniform(0, 1e6)
+        self._wall = dice.uniform(-WALL_ERROR_S, WALL_ERROR_S) if wrong else 0.0
+
+    def now(self) -> float:
+        """The local time."""
+        return self._origin + self._instant() * self._rate
+
+    def instant(self, local: float) -> float:
+        """The true time of a local one."""
+        return (local - self._origin) / self._rate
+
+    def jump(self, seconds: float) -> None:
+        """Time that passed unseen."""
+        self._origin += seconds
+
+    def wall_ms(self) -> int:
+        """What people read off it."""
+        return 1_700_000_000_000 + int((self._wall + self._instant()) * 1000)
+
+    def random(self) -> float:
+        """At least 0, below 1."""
+        return self._dice.random()
+
+    def fresh_id(self) -> str:
+        """Never given before."""
+        return f"{self._dice.getrandbits(128):032x}"
+
+
+class SimulatedRuns(RunLogs):
+    """`RunLogs` without a thread."""
+
+    def __init__(self, account: MemoryAccount) -> None:
+        super().__init__(account.blobs())
+        self._account = account
+
+    async def refuse_if_any(self) -> None:
+        storage = self._account.storage
+        if found := await self._account.carry("blobs.list", lambda: storage.list(PREFIX), 10.0):
+            raise StateLost("There are task logs, but no control blob", blob=found[0][0])
+
+    async def clean(self, run_id: str) -> None:
+        storage = self._account.storage
+        for name, _ in await self._account.carry("blobs.list", lambda: storage.list(f"{PREFIX}{run_id}/"), 10.0):
+            if "/clean-" in name:
+                await self._account.carry("blobs.delete", lambda name=name: storage.delete(name), 10.0)  # type: ignore[misc]
+
+
+class Life:
+    """From a start to an end or a crash."""
+
+    def __init__(
+        self, world: Surroundings, clock: Clock, number: int, settings: Settings, habits: Habits, plan_start_s: float
+    ) -> None:
+        self.world, self.clock, self.name, self.number = world, clock, settings.processor, number
+        self.supervisor = Process(f"{self.name}.{number}")
+        self.link = FaultyLink(self.name, number, world.weather, world.dice, world.ledger.seen, world.ledger.steps)
+        self.link.refused = self._answered
+        self.account = MemoryAccount(world.ledger, link=self.link)
+        self.container: Container | None = None
+        self.containers = 0
+        self.finish: Finish | None = None
+        self.told_to_leave = False
+        self.freezes = 0
+        self.plan_start_s = plan_start_s
+        self.habits = habits
+        self.processor = Processor(
+            settings,
+            self.account.control_blob(),
+            self.account.rows(),
+            SimulatedRuns(self.account),
+            clock,
+            tell=self._tell,
+        )
+        self.work = self.supervisor.spawn(self._live())
+        self._start_container()
+
+    async def _live(self) -> None:
+        self.finish = await self.processor.run()
+        self.world.note(f"{self.name} ends with {self.finish.code}: {self.finish.message.splitlines()[0]}")
+        self._end_container()
+        self.world.ended(self, self.finish)
+
+    def crash(self) -> None:
+        """The whole processor is gone, its container with it."""
+        self.supervisor.kill()
+        self._end_container()
+
+    def leave(self) -> None:
+        """It is told to go, as by a signal. It may be told more than once."""
+        self.told_to_leave = True
+        self.supervisor.spawn(self._leave())
+
+    async def _leave(self) -> None:
+        self.processor.leave()
+
+    def container_dies(self) -> None:
+        """The container alone is gone; the supervisor hears of it and starts another."""
+        if self.container is None:
+            return
+        self._end_container()
+        self.supervisor.spawn(self._hear(ContainerLost("killed by the world")))
+        self.supervisor.at(CONTAINER_BACK_S, self._start_container)
+
+    def freeze(self, seconds: float, *, supervisor: bool, container: bool) -> None:
+        """Stop for a while."""
+        self.freezes += 1
+        if supervisor:
+            self.supervisor.freeze(seconds)
+        if container and self.container is not None:
+            self.container.process.freeze(seconds)
+
+    def calm_down(self) -> None:
+        """Nothing of its own goes wrong any more."""
+        self.link.outages.clear()
+        self.habits.poisoned = False
+        self.supervisor.thaw()
+        if self.container is not None:
+            self.container.process.thaw()
+
+    @property
+    def running(self) -> dict[str, int]:
+        """Tasks that run, or are drained, and their generations."""
+        if self.container is None:
+            return {}
+        return {
+            task: work.start.generation
+            for task, work in self.container.tasks.items()
+            if work.phase in (Phase.RUNNING, Phase.DRAINED)
+        }
+
+    def _start_container(self) -> None:
+        if self.finish is not None:
+            return
+        self.containers += 1
+        process = Process(f"{self.name}.{self.number} container {self.containers}")
+        world = self.world
+        container = Container(
+            process,
+            self.account,
+            self.habits,
+            world.dice,
+            self.clock.now,
+            world.ledger.steps,
+            say=self._say,
+            note=world.note,
+        )
+        self.container = container
+        process.spawn(self._come_up(container))
+
+    async def _come_up(self, container: Container) -> None:
+        await asyncio.sleep(self.plan_start_s * (0.5 + self.world.dice.random()))
+        self.supervisor.spawn(self._hear(Ready(self.habits.plan)))
+
+    def _end_container(self) -> None:
+        if self.container is not None:
+            self.container.process.kill()
+            self.container = None
+
+    def _say(self, report: Report) -> None:
+        self.supervisor.spawn(self._hear(report))
+
+    async def _hear(self, report: Report | ContainerLost) -> None:
+        self.processor.hear(report)
+
+    def _tell(self, command: Command) -> None:
+        self.world.check_command(self, command)
+        if self.container is not None:
+            self.container.process.spawn(self._obey(self.container, command))
+
+    async def _obey(self, container: Container, command: Command) -> None:
+        container.obey(command)
+
+    def _answered(self, operation: str, answer: object) -> None:
+        if operation == "control.write" and type(answer).__name__ == "Refused":
+            self.world.ledger.deposed[self.name, self.number] = self.world.instant()
+
+
+__all__ = ["RATE_ERROR", "Clock", "Life"]

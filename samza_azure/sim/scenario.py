@@ -1,0 +1,135 @@
+"""What a seed stands for: how large the fleet is, what happens to it, and how often.
+
+Each seed has a part of the faults only, so that they do not hide each other. Three styles: a *storm* in which anything
+happens at any moment; a *busy* fleet whose leaders, members and runs change all the time; and *mild* trouble that
+never ends, under which the work must go on.
+"""
+
+from dataclasses import dataclass
+from random import Random
+
+#: What can be done to the fleet. What can happen to a single call is `Weather`.
+FAULTS = (
+    "crash",
+    "crash, other id",
+    "container dies",
+    "supervisor freezes",
+    "container freezes",
+    "machine freezes",
+    "clock jumps",
+    "outage",
+    "cut off",
+    "leaves",
+    "joins",
+    "drain",
+    "garbage",
+    "poison",
+    "old code",
+)
+#: What makes others lead, tasks move and runs end, without long silences.
+BUSY = ("crash", "leaves", "leaves", "leaves", "container dies", "joins", "joins", "drain", "machine freezes")
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What a seed stands for."""
+
+    seed: int
+    style: str  # storm, busy, mild
+    processors: int
+    sources: int
+    counts: int
+    profile: str
+    fault_s: float  # how long faults last
+    every_s: float  # a fault comes about as often
+    faults: tuple[str, ...]
+    aimed: float  # part of the faults that wait for a certain protocol step
+    tail: float
+    refused: float
+    lost: float
+    late: float
+    slow_batch: float
+    slow_release: float
+    clocks: bool  # run at rates of their own
+
+
+def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:
+    """The scenario of a seed."""
+    dice = Random(f"scenario {seed}")
+    style = dice.choice(["storm"] * 4 + ["busy"] * 3 + ["mild"])
+    return {"storm": _storm, "busy": _busy, "mild": _mild}[style](seed, dice, processors, fault_s)
+
+
+def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
+    def some(most: float) -> float:
+        return dice.choice([0.0, most / 10, most])
+
+    drawn = dice.choice([1, 2, 3, 3, 3, 5])
+    return Scenario(
+        seed=seed,
+        style="storm",
+        processors=processors or drawn,
+        sources=dice.choice([1, 2, 3, 4]),
+        counts=dice.choice([1, 2, 3]),
+        profile=dice.choice(["fast", "default", "default", "eco"]),
+        fault_s=fault_s or dice.choice([60.0, 120.0, 240.0]),
+        every_s=dice.choice([5.0, 15.0, 40.0]),
+        faults=tuple(kind for kind in FAULTS if dice.random() < 0.4),
+        aimed=dice.choice([0.0, 0.5]),
+        tail=some(0.2),
+        refused=some(0.2),
+        lost=some(0.2),
+        late=some(0.1),
+        slow_batch=some(0.1),
+        slow_release=some(0.5),
+        clocks=dice.random() < 0.3,
+    )
+
+
+def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
+    some = dice.choice([0.0, 0.0, 0.01, 0.05])
+    return Scenario(
+        seed=seed,
+        style="busy",
+        processors=processors or 5,
+        sources=dice.choice([4, 6]),
+        counts=dice.choice([3, 5]),
+        profile="default",
+        fault_s=fault_s or 300.0,
+        every_s=2.0,
+        faults=BUSY,
+        aimed=0.3,
+        tail=some,
+        refused=some,
+        lost=some,
+        late=some / 2,
+        slow_batch=0.0,
+        slow_release=some,
+        clocks=False,
+    )
+
+
+def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
+    """1 % errors, one call of a hundred takes up to a second."""
+    return Scenario(
+        seed=seed,
+        style="mild",
+        processors=processors or dice.choice([3, 5]),
+        sources=dice.choice([2, 4]),
+        counts=dice.choice([1, 3]),
+        profile=dice.choice(["default", "default", "eco"]),
+        fault_s=fault_s or 240.0,
+        every_s=60.0,
+        faults=(),
+        aimed=0.0,
+        tail=0.01,
+        refused=0.005,
+        lost=0.005,
+        late=0.0,
+        slow_batch=0.0,
+        slow_release=0.0,
+        clocks=dice.random() < 0.3,
+    )
+
+
+__all__ = ["BUSY", "FAULTS", "Scenario", "draw"]

@@ -1,0 +1,132 @@
+"""Which steps of the protocol are under way, and which faults they have met.
+
+A green simulation says little unless each kind of fault has happened during each step of the protocol. A step is under
+way between two accepted writes that begin and end it, so it is told by the storage, not by what anyone believes. A
+fault meets the steps that are under way when it happens, and those that begin while it lasts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+STEPS = (
+    "joining",
+    "campaign",
+    "leaderless",
+    "barrier",
+    "death",
+    "leaving",
+    "task moves",
+    "log rolls",
+    "FREEZE",
+    "FLUSH",
+    "clean-up",
+    "run begins",
+)
+#: Faults as the table shows them; an outage is one of four, and what happens to single calls comes last.
+MET_FAULTS = (
+    "crash",
+    "container dies",
+    "supervisor freezes",
+    "container freezes",
+    "machine freezes",
+    "clock jumps",
+    "outage of blob",
+    "outage of table",
+    "outage of writes",
+    "outage of all",
+    "cut off",
+    "leaves",
+    "joins",
+    "drain",
+    "garbage",
+    "poison",
+    "old code",
+    "slow release",
+    "slow batch",
+    "call refused",
+    "answer lost",
+    "call late",
+    "call slow",
+)
+#: Each fault ought to have met each step so often in a long run.
+ENOUGH = 20
+
+
+class Steps:
+    """What is under way and what lasts. `begun` hears of each step that begins, and of who made it begin."""
+
+    def __init__(self, instant: Callable[[], float], seen: Counter[str]) -> None:
+        self._instant, self._seen = instant, seen
+        self._under_way: dict[str, set[object]] = {}
+        self._lasting: dict[str, float] = {}
+        self.begun: Callable[[str, str], None] = lambda step, who: None
+
+    def begin(self, step: str, what: object = None, who: str = "") -> None:
+        """A step begins, for a task or a processor or for all."""
+        keys = self._under_way.setdefault(step, set())
+        if what in keys:
+            return
+        keys.add(what)
+        now = self._instant()
+        self._lasting = {fault: until for fault, until in self._lasting.items() if until > now}
+        for fault in self._lasting:
+            self._seen[f"met {fault}/{step}"] += 1
+        self.begun(step, who)
+
+    def end(self, step: str, what: object = None) -> None:
+        """It is over, or nobody goes on with it."""
+        keys = self._under_way.get(step)
+        if keys is not None:
+            keys.discard(what)
+            if not keys:
+                del self._under_way[step]
+
+    def set(self, step: str, under_way: bool, who: str = "") -> None:
+        """A step of the whole group, told by its state."""
+        if under_way:
+            self.begin(step, who=who)
+        else:
+            self.end(step)
+
+    def set_for(self, step: str, what: str, under_way: bool) -> None:
+        """A step of one processor, told by its row."""
+        if under_way:
+            self.begin(step, what, what)
+        else:
+            self.end(step, what)
+
+    def calm(self) -> None:
+        """Nothing lasts any more."""
+        self._lasting.clear()
+
+    def meet(self, fault: str, *, lasts: float = 0.0) -> None:
+        """A fault happens now."""
+        for step in self._under_way:
+            self._seen[f"met {fault}/{step}"] += 1
+        if lasts:
+            now = self._instant()
+            self._lasting[fault] = max(now + lasts, self._lasting.get(fault, now))
+
+
+def table(seen: Mapping[str, int]) -> list[str]:
+    """How often each fault has met each step, as lines."""
+    width = max(map(len, MET_FAULTS))
+    lines = [" " * width + "".join(f"{step:>12}" for step in STEPS)]
+    lines += [
+        f"{fault:{width}}" + "".join(f"{seen.get(f'met {fault}/{step}', 0):12}" for step in STEPS)
+        for fault in MET_FAULTS
+    ]
+    return lines
+
+
+def missing(seen: Mapping[str, int], enough: int = ENOUGH) -> list[str]:
+    """The pairs that have not met often enough."""
+    return [
+        f"{fault} / {step}: {seen.get(f'met {fault}/{step}', 0)}"
+        for fault in MET_FAULTS
+        for step in STEPS
+        if seen.get(f"met {fault}/{step}", 0) < enough
+    ]
+
+
+__all__ = ["ENOUGH", "MET_FAULTS", "STEPS", "Steps", "missing", "table"]

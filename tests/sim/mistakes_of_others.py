@@ -1,0 +1,391 @@
+"""What other coordinators get wrong, or what they avoid by a rule that we share: each as one small change of ours."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samza_azure.errors import Unsettled
+from samza_azure.host import perform as performing
+from samza_azure.host import processor as hosting
+from samza_azure.protocol import control
+from samza_azure.protocol import decide as deciding
+from samza_azure.protocol import drain as draining
+from samza_azure.protocol import lead as leading
+from samza_azure.protocol import log as logs
+from samza_azure.protocol import run as running
+from samza_azure.protocol import view as viewing
+from samza_azure.protocol.actions import AcquireLease, MarkDead, MergeOwnRow, WriteControl
+from samza_azure.protocol.age import Age
+from samza_azure.protocol.messages import DrainStep, ReleaseTask
+from samza_azure.protocol.operations import Append
+from samza_azure.sim import container as containers
+from samza_azure.sim import memory
+
+Patch = pytest.MonkeyPatch
+Storage = memory.MemoryStorage
+
+
+# Fences, taken away from mistakes that they would hide.
+
+
+def without_if_match(patch: Patch) -> None:
+    """The control blob is written whatever it is by now."""
+    write = Storage.control_write
+
+    def blindly(self: Any, data: bytes, etag: str, lease_id: str) -> Any:
+        return write(self, data, self._blobs[control.NAME].etag, lease_id)
+
+    patch.setattr(Storage, "control_write", blindly)
+
+
+def without_lease_id(patch: Patch) -> None:
+    """The control blob is written whoever holds its lease."""
+    patch.setattr(Storage, "_unless_leased", lambda self, blob, lease_id: None)
+
+
+# Leading.
+
+
+def break_with_a_period(patch: Patch) -> None:
+    """lease libraries: a lease is broken, and goes on until its time is over."""
+
+    def later(self: Any, etag: str | None) -> Any:
+        return None
+
+    patch.setattr(Storage, "lease_break", later)
+
+
+def counted_from_the_answer(patch: Patch) -> None:
+    """etcd, DistributedLock: deadlines start when the answer is there, not before the question was sent."""
+    learn = viewing.learn
+    patch.setattr(
+        hosting, "learn", lambda view, action, answer, sent_at, now: learn(view, action, answer, sent_at=now, now=now)
+    )
+
+
+def trouble_is_an_etag(patch: Patch) -> None:
+    """DurableTask, WebJobs: every error but 409 and 412 counts as renewed."""
+    learn = viewing.learn
+
+    def believing(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        if isinstance(action, MergeOwnRow) and isinstance(answer, viewing.Trouble):
+            answer = view.etag
+        learn(view, action, answer, sent_at=sent_at, now=now)
+
+    patch.setattr(hosting, "learn", believing)
+
+
+def a_failed_claim_is_a_claim(patch: Patch) -> None:
+    """Event Hubs: whoever could not claim keeps what it wanted to claim."""
+    learn = viewing.learn
+
+    def keeping(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        if isinstance(action, AcquireLease) and not isinstance(answer, viewing.Absent):
+            answer = None
+        learn(view, action, answer, sent_at=sent_at, now=now)
+
+    patch.setattr(hosting, "learn", keeping)
+
+
+def one_lease_id_for_all(patch: Patch) -> None:
+    """DurableTask, WebJobs: the lease id is made of a name, so another process holds the same lease."""
+    perform = performing._perform
+
+    async def shared(action: Any, *rest: Any) -> Any:
+        if getattr(action, "lease_id", None):
+            action = replace(action, lease_id="the application")
+        return await perform(action, *rest)
+
+    patch.setattr(performing, "_perform", shared)
+
+
+def no_deadline_of_the_lease(patch: Patch) -> None:
+    """kazoo, client-go: nothing stops a leader whose lease ran out, or was broken, while it could not see it."""
+    patch.setattr(viewing.Lease, "ends_at", property(lambda lease: float("inf")))
+    nothing = viewing.Trouble.UNAVAILABLE
+    learn = viewing.learn
+
+    def deaf(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        leads = view.lease is not None
+        if leads and isinstance(answer, viewing.No) and type(action).__name__ in ("RenewLease", "WriteLeaderRow"):
+            answer = nothing
+        learn(view, action, answer, sent_at=sent_at, now=now)
+
+    patch.setattr(hosting, "learn", deaf)
+
+
+def blind_retry_of_a_publish(patch: Patch) -> None:
+    """conditional writes: one whose answer was lost is sent again with the ETag of the day."""
+    perform = performing._perform
+
+    async def insisting(action: Any, me: str, blob: Any, *rest: Any) -> Any:
+        try:
+            return await perform(action, me, blob, *rest)
+        except Unsettled:
+            if not isinstance(action, WriteControl):
+                raise
+            content = await blob.read(timeout=3.0)
+            return await perform(replace(action, etag=content.etag), me, blob, *rest)
+
+    patch.setattr(performing, "_perform", insisting)
+
+
+def the_transport_tries_again(patch: Patch) -> None:
+    """SDK retries: a client library that repeats conditional writes by itself is refused by its own first try."""
+    perform = performing._perform
+
+    async def twice(action: Any, *rest: Any) -> Any:
+        try:
+            return await perform(action, *rest)
+        except Unsettled:
+            return await perform(action, *rest)
+
+    patch.setattr(performing, "_perform", twice)
+
+
+def calls_without_an_end(patch: Patch) -> None:
+    """kubernetes#44887: a call that hangs hangs for ever."""
+    patch.setattr(hosting, "call_timeout_s", lambda timing: 1e9)
+
+
+def nobody_follows_the_leader(patch: Patch) -> None:
+    """a leader for ever: leadership is sought at the start only."""
+    patch.setattr(deciding, "_suspect", lambda view: False)
+
+
+# Who lives.
+
+
+def age_by_the_clock(patch: Patch) -> None:
+    """Patroni: silence is now minus when the row was last seen to change."""
+
+    def observed(age: Age | None, etag: str, now: float, interval_s: float) -> Age:
+        if age is None or age.etag != etag:
+            return Age(etag, 0.0, 0, now)
+        return Age(etag, age.seconds + now - age.read_at, 3, now)
+
+    patch.setattr(viewing, "observed", observed)
+    patch.setattr(viewing, "_forget_ages", lambda view, now: None)
+
+
+def age_by_the_wall(patch: Patch) -> None:
+    """DurableTask, Event Hubs: a timestamp of another machine is compared with the time here."""
+    written: dict[str, float] = {}
+    upsert, learn_members = Storage.upsert, viewing._learn_members
+
+    def stamped(self: Any, partition: str, key: str, values: Any) -> str:
+        etag = upsert(self, partition, key, values)
+        written[etag] = 1_700_000_000 + self._clock()
+        return etag
+
+    def by_timestamp(view: Any, rows: Any, now: float) -> None:
+        learn_members(view, rows, now)
+        view.ages = {
+            name: Age(age.etag, view.wall_ms / 1000 - written[age.etag], 3, now) for name, age in view.ages.items()
+        }
+
+    patch.setattr(Storage, "upsert", stamped)
+    patch.setattr(viewing, "_learn_members", by_timestamp)
+
+
+def marks_while_cut_off(patch: Patch) -> None:
+    """observers in an outage: they judge others although their own beats fail, and remember an outage as silence."""
+    patch.setattr(viewing, "_forget_ages", lambda view, now: None)
+    mark = leading._mark_dead
+
+    def judging(view: Any, control: Any, now: float) -> list[Any]:
+        known, view.accepted_at = view.accepted_at, now
+        try:
+            return mark(view, control, now)
+        finally:
+            view.accepted_at = known
+
+    patch.setattr(leading, "_mark_dead", judging)
+
+
+def an_unfenced_dead_mark(patch: Patch) -> None:
+    """Orleans before votes: the mark goes to whatever the row is by now, not to the row whose age was measured."""
+    perform = performing._perform
+
+    async def anyhow(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
+        if isinstance(action, MarkDead):
+            row = await table.get("members", action.processor, timeout=1.0)
+            action = replace(action, etag=row.etag if row is not None else action.etag)
+        return await perform(action, me, blob, table, *rest)
+
+    patch.setattr(performing, "_perform", anyhow)
+
+
+def rows_are_deleted_by_name(patch: Patch) -> None:
+    """Samza's ETag *: a row goes, whoever has it by now."""
+    remove = Storage.remove
+
+    def by_name(self: Any, partition: str, key: str, etag: str) -> Any:
+        entity = self._rows.get((partition, key))
+        return remove(self, partition, key, entity.etag if entity else etag)
+
+    patch.setattr(Storage, "remove", by_name)
+
+
+def torn_scans(patch: Patch) -> None:
+    """Orleans#10381: a read of many rows misses one now and then."""
+    query = Storage.query
+    reads = iter(range(1 << 30))
+
+    def torn(self: Any, partition: str) -> Any:
+        rows = query(self, partition)
+        return rows[:-1] if partition == "members" and len(rows) > 1 and next(reads) % 17 == 0 else rows
+
+    patch.setattr(Storage, "query", torn)
+
+
+# Who runs what.
+
+
+def stop_the_world(patch: Patch) -> None:
+    """Samza, Kafka's eager protocol, kazoo's SetPartitioner: every version stops every task."""
+    run = running.run
+
+    def eager(view: Any, now: float) -> list[Any]:
+        actions = run(view, now)
+        version = getattr(view.control, "version", 0)
+        if version != versions.get(id(view), version):
+            actions += [running.Tell(ReleaseTask(task)) for task, local in view.tasks.items() if not local.closed]
+        versions[id(view)] = version
+        return actions
+
+    versions: dict[int, int] = {}
+    patch.setattr(running, "run", eager)
+
+
+def the_owner_that_does_not_run(patch: Patch) -> None:
+    """durabletask#1389: a task that failed once is owned and never started again."""
+    may_start = running._may_start
+
+    def once(view: Any, task: str, owner: Any, now: float) -> bool:
+        return bool(task not in view.tasks and may_start(view, task, owner, now))
+
+    patch.setattr(running, "_may_start", once)
+
+
+# The logs.
+
+
+def unconditional_append(patch: Patch) -> None:
+    """Event Hubs: a checkpoint is written whatever it was before. Appends carry no position."""
+    append = Storage.append
+
+    def anywhere(self: Any, name: str, data: bytes, position: int) -> Any:
+        blob = self._blobs.get(name)
+        return append(self, name, data, len(blob.data) if blob else position)
+
+    patch.setattr(Storage, "append", anywhere)
+
+
+def takes_the_log_back(patch: Patch) -> None:
+    """position alone: whoever has read to the end of a log may append EPOCH, also an older writer."""
+    take_over = logs.take_over
+
+    def reckless(log: Any, **arguments: Any) -> Any:
+        inner = take_over(log, **arguments)
+        answer = None
+        while True:
+            try:
+                operation = inner.send(answer)
+            except StopIteration as stop:
+                return stop.value
+            except logs.Superseded:
+                yield from logs._place(log, (yield from logs._opening(log, {})))
+                return None
+            answer = yield operation
+
+    patch.setattr(containers, "take_over", reckless)
+    patch.setattr(logs.TaskLog, "_check", lambda self, header: None)
+
+
+def created_again(patch: Patch) -> None:
+    """the SDK's default: creating a blob that is there empties it (no If-None-Match)."""
+
+    def afresh(self: Any, name: str) -> bool:
+        self._blobs.pop(name, None)
+        self._blobs[name] = memory._Blob(bytearray(), self._next_etag(), "append")
+        return True
+
+    patch.setattr(Storage, "create", afresh)
+
+
+def work_without_a_permit(patch: Patch) -> None:
+    """one check too few: the permit is asked before a batch, and not again before its append."""
+    perform = containers.Work._perform
+
+    async def unasked(self: Any, operation: Any) -> Any:
+        return await (self._append(operation) if isinstance(operation, Append) else perform(self, operation))
+
+    patch.setattr(containers.Work, "_perform", unasked)
+
+
+# Event time and the drain.
+
+
+def silence_is_idleness(patch: Patch) -> None:
+    """watermark heuristics: a producer that has said nothing for some seconds holds nobody back."""
+    heard: dict[tuple[int, str], tuple[int | None, float]] = {}
+
+    def progress(self: Any, producers: list[str]) -> int:
+        now, state = asyncio.get_running_loop().time(), self.state
+        for each in producers:
+            frontier = state.frontiers.get(each)
+            if heard.get((id(self), each), (-1, 0.0))[0] != frontier:
+                heard[id(self), each] = (frontier, now)
+        loud = [each for each in producers if each not in state.drained and now < heard[id(self), each][1] + 5]
+        return min((state.frontiers.get(each) or -1 for each in loud), default=-1)
+
+    patch.setattr(containers.Work, "progress", progress)
+
+
+def the_fastest_producer_counts(patch: Patch) -> None:
+    """Spark's own watermark: the greatest event time that any producer has sent."""
+
+    def progress(self: Any, producers: list[str]) -> int:
+        return max((self.state.frontiers.get(each) or -1 for each in producers), default=-1)
+
+    patch.setattr(containers.Work, "progress", progress)
+
+
+def flushes_too_early(patch: Patch) -> None:
+    """a drain in a hurry: FLUSH is written when the first reader stands still."""
+
+    def progress(control: Any, rows: Any, plan: Any) -> Any:
+        drain = control.drain
+        if drain is not None and drain.step is DrainStep.FREEZE and plan is not None:
+            reports = [draining._report(control, rows, task) for task in control.tasks]
+            ends = [report.ends for report in reports if report is not None and report.ends]
+            if ends:
+                ends_now = draining.furthest(ends, control.positions)
+                return replace(control, drain=replace(drain, step=DrainStep.FLUSH, ends=ends_now))
+        return original(control, rows, plan)
+
+    original = draining.progress
+    patch.setattr(leading, "progress", progress)
+
+
+def drained_when_all_are_told(patch: Patch) -> None:
+    """a drain in a hurry: DRAINED is written when everybody has heard of FLUSH, not when every log ends in DRAINED."""
+
+    def progress(control: Any, rows: Any, plan: Any) -> Any:
+        drain = control.drain
+        if drain is not None and drain.step is DrainStep.FLUSH and control.phase == "DRAINING":
+            return replace(
+                control, phase=draining.RunPhase.DRAINED, positions=drain.ends, past=(*control.past, control.run_id)
+            )
+        return original(control, rows, plan)
+
+    original = draining.progress
+    patch.setattr(leading, "progress", progress)
+
+
+def any_freeze_will_do(patch: Patch) -> None:
+    """a drain in a hurry: where a task stood still for a drain that was cancelled counts for the next one."""
+    patch.setattr(draining, "_stopped_at", lambda report, drain: report.ends if report is not None else None)

@@ -1,0 +1,289 @@
+"""The defects B1 to B28 of Samza's coordinator on Azure, each as one small change of ours."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samza_azure.host import perform as performing
+from samza_azure.host import processor as hosting
+from samza_azure.protocol import decide as deciding
+from samza_azure.protocol import lead as leading
+from samza_azure.protocol import log as logs
+from samza_azure.protocol import run as running
+from samza_azure.protocol import view as viewing
+from samza_azure.protocol.actions import (
+    BeginEnd,
+    Finish,
+    InsertOwnRow,
+    MergeOwnRow,
+    RenewLease,
+    WriteControl,
+    WriteLeaderRow,
+)
+from samza_azure.protocol.control import BarrierState, Control
+from samza_azure.protocol.rows import State
+from samza_azure.sim import container as containers
+
+Patch = pytest.MonkeyPatch
+
+
+def nobody_is_passed_on(patch: Patch) -> None:
+    """B1: the list of the living is computed, and not used to give out the tasks."""
+    patch.setattr(leading, "assign", lambda tasks, members, current, **more: {})
+
+
+def blind_retry_of_a_beat(patch: Patch) -> None:
+    """B2: a refused heartbeat is written again, whatever stands there now, so a paused one never learns its death."""
+    perform = performing._perform
+
+    async def forcing(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
+        answer = await perform(action, me, blob, table, *rest)
+        if isinstance(action, MergeOwnRow) and isinstance(answer, viewing.No):
+            row = await table.get("members", me, timeout=1.0)
+            answer = await perform(replace(action, etag=row.etag), me, blob, table, *rest)
+        return answer
+
+    patch.setattr(performing, "_perform", forcing)
+
+
+def no_self_stop(patch: Patch) -> None:
+    """B3: work goes on as long as the process does."""
+    patch.setattr(viewing, "SELF_STOP", 1000.0)
+
+
+def leaving_waits_for_the_storage(patch: Patch) -> None:
+    """B4: who cannot write its last words never ends."""
+    patch.setattr(deciding, "FAREWELL_S", 1e9)
+
+
+def lease_before_work(patch: Patch) -> None:
+    """B5: a leader that goes gives up the lease first, then its row, then its work."""
+    end = deciding.end
+
+    def hasty(view: Any, now: float) -> list[Any]:
+        if view.ending is not None and (view.lease is not None or view.handing_over is not None):
+            return leading.hand_over(view, now)
+        return end(view, now)
+
+    patch.setattr(deciding, "end", hasty)
+
+
+def nobody_follows_during_a_barrier(patch: Patch) -> None:
+    """B6, B7: a leader is believed to live as long as the version that it began is open."""
+    suspect = deciding._suspect
+
+    def believing(view: Any) -> bool:
+        return bool(suspect(view) and view.control.barrier.state is BarrierState.END)
+
+    patch.setattr(deciding, "_suspect", believing)
+
+
+def the_same_version_again(patch: Patch) -> None:
+    """B8: the next leader counts on from what it knew, and publishes another model under the same number."""
+    assignment = leading.with_assignment
+
+    def reused(view: Any, control: Any, now: float) -> Any:
+        after = assignment(view, control, now)
+        return after if after is control else replace(after, version=control.version)
+
+    patch.setattr(leading, "with_assignment", reused)
+
+
+def a_barrier_without_an_end(patch: Patch) -> None:
+    """B9, kazoo's DoubleBarrier: nobody does anything about one that does not come."""
+    patch.setattr(leading, "_is_overdue", lambda view, now: False)
+
+
+def any_life_will_do(patch: Patch) -> None:
+    """B10, durabletask#1136: a processor that was started again counts as the one that had the tasks."""
+    patch.setattr(leading, "_is", lambda row, owner: row is not None)
+
+
+def a_newcomer_counts_from_zero(patch: Patch) -> None:
+    """B11: one that has adopted nothing yet comes to lead, and begins again at version 0."""
+    campaign = deciding._continue_campaign
+
+    def fresh(view: Any, going: Any, now: float) -> list[Any]:
+        return [
+            replace(action, control=replace(action.control, version=0)) if isinstance(action, WriteControl) else action
+            for action in campaign(view, going, now)
+        ]
+
+    patch.setattr(deciding, "_continue_campaign", fresh)
+
+
+def no_change_before_the_first_end(patch: Patch) -> None:
+    """B12: a change of the members before the first barrier is over is an exception in the leader."""
+    assignment = leading.with_assignment
+
+    def parsing(view: Any, control: Any, now: float) -> Any:
+        after = assignment(view, control, now)
+        if after is not control and control.version and control.barrier.state is not BarrierState.END:
+            raise ValueError("UNASSIGNED is no number")
+        return after
+
+    patch.setattr(leading, "with_assignment", parsing)
+
+
+def too_many_processors(patch: Patch) -> None:
+    """B13: trimming those that are more than the tasks runs over the end of the list."""
+    assign = leading.assign
+
+    def trimming(tasks: Any, members: Any, current: Any, **more: Any) -> Any:
+        if len(members) > len(tasks):
+            raise IndexError("list index out of range")
+        return assign(tasks, members, current, **more)
+
+    patch.setattr(leading, "assign", trimming)
+
+
+def the_surplus_goes(patch: Patch) -> None:
+    """B14: who gets no task ends, so nobody stands by."""
+    verdict = running.verdict
+
+    def impatient(view: Any) -> Finish | None:
+        adopted = view.written is not None and view.written.state is State.ACTIVE
+        idle = adopted and isinstance(view.control, Control) and view.control.version and not running.assigned(view)
+        return verdict(view) or (Finish(0, "There is nothing to do.") if idle else None)
+
+    patch.setattr(running, "verdict", impatient)
+
+
+def zombie_leader(patch: Patch) -> None:
+    """B15, client-go: a leader whose write was refused goes on."""
+    learn = viewing.learn
+
+    def stubborn(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        if isinstance(action, WriteControl) and isinstance(answer, viewing.No):
+            answer = viewing.Trouble.UNAVAILABLE
+        learn(view, action, answer, sent_at=sent_at, now=now)
+
+    patch.setattr(hosting, "learn", stubborn)
+
+
+def who_leads_no_more_ends(patch: Patch) -> None:
+    """B16: losing the lease ends the processor, instead of its leadership."""
+    learn = viewing.learn
+
+    def offended(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        led = view.leads and view.ending is None
+        learn(view, action, answer, sent_at=sent_at, now=now)
+        if led and not view.leads:
+            viewing.perform_locally(view, BeginEnd(Finish(1, "The lease is lost.")), now)
+
+    patch.setattr(hosting, "learn", offended)
+
+
+def a_renewal_is_tried_once(patch: Patch) -> None:
+    """B17, DistributedLock, WebJobs: whatever goes wrong with a renewal, the lease is taken for lost."""
+    learn = viewing.learn
+
+    def nervous(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        if isinstance(action, RenewLease) and isinstance(answer, viewing.Trouble):
+            answer = viewing.No("whatever")
+        learn(view, action, answer, sent_at=sent_at, now=now)
+
+    patch.setattr(hosting, "learn", nervous)
+
+
+def _fatal(patch: Patch, kind: type) -> None:
+    """A refusal of such a call is an exception that nobody catches."""
+    learn = viewing.learn
+
+    def dying(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        if isinstance(action, kind) and isinstance(answer, viewing.No):
+            raise LookupError("The row is not as it was.")
+        learn(view, action, answer, sent_at=sent_at, now=now)
+
+    patch.setattr(hosting, "learn", dying)
+
+
+def a_refused_beat_is_fatal(patch: Patch) -> None:
+    """B18: the row is not what the heartbeat expects, and that is a null pointer."""
+    _fatal(patch, MergeOwnRow)
+
+
+def a_refused_leader_row_is_fatal(patch: Patch) -> None:
+    """B19: a 412 on the flag that says who leads."""
+    _fatal(patch, WriteLeaderRow)
+
+
+def a_row_is_only_inserted(patch: Patch) -> None:
+    """B20: after a crash the row of this id is there, and the insert is refused for ever."""
+    patch.setattr(deciding, "join", lambda view, now: [InsertOwnRow(deciding.own_row(view))])
+
+
+def an_error_is_the_end(patch: Patch) -> None:
+    """B21: one call that fails ends the processor, and a short outage ends all of them."""
+    learn = viewing.learn
+
+    def giving_up(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        learn(view, action, answer, sent_at=sent_at, now=now)
+        if answer is viewing.Trouble.UNAVAILABLE:
+            viewing.perform_locally(view, BeginEnd(Finish(3, "AzureException")), now)
+
+    patch.setattr(hosting, "learn", giving_up)
+
+
+def leaving_twice_is_an_error(patch: Patch) -> None:
+    """B22: stopping what stops already fails on what the first stop has deleted."""
+    heard = viewing.heard_leave
+
+    def once(view: Any) -> None:
+        if view.leaving:
+            raise KeyError("the row is gone")
+        heard(view)
+
+    patch.setattr(hosting, "heard_leave", once)
+
+
+def a_leader_elects_itself(patch: Patch) -> None:
+    """B23: acquiring one's own lease again is taken for a new leadership."""
+    learn = viewing.learn
+
+    def again(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
+        learn(view, action, answer, sent_at=sent_at, now=now)
+        if isinstance(action, RenewLease) and answer is None and view.lease is not None:
+            view.campaign = viewing.Campaign(view.control_etag, broken=True, lease=view.lease, read=True)
+            view.lease = None
+
+    patch.setattr(hosting, "learn", again)
+
+
+def no_fence_at_take_over(patch: Patch) -> None:
+    """B26: whoever is told to read and write does so, and nothing shuts the former one out."""
+
+    def only_reads(log: Any, **arguments: Any) -> Any:
+        log.end = (yield from logs._newest(log, arguments["first"])), 0
+        if log.end[0] == 0:
+            yield logs.Create(log.blob)
+        yield from logs._catch_up(log)
+
+    patch.setattr(containers, "take_over", only_reads)
+
+
+def no_debounce(patch: Patch) -> None:
+    """B27, librdkafka#4742: each change is a version of its own, however fast they come."""
+    assignment = leading.with_assignment
+
+    def eager(view: Any, control: Any, now: float) -> Any:
+        view.published_at = -1e9
+        return assignment(view, control, now)
+
+    patch.setattr(leading, "with_assignment", eager)
+
+
+def other_partitions_are_not_noticed(patch: Patch) -> None:
+    """B28: code with another number of partitions than the run began with works on."""
+    patch.setattr(running, "_misfit", lambda view, control: None)
+    candidates = leading.candidates
+
+    def anyone(view: Any, control: Any) -> Any:
+        rows = leading.present(view)
+        alike = {name: replace(row, fingerprint=control.fingerprint) for name, row in rows.items()}
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(leading, "present", lambda view: alike)
+            return candidates(view, control)
+
+    patch.setattr(leading, "candidates", anyone)
