@@ -22,6 +22,7 @@ from samza_azure.protocol.actions import (
     MergeOwnRow,
     ReadControl,
     ReadLeaderRow,
+    ReadMember,
     ReadOwnRow,
     ReadRequests,
     ReleaseLease,
@@ -55,8 +56,9 @@ async def _perform(
 ) -> Answer:
     match action:
         case ReadOwnRow():
-            row = await table.get(MEMBERS, me, timeout=timeout)
-            return rows.processor_row(row.key, row.etag, row.values) if row is not None else Absent()
+            return await _member(table, me, timeout)
+        case ReadMember(processor=processor):
+            return await _member(table, processor, timeout)
         case InsertOwnRow(row=own):
             return _etag(await table.insert(MEMBERS, me, rows.columns(own), timeout=timeout))
         case ReplaceOwnRow(row=own, etag=etag):
@@ -117,6 +119,11 @@ async def _perform(
         case CleanRun(run_id=run_id):
             await runs.clean(run_id)
             return None
+
+
+async def _member(table: Rows, processor: str, timeout: float) -> Answer:
+    row = await table.get(MEMBERS, processor, timeout=timeout)
+    return rows.processor_row(row.key, row.etag, row.values) if row is not None else Absent()
 
 
 def _etag(answer: str | Refused) -> Answer:

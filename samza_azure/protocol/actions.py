@@ -121,6 +121,13 @@ class ScanMembers:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadMember:
+    """Read one other processor's row: who waits for it to let go need not read them all."""
+
+    processor: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReadRequests:
     """Read what was asked of the leader."""
 
@@ -217,6 +224,7 @@ StorageAction: TypeAlias = (
     | ReleaseLease
     | WriteControl
     | ScanMembers
+    | ReadMember
     | ReadRequests
     | AnswerRequest
     | MarkDead
@@ -245,7 +253,7 @@ def resource(action: StorageAction) -> str:
             return REQUESTS
         case AnswerRequest(key=key) | DeleteRequest(key=key):
             return f"request {key}"
-        case MarkDead(processor=processor) | DeleteMember(processor=processor):
+        case ReadMember(processor=processor) | MarkDead(processor=processor) | DeleteMember(processor=processor):
             return f"member {processor}"
         case CleanRun():
             return HOUSEKEEPING

@@ -22,12 +22,14 @@ from samza_azure.protocol.actions import (
     MergeOwnRow,
     ReadControl,
     ReadLeaderRow,
+    ReadMember,
     ReadOwnRow,
     Rejoin,
     ReleaseLease,
     ReplaceOwnRow,
     ScanMembers,
     WriteControl,
+    resource,
 )
 from samza_azure.protocol.control import Control, signal
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
@@ -125,12 +127,25 @@ def follow(view: View, now: float) -> list[Action]:
         unknown or (view.lease is None and view.reached(view.leader_read_at + view.read_interval(), now))
     ):
         actions.append(ReadLeaderRow())
-    scanning = view.lease is None and (view.watching() or view.waiting_since)
-    if scanning and view.free(SCAN, now) and view.reached(view.scanned_at + view.scan_interval, now):
-        actions.append(ScanMembers())
+    if view.lease is None:
+        actions += _look_at_members(view, now)
     if view.lease is None and view.campaign is None and view.free(CONTROL, now) and _control_is_old(view, now):
         actions.append(ReadControl(unless_etag=view.control_etag or None))
     return actions
+
+
+def _look_at_members(view: View, now: float) -> list[Action]:
+    """All of them, if we may have to lead next; otherwise, or in between, those whose tasks we wait for."""
+    if view.watching() and view.free(SCAN, now) and view.reached(view.scanned_at + view.scan_interval, now):
+        return [ScanMembers()]
+    if SCAN in view.busy:
+        return []
+    return [
+        ReadMember(processor)
+        for processor in sorted(run.awaited(view))
+        if view.reached(view.seen_at(processor) + view.timing.scan_s, now)
+        and view.free(resource(ReadMember(processor)), now)
+    ]
 
 
 def campaign(view: View, now: float) -> list[Action]:

@@ -215,17 +215,29 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
+def awaited(view: View) -> set[str]:
+    """The processors that are to let go of a task before we can start it."""
+    tasks = view.control.tasks if isinstance(view.control, Control) else {}
+    return {
+        earlier.processor
+        for task in view.waiting_since
+        if task in tasks
+        for earlier in tasks[task].after
+        if earlier.processor != view.me
+    }
+
+
 def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
     if earlier.member == view.member:
         return True  # our own earlier life of the task is closed, `_may_start` saw to that
     waiting_since = view.waiting_since.get(task, now)
     if view.reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
-    return view.scanned_at >= waiting_since and has_let_go(view, task, earlier)
+    return view.seen_at(earlier.processor) >= waiting_since and has_let_go(view, task, earlier)
 
 
 def has_let_go(view: View, task: str, earlier: Owner) -> bool:
-    """Released, replaced, dead, or gone, as the last scan saw it."""
+    """Released, replaced, dead, or gone, as it was seen last."""
     row = view.members.get(earlier.processor)
     if row is None or row.incarnation != earlier.incarnation or not row.alive:
         return True

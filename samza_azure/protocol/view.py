@@ -27,6 +27,7 @@ from samza_azure.protocol.actions import (
     MergeOwnRow,
     ReadControl,
     ReadLeaderRow,
+    ReadMember,
     ReadOwnRow,
     ReadRequests,
     Rejoin,
@@ -218,6 +219,7 @@ class View:
     members: dict[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
+    read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
     requests: tuple[Request, ...] = ()
@@ -303,6 +305,10 @@ class View:
         """How often we read all rows: with very many members less often, at most `ROWS_PER_S`."""
         return max(self.timing.scan_s, len(self.members) / ROWS_PER_S)
 
+    def seen_at(self, processor: str) -> float:
+        """When this member's row, or its absence, was seen last."""
+        return max(self.scanned_at, self.read_at.get(processor, -1e9))
+
     def read_interval(self) -> float:
         """How often we read the leader row.
 
@@ -370,6 +376,8 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
         case ScanMembers():
             if isinstance(answer, tuple):
                 _learn_members(view, answer, now)
+        case ReadMember(processor=processor):
+            _learn_member(view, processor, answer, now)
         case ReadRequests():
             if isinstance(answer, tuple):
                 _learn_requests(view, answer, now)
@@ -612,6 +620,20 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: fl
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
         view.deposed_etag = members[deposed.processor].etag
+
+
+def _learn_member(view: View, processor: str, answer: Answer, now: float) -> None:
+    """One row. Its age is of that very ETag, as always."""
+    match answer:
+        case ProcessorRow() as row:
+            view.members[processor] = row
+            view.ages[processor] = observed(view.ages.get(processor), row.etag, now, view.scan_interval)
+        case Absent():
+            view.members.pop(processor, None)
+            view.ages.pop(processor, None)
+        case _:
+            return
+    view.read_at[processor] = now
 
 
 def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:

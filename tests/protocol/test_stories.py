@@ -17,6 +17,7 @@ from samza_azure.protocol.actions import (
     MergeOwnRow,
     ReadControl,
     ReadLeaderRow,
+    ReadMember,
     ReadOwnRow,
     ReadRequests,
     Rejoin,
@@ -92,6 +93,10 @@ from tests.protocol.situation import (
 
 def kinds(actions: list[Action]) -> list[type]:
     return [type(action) for action in actions]
+
+
+def starts(view: View, now: float) -> list[str]:
+    return [command.task for command in told(decide(view, now)) if isinstance(command, StartTask)]
 
 
 def told(actions: list[Action]) -> list[object]:
@@ -781,6 +786,35 @@ def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_chang
     changed = replace(LEADER_ROW, etag="beats")
     learn(named, ReadLeaderRow(), changed, sent_at=NOW + 1, now=NOW + 1)
     assert ReadLeaderRow not in kinds(decide(named, NOW + 2))
+
+
+def test_who_waits_for_a_task_reads_the_row_of_its_earlier_owner_alone_until_that_has_let_go() -> None:
+    """p3 is no successor, and is given what p2 still has."""
+    moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
+    blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
+    view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 1)
+    learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
+    asked = ReadMember("p2")
+    assert asked in decide(view, NOW)
+    assert ScanMembers not in kinds(decide(view, NOW))
+
+    learn(view, asked, ROWS["p2"], sent_at=NOW, now=NOW + 0.1)
+    assert starts(view, NOW + 0.2) == []
+    assert asked not in decide(view, NOW + 0.2)
+    assert asked in decide(view, NOW + 0.1 + TIMING.scan_s)
+    learn(view, asked, replace(ROWS["p2"], released={"clean-1": 2}), sent_at=NOW + 1, now=NOW + 1.2)
+    assert starts(view, NOW + 1.2) == ["clean-1"]
+
+
+def test_an_earlier_owner_whose_row_is_gone_has_let_go() -> None:
+    moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
+    blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
+    view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 1)
+    learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
+    learn(view, ReadMember("p2"), Trouble.UNAVAILABLE, sent_at=NOW, now=NOW + 0.1)
+    assert starts(view, NOW + 0.1) == []
+    learn(view, ReadMember("p2"), Absent(), sent_at=NOW + 0.4, now=NOW + 0.5)
+    assert starts(view, NOW + 0.5) == ["clean-1"]
 
 
 def test_with_very_many_members_nobody_reads_more_than_500_rows_a_second() -> None:
