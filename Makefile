@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.host.azurite import find_node; find_node()'
-SLOW_TESTS := tests/storage tests/fleet tests/spark tests/end_to_end
+SLOW_TESTS := tests/storage tests/live tests/fleet tests/spark tests/end_to_end
 QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(SLOW_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 
 # What there is.

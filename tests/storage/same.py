@@ -107,10 +107,13 @@ class Pair:
 
 
 contents = st.binary(max_size=8)
-who = st.sampled_from([None, None, *IDS])  # None: who leased last
-logs = st.sampled_from(["log/0", "log/0", "log/1", "log-2"])
-partitions = st.sampled_from(["members", "members", "requests"])
-keys = st.sampled_from(["one", "one", "one", "One", "it's 100 %|ä"])
+blobs_to_lease = st.sampled_from(["new", "leased", "leased", "expired", "expired", "missing"])
+who = st.sampled_from([None, None, None, *IDS])  # None: who leased last
+logs = st.sampled_from(["log/0", "log/0", "log/0", "log/1", "log-2"])
+#: Partition and key; None: the row that was written last, whose ETag the last one is.
+places = st.one_of(
+    st.none(), st.tuples(st.sampled_from(["members", "requests"]), st.sampled_from(["one", "One", "it's 100 %|ä"]))
+)
 back = st.sampled_from([0, 0, 0, 0, 1, 2])  # which ETag: mostly the last one, sometimes an older one
 maybe_back = st.one_of(st.none(), back)
 columns = st.dictionaries(
@@ -174,17 +177,19 @@ class Leases(Same):
 
     leased = ""
 
-    @initialize(kind=st.sampled_from(["new", "new", "expired", "missing"]))
+    @initialize(kind=blobs_to_lease)
     def begin(self, kind: str) -> None:
         self.begin_blob(kind)
 
-    @rule(kind=st.sampled_from(["new", "expired", "missing"]))
+    @rule(kind=blobs_to_lease)
     def begin_blob(self, kind: str) -> None:
-        """Another blob: a new one, one with a lease that ran out long ago, or one that is not there."""
+        """Another blob: new, leased by A, with A's lease run out long ago, or not there."""
         self.space = Space()
         self.leased = self.pair.stock.take() if kind == "expired" else self.pair.name()
-        if kind == "new":
+        if kind in ("new", "leased"):
             self.create(b"0")
+        if kind == "leased":
+            self.acquire(IDS[0], 60, None)
         elif kind == "expired":
             _, tag = self.on_blob("read", lambda blob, _: blob.read(timeout=SECONDS))
             self.space.written.append(tag)
@@ -253,11 +258,27 @@ class Leases(Same):
 class LogsAndRows(Same):
     """What `Blobs`, `Rows` and `Hints` have, in any order."""
 
+    row = ("members", "one")
+
+    @initialize()
+    def begin(self) -> None:
+        self.create_log("log/0")
+        self.insert(("members", "one"), {"beat": 1})
+
     def on_blobs(self, what: str, call: Callable[[Blobs], Any]) -> None:
         self.same(what, lambda account, _: call(account.blobs()))
 
-    def on_row(self, what: str, call: Callable[[Rows, Any], Any], etag: int | None = None) -> None:
-        self.same(what, lambda account, etag: call(account.rows(), etag), etag)
+    def on_row(
+        self,
+        what: str,
+        place: tuple[str, str] | None,
+        call: Callable[[Rows, str, str, Any], Any],
+        etag: int | None = None,
+    ) -> None:
+        partition, key = place or self.row
+        at = f"{self.place} {partition}"
+        if isinstance(self.same(what, lambda account, etag: call(account.rows(), at, key, etag), etag), Tag):
+            self.row = partition, key
 
     @rule(name=logs)
     def create_log(self, name: str) -> None:
@@ -286,36 +307,37 @@ class LogsAndRows(Same):
     def delete(self, name: str) -> None:
         self.on_blobs("delete", lambda blobs: blobs.delete(f"{self.place}/{name}"))
 
-    @rule(partition=partitions, key=keys, values=columns)
-    def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> None:
-        at = f"{self.place} {partition}"
-        self.on_row("insert", lambda rows, _: rows.insert(at, key, values, timeout=SECONDS))
+    @rule(row=places, values=columns)
+    def insert(self, row: tuple[str, str] | None, values: Mapping[str, Value]) -> None:
+        self.on_row("insert", row, lambda rows, at, key, _: rows.insert(at, key, values, timeout=SECONDS))
 
-    @precondition(lambda self: self.space.written)
-    @rule(partition=partitions, key=keys, values=columns, etag=back)
-    def merge(self, partition: str, key: str, values: Mapping[str, Value], etag: int) -> None:
-        at = f"{self.place} {partition}"
-        self.on_row("merge", lambda rows, etag: rows.merge(at, key, values, etag=etag, timeout=SECONDS), etag)
+    @rule(row=places, values=columns, etag=back)
+    def merge(self, row: tuple[str, str] | None, values: Mapping[str, Value], etag: int) -> None:
+        def call(rows: Rows, at: str, key: str, etag: Any) -> object:
+            return rows.merge(at, key, values, etag=etag, timeout=SECONDS)
 
-    @precondition(lambda self: self.space.written)
-    @rule(partition=partitions, key=keys, values=columns, etag=back)
-    def replace(self, partition: str, key: str, values: Mapping[str, Value], etag: int) -> None:
-        at = f"{self.place} {partition}"
-        self.on_row("replace", lambda rows, etag: rows.replace(at, key, values, etag=etag, timeout=SECONDS), etag)
+        self.on_row("merge", row, call, etag)
 
-    @precondition(lambda self: self.space.written)
-    @rule(partition=partitions, key=keys, etag=back)
-    def remove(self, partition: str, key: str, etag: int) -> None:
-        at = f"{self.place} {partition}"
-        self.on_row("delete row", lambda rows, etag: rows.delete(at, key, etag=etag, timeout=SECONDS), etag)
+    @rule(row=places, values=columns, etag=back)
+    def replace(self, row: tuple[str, str] | None, values: Mapping[str, Value], etag: int) -> None:
+        def call(rows: Rows, at: str, key: str, etag: Any) -> object:
+            return rows.replace(at, key, values, etag=etag, timeout=SECONDS)
 
-    @rule(partition=partitions, key=keys)
-    def get(self, partition: str, key: str) -> None:
-        self.on_row("get", lambda rows, _: rows.get(f"{self.place} {partition}", key, timeout=SECONDS))
+        self.on_row("replace", row, call, etag)
 
-    @rule(partition=partitions)
-    def query(self, partition: str) -> None:
-        self.on_row("query", lambda rows, _: rows.query(f"{self.place} {partition}", timeout=SECONDS))
+    @rule(row=places, etag=back)
+    def remove(self, row: tuple[str, str] | None, etag: int) -> None:
+        self.on_row(
+            "delete row", row, lambda rows, at, key, etag: rows.delete(at, key, etag=etag, timeout=SECONDS), etag
+        )
+
+    @rule(row=places)
+    def get(self, row: tuple[str, str] | None) -> None:
+        self.on_row("get", row, lambda rows, at, key, _: rows.get(at, key, timeout=SECONDS))
+
+    @rule(row=places)
+    def query(self, row: tuple[str, str] | None) -> None:
+        self.on_row("query", row, lambda rows, at, _key, _: rows.query(at, timeout=SECONDS))
 
     @rule(name=st.sampled_from(["a", "a/b"]), values=columns)
     def publish(self, name: str, values: Mapping[str, Value]) -> None:

@@ -1,0 +1,1 @@
+"""What a real account says; see README.md here."""
