@@ -296,9 +296,9 @@ class View:
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
-        if self.lease is not None or not isinstance(self.leader_row, LeaderRow):
+        if self.lease is not None or isinstance(self.leader_row, Absent):
             return True
-        return self.me in self.leader_row.successors
+        return isinstance(self.leader_row, LeaderRow) and self.me in self.leader_row.successors
 
     @property
     def scan_interval(self) -> float:

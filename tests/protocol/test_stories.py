@@ -246,6 +246,14 @@ def test_without_a_leader_the_named_successor_acquires_at_once() -> None:
     assert AcquireLease not in kinds(decide(view_of("p3", control, leaderless_since=NOW), NOW))
 
 
+def test_without_a_leader_the_control_blob_is_read_again_also_while_the_leader_row_stands_still() -> None:
+    """The answer to one's own write as leader was lost, and the former leader's last words to the row were too."""
+    vacant = replace(CONTROL, leader=None, successor="p3")
+    view = view_of("p2", vacant, control_read_for=LEADER_ROW.etag, hold_until=NOW + 60)
+    learn(view, AcquireLease("fresh", "control"), No("ConditionNotMet"), sent_at=NOW, now=NOW)
+    assert ReadControl(unless_etag="control") in decide(view, NOW)
+
+
 def test_a_follower_that_sees_the_leader_silent_asks_the_control_blob_before_it_breaks_the_lease() -> None:
     view = view_of("p2", leader_age=SILENT, control_read_at=NOW - 30)
     assert ReadControl(unless_etag="control") in decide(view, NOW)
@@ -578,6 +586,15 @@ def test_the_stopping_order_is_work_then_row_then_lease() -> None:
     assert decide(view, NOW)[-1] == verdict
 
 
+def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
+    view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
+    view.written = replace(ROWS["p2"], state=State.LEFT)
+    view.campaign = Campaign("control", broken=True, lease=Lease("ours", NOW))
+    assert decide(view, NOW)[-1] == ReleaseLease("ours")
+    learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
+    assert decide(view, NOW)[-1] == Finish(0, "Left.")
+
+
 def test_another_pipeline_is_refused_with_the_way_out() -> None:
     view = view_of("p3", plan=replace(PLAN, fingerprint="0" * 64))
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
@@ -777,6 +794,13 @@ def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
     named = view_of("p2")
     assert kinds(decide(named, NOW + 1)) == [ScanMembers]
     assert kinds(decide(named, NOW + 2)) == [MergeOwnRow, ReadLeaderRow, ScanMembers]
+
+
+def test_who_has_just_joined_looks_at_the_others_only_if_nobody_leads() -> None:
+    """A thousand that join a thousand would otherwise read a million rows."""
+    joined = {"control": None, "scanned_at": NOW - 60}
+    assert ScanMembers not in kinds(decide(view_of("p3", leader_row=None, **joined), NOW))
+    assert ScanMembers in kinds(decide(view_of("p3", leader_row=Absent(), **joined), NOW))
 
 
 def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_change() -> None:
