@@ -1,0 +1,275 @@
+"""A drain, its cancellation and a second drain, two leaders that both act, two tasks that read sources.
+
+What runs is production's: `with_cancel`, `with_drain` and `answers` of `protocol/requests.py`, `drain.progress`. The
+control blob takes a write whose ETag is its own (`lease.py` shows what that is worth), the row of a request takes one
+answer; a leader's write may land late. A leader acts on what it read last, however old that is, and one that is
+deposed is not told.
+
+A task is hand-made, and small, after `Work.clean` of `sim/container.py` and `Gate` of `spark/gate.py`: it reads a row,
+unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the ends, and
+its log ends in DRAINED. What it says reaches its row later. One that is started again is told of the drain first (the
+order of `run.run`), so it stands where it stood.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from samza_azure.protocol import drain as draining
+from samza_azure.protocol import requests as asking
+from samza_azure.protocol.control import Assignment, Control, Member, Owner, RunPhase
+from samza_azure.protocol.messages import DrainStep, Phase, Plan, StagePlan, TaskReport
+from samza_azure.protocol.rows import ProcessorRow, Request, RequestKind, State
+from tests.model.checker import Shelf, Violation
+
+TASKS = ("clean-0", "clean-1")
+PARTITIONS = ("flights/0", "flights/1")
+LEADERS = ("p1", "p2")
+#: Asked for in this order. The first one is there at the beginning.
+ASKED = (("drain 1", RequestKind.DRAIN), ("cancel", RequestKind.CANCEL), ("drain 2", RequestKind.DRAIN))
+BEGUN = Control(
+    group_id="ab" * 16,
+    revision=1,
+    epoch=1,
+    version=1,
+    leader=Member("p1", "life"),
+    run_id="run",
+    phase=RunPhase.RUNNING,
+)
+
+
+class Task(NamedTuple):
+    """A task on its container."""
+
+    read: int = 0  # rows, all of them durable
+    drain: str = ""  # the drain that it knows of
+    end: int = -1  # where FLUSH says that its partition ends
+    frozen_for: str = ""
+    ended: bool = False  # its log ends in DRAINED
+
+    def report(self, task: str) -> TaskReport:
+        """What it tells its supervisor."""
+        phase = Phase.DRAINED if self.ended else Phase.RUNNING
+        place = PARTITIONS[TASKS.index(task)]
+        ends = {place: (0, self.read)} if self.frozen_for else None
+        return TaskReport(task, 1, 1, phase, ends=ends, frozen_for=self.frozen_for)
+
+
+class Leader(NamedTuple):
+    """What a leader read last. One that is elected knows no rows and no requests yet."""
+
+    control: int
+    etag: int
+    rows: tuple[Task, ...] | None = None
+    answers: tuple[str, ...] = ()  # of the requests that are there
+
+
+class World(NamedTuple):
+    """A state."""
+
+    control: int
+    etag: int
+    holder: int  # of the lease: who was elected last
+    tasks: tuple[Task, ...]
+    rows: tuple[Task, ...]  # as their rows show them
+    answers: tuple[str, ...]
+    leaders: tuple[Leader, ...]
+    late: tuple[tuple[int, int], ...]  # writes of the blob that may still land: what, and for which ETag
+    faults: int
+
+
+@dataclass(eq=False)
+class Drain:
+    """`rows` is how many rows a partition has."""
+
+    faults: int = 2
+    tasks: int = 1
+    rows: int = 1
+    told: bool = True  # judge also whether the answers to requests are true
+    conditional_flush: bool = True  # fence: FLUSH carries the ETag that it was decided for
+    for_this_drain: bool = True  # fence: a task says for which drain it stands still
+    written_down: bool = True  # fence: a cancellation is in the blob before it is answered
+
+    def __post_init__(self) -> None:
+        self.plan = Plan((StagePlan("clean", ("flights",), "by", self.tasks),), {"flights": self.tasks}, "f" * 64)
+        self.controls: Shelf[Control] = Shelf()
+        self.wanted = cache(self._wanted)
+        self.said = cache(self._said)
+        self.adopted = cache(self._adopted)
+        self.judge = cache(self._judge)
+
+    def begin(self) -> World:
+        names, tasks = TASKS[: self.tasks], (Task(),) * self.tasks
+        owned = {task: Assignment(Owner(f"p{number}", "life", 1), first=False) for number, task in enumerate(names, 3)}
+        control = self.controls.put(replace(BEGUN, tasks=owned))
+        leaders = (Leader(control, 1), Leader(control, 0))
+        return World(control, 1, 0, tasks, tasks, ("",), leaders, (), self.faults)
+
+    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
+        if len(world.answers) < len(ASKED):
+            yield f"somebody asks: {ASKED[len(world.answers)][0]}", world._replace(answers=(*world.answers, ""))
+        for number, leader in enumerate(world.leaders):
+            yield from self.leader_steps(world, number, leader)
+        for number, task in enumerate(world.tasks):
+            yield from self.task_steps(world, number, task)
+        for place, (control, etag) in enumerate(world.late):
+            rest = world._replace(late=world.late[:place] + world.late[place + 1 :])
+            yield f"late: write of {self.say(control)} lands", self.write(rest, control, etag)[1]
+
+    def rest(self, world: World) -> Violation | None:
+        """Everything was answered, and a drain that was not cancelled is at its end."""
+        control = self.controls.look(world.control)
+        if "" in world.answers:
+            return Violation("L1", f"an answer is missing: {world.answers}")
+        if control.phase is RunPhase.DRAINING:
+            return Violation("L1", f"the drain does not go on: {self.say(world.control)}")
+        return None
+
+    def leader_steps(self, world: World, number: int, leader: Leader) -> Iterator[tuple[str, World | Violation]]:
+        """A leader reads, decides, and answers."""
+        name = LEADERS[number]
+        if world.faults and number != world.holder:
+            yield f"{name} becomes leader", self.elect(world, number)
+        if leader.etag == 0:
+            return
+        if number == world.holder and leader.etag != world.etag:
+            found = leader._replace(control=world.control, etag=world.etag)
+            yield f"{name} finds that its write was accepted", self.put(world, number, found)
+        if (leader.rows, leader.answers) != (world.rows, world.answers):
+            seen = leader._replace(rows=world.rows, answers=world.answers)
+            yield f"{name} reads rows and requests", self.put(world, number, seen)
+        if leader.rows is None:
+            return
+        wanted = self.wanted(leader.control, leader.rows, leader.answers)
+        if wanted != leader.control:
+            says = f"{name} writes {self.say(wanted)}"
+            accepted, landed = self.write(world, wanted, leader.etag)
+            if isinstance(landed, Violation):
+                yield says, landed
+            elif accepted:
+                known = leader._replace(control=wanted, etag=landed.etag)
+                yield says, self.put(landed, number, known)
+            if world.faults:
+                late = world._replace(faults=world.faults - 1, late=(*world.late, (wanted, leader.etag)))
+                yield f"{says}: no answer, it is still on its way", late
+        for place, said in self.said(leader.control, leader.rows, leader.answers):
+            if not world.answers[place]:
+                answers = (*world.answers[:place], said, *world.answers[place + 1 :])
+                after = world._replace(answers=answers)
+                yield f"{name} answers {ASKED[place][0]}: {said}", self.cancelled(after) or after
+
+    def task_steps(self, world: World, number: int, task: Task) -> Iterator[tuple[str, World | Violation]]:
+        """A task reads, hears of the drain and stands still or ends, and says so in its row."""
+        name = TASKS[number]
+        heard = self.adopted(world.control, number, task)
+        if heard != task:
+            yield f"{name} hears of {self.say(world.control)}", self.put_task(world, number, heard)
+        may_read = task.read < self.rows if not task.drain else task.read < task.end
+        if may_read and not task.ended:
+            read = task._replace(read=task.read + 1, ended=task.read + 1 == task.end)
+            yield f"{name} reads row {task.read}", self.put_task(world, number, read)
+        if world.rows[number] != task:
+            rows = (*world.rows[:number], task, *world.rows[number + 1 :])
+            yield f"the row shows where {name} stands", world._replace(rows=rows)
+
+    def write(self, world: World, control: int, etag: int) -> tuple[bool, World | Violation]:
+        """A write of the control blob: was it accepted, and what then?"""
+        after = self.controls.look(control)
+        flushes = after.drain is not None and after.drain.step is DrainStep.FLUSH and after.phase is RunPhase.DRAINING
+        if etag != world.etag and not (flushes and not self.conditional_flush):
+            return False, world
+        if wrong := self.judge(world.control, control, tuple(task.read for task in world.tasks)):
+            return True, wrong
+        landed = world._replace(control=control, etag=world.etag + 1)
+        return True, self.cancelled(landed) or landed
+
+    def cancelled(self, world: World) -> Violation | None:
+        """A drain that somebody was told is cancelled does not flush."""
+        drain = self.controls.look(world.control).drain
+        told = self.told and len(world.answers) > 1 and world.answers[1] == asking.CANCELLED
+        if told and drain is not None and (drain.uuid, drain.step) == ("drain 1", DrainStep.FLUSH):
+            return Violation("S12", "drain 1 flushes, and the answer to its cancellation was: cancelled")
+        return None
+
+    def elect(self, world: World, number: int) -> World:
+        """A write of the blob makes a leader, who reads rows and requests anew. The one before is not told."""
+        before = self.controls.look(world.control)
+        control = self.controls.put(replace(before, revision=before.revision + 1, epoch=before.epoch + 1))
+        world = world._replace(control=control, etag=world.etag + 1, holder=number, faults=world.faults - 1)
+        return self.put(world, number, Leader(control, world.etag))
+
+    def put(self, world: World, number: int, leader: Leader) -> World:
+        """The world with this leader in it."""
+        return world._replace(leaders=(*world.leaders[:number], leader, *world.leaders[number + 1 :]))
+
+    def put_task(self, world: World, number: int, task: Task) -> World:
+        """The world with this task in it."""
+        return world._replace(tasks=(*world.tasks[:number], task, *world.tasks[number + 1 :]))
+
+    def say(self, number: int) -> str:
+        """A control blob in words."""
+        control = self.controls.look(number)
+        if control.drain is None:
+            return "no drain"
+        step = "DRAINED" if control.phase is RunPhase.DRAINED else str(control.drain.step)
+        ends = [position for _, position in control.drain.ends.values()]
+        return f"{step} of {control.drain.uuid}{f', ends {ends}' if ends else ''}"
+
+    # Production's rules. The same question has the same answer.
+
+    def _wanted(self, number: int, rows: tuple[Task, ...], answers: tuple[str, ...]) -> int:
+        before = self.controls.look(number)
+        requests = _requests(answers)
+        control = asking.with_drain(asking.with_cancel(before, requests), requests)
+        control = draining.progress(control, self.members(control, rows), self.plan)
+        return number if control == before else self.controls.put(replace(control, revision=before.revision + 1))
+
+    def _said(self, number: int, rows: tuple[Task, ...], answers: tuple[str, ...]) -> list[tuple[int, str]]:
+        control, requests = self.controls.look(number), _requests(answers)
+        if not self.written_down:
+            control = replace(control, withdrawn=("cancel",))
+        members = self.members(control, rows)
+        return [(requests.index(request), said) for request, said in asking.answers(control, requests, members)]
+
+    def members(self, control: Control, rows: tuple[Task, ...]) -> dict[str, ProcessorRow]:
+        """The rows of the tasks' owners."""
+        found = {}
+        for number, (task, row) in enumerate(zip(TASKS, rows, strict=False), 3):
+            report = row.report(task)
+            if not self.for_this_drain and report.ends is not None and control.drain is not None:
+                report = replace(report, frozen_for=control.drain.uuid)
+            found[f"p{number}"] = ProcessorRow(f"p{number}", "life", state=State.ACTIVE, tasks={task: report})
+        return found
+
+    def _adopted(self, number: int, place: int, task: Task) -> Task:
+        """What a task knows after its supervisor has read this control blob."""
+        control = self.controls.look(number)
+        if task.ended or control.drain is None or control.phase is RunPhase.DRAINED:
+            return task if task.ended or control.drain else task._replace(drain="", end=-1, frozen_for="")
+        end = -1
+        if control.drain.step is DrainStep.FLUSH:
+            _, end = control.drain.ends.get(PARTITIONS[place], (0, 0))
+        frozen_for = task.frozen_for if end >= 0 else control.drain.uuid
+        return task._replace(drain=control.drain.uuid, end=end, frozen_for=frozen_for, ended=task.read == end)
+
+    def _judge(self, old: int, new: int, read: tuple[int, ...]) -> Violation | None:
+        """What a write may not do to rows: those beyond the ends belong to the next run."""
+        before, after = self.controls.look(old), self.controls.look(new)
+        drain = after.drain
+        if drain is not None and drain.step is DrainStep.FLUSH:
+            for task, partition, rows in zip(TASKS, PARTITIONS, read, strict=False):
+                end = drain.ends.get(partition, (0, 0))[1]
+                if rows > end:
+                    return Violation(
+                        "S7", f"{task} has read {rows} rows, the run ends after {end}: the rest comes twice"
+                    )
+        flushed = before.drain is not None and before.drain.step is DrainStep.FLUSH
+        if flushed and (drain is None or before.drain is None or drain.ends != before.drain.ends):
+            return Violation("S12", f"after {self.say(old)} comes {self.say(new)}")
+        return None
+
+
+@cache
+def _requests(answers: tuple[str, ...]) -> tuple[Request, ...]:
+    return tuple(Request(key, "etag", kind, answer=answer) for (key, kind), answer in zip(ASKED, answers, strict=False))

@@ -1,0 +1,460 @@
+"""Three processors share three tasks: one joins, one may be paused and marked dead, or crash, and tasks change hands.
+
+What runs is production's: `lead.next_control` and `_mark_dead`, `decide.beat` and `join`, `run.run`, `view.learn`. Of
+the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a task's log:
+a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no time: a
+leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told, later; its
+reports reach the supervisor at once, since both are paused together.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import NamedTuple
+
+from samza_azure.protocol import decide, lead, run
+from samza_azure.protocol.actions import (
+    Action,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadOwnRow,
+    Rejoin,
+    ReplaceOwnRow,
+    ScanMembers,
+    StorageAction,
+    Tell,
+    WriteControl,
+)
+from samza_azure.protocol.age import Age
+from samza_azure.protocol.control import Assignment, Barrier, BarrierState, Control, Member, Owner
+from samza_azure.protocol.messages import Phase, ReleaseTask, TaskReport
+from samza_azure.protocol.record import Writer
+from samza_azure.protocol.rows import ProcessorRow, State
+from samza_azure.protocol.view import (
+    Absent,
+    Answer,
+    ControlRead,
+    Lease,
+    LocalTask,
+    No,
+    Settings,
+    Trouble,
+    View,
+    heard_container_lost,
+    heard_plan,
+    heard_task,
+    learn,
+    perform_locally,
+)
+from tests.model import lease
+from tests.model.checker import Shelf, Violation
+from tests.model.lease import NAMES, NEVER, PLAN
+
+TASKS = tuple(PLAN.tasks())
+#: p1 leads and has two tasks, p2 has one; p3 is about to join.
+OWNERS = {"clean-0": "p1", "clean-1": "p2", "clean-2": "p1"}
+BEGUN = replace(
+    lease.BEGUN,
+    leader=Member("p1", "p1's life 1"),
+    members=tuple(Member(name, f"{name}'s life 1") for name in ("p1", "p2")),
+    tasks={task: Assignment(Owner(name, f"{name}'s life 1", 1), first=False) for task, name in OWNERS.items()},
+    barrier=Barrier(1, BarrierState.END),
+)
+#: How p3 joins, if nothing goes wrong, up to the first version with it.
+JOINED = (
+    "p3 reads its own row",
+    "p3 writes its row: adopted 0",
+    "p3 reads the control blob",
+    "p3 writes its row: adopted 1",
+    "p1 scans the rows",
+    "p1 publishes version 2",
+)
+DOWN = -1
+
+
+class World(NamedTuple):
+    """A state. `locals` are views by number; all else that a processor has is in its view."""
+
+    control: int
+    etag: int  # of the control blob
+    rows: tuple[int, ...]
+    locals: tuple[int, ...]
+    logs: tuple[Writer, ...]  # who wrote last
+    former: tuple[int, ...]  # attempts up to this one belong to a processor's former lives
+    late: tuple[tuple[int, int], ...]  # calls on rows that were given up and may still land: whose, which
+    faults: int
+
+
+@dataclass(eq=False)
+class HandOver:
+    """`faults` counts what may go wrong: a crash, a lost container, a leader deposed or mistaken, a lost answer."""
+
+    faults: int = 1
+    begun: Sequence[str] = ()  # steps that have been taken already, by the words that they begin with
+    alone: bool = True  # judge also whether two run one task, which the log makes safe and useless
+    waits: bool = True  # fence: a gainer waits until the losers have let go
+    by_generation: bool = True  # fence: a release says of which generation it speaks
+    rising: bool = True  # fence: a version's number is never used again
+    only_moved: bool = True  # fence: a version stops the tasks that move, and no others
+    fenced_marks: bool = True  # fence: a mark carries the ETag whose age was measured
+    fenced_beats: bool = True  # fence: a heartbeat carries the ETag of the row that it continues
+
+    def __post_init__(self) -> None:
+        self.views: Shelf[View] = Shelf()
+        self.controls: Shelf[Control] = Shelf()
+        self.table: Shelf[ProcessorRow | Absent] = Shelf()
+        self.calls: Shelf[StorageAction] = Shelf()
+        self.answers: Shelf[Answer] = Shelf()
+        self.choices = cache(self._choices)
+        self.told = cache(self._told)
+        self.after = cache(self._after)
+        self.containers = cache(self._containers)
+        self.restarted = cache(self._restarted)
+        self.read = cache(self._read)
+        self.scan = cache(self._scan)
+        self.write_row = cache(self._write_row)
+        self.say = cache(self._say)
+
+    def begin(self) -> World:
+        rows, locals_ = [], []
+        for name in NAMES:
+            view = self.life(name, 1)
+            if name != "p3":
+                view.control, view.control_etag, view.group_id, view.active_run = BEGUN, "1", BEGUN.group_id, "run"
+                for task, owner in OWNERS.items():
+                    if owner == name:
+                        view.tasks[task] = LocalTask(1, 1, 0.0, TaskReport(task, 1, 1, Phase.RUNNING))
+                view.attempts, view.etag = 1, "1"
+                view.written = view.found = replace(decide.own_row(view), etag="1")
+            if name == "p1":
+                view.lease = Lease("lease 1", 0.0)
+            rows.append(self.table.put(Absent() if view.written is None else view.written))
+            locals_.append(self.settle(view))
+        logs = tuple(Writer(1, 1) for _ in TASKS)
+        world = World(self.controls.put(BEGUN), 1, tuple(rows), tuple(locals_), logs, (0, 0, 0), (), self.faults)
+        for words in self.begun:
+            taken = next((after for step, after in self.steps(world) if step.startswith(words)), None)
+            assert isinstance(taken, World), f"There is no such step: {words}"
+            world = taken
+        return world
+
+    def life(self, name: str, number: int) -> View:
+        """A processor that has just started."""
+        view = View(Settings(name, boot="boot"), f"{name}'s life {number}")
+        heard_plan(view, PLAN)
+        view.scanned_at = NEVER
+        return view
+
+    def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
+        leading = self.controls.look(world.control).leader
+        for number, name in enumerate(NAMES):
+            local = world.locals[number]
+            if local == DOWN:
+                if world.faults:
+                    yield f"{name} starts again", self.with_view(self.less(world), number, self.restarted(name))
+                continue
+            view, row = self.views.look(local), self.table.look(world.rows[number])
+            news = view.control_etag != str(world.etag)
+            changed = isinstance(row, ProcessorRow) and row.etag != view.etag
+            for words, call in self.choices(local, news, changed):
+                yield from self.call_steps(world, number, f"{name} {words}", call)
+            for words, task, phase in self.containers(local):
+                yield f"{name} {words}", self.report(world, number, task, phase)
+            if world.faults:
+                yield f"{name} crashes", self.with_view(self.less(world), number, DOWN)
+                if self.views.look(local).tasks:
+                    yield f"the container of {name} dies", self.with_view(self.less(world), number, self.after(local))
+            deposed = leading is None or world.locals[NAMES.index(leading.processor)] == DOWN
+            if (deposed or world.faults) and (leading is None or leading.processor != name) and self.has_joined(local):
+                yield f"{name} becomes leader", self.elect(world if deposed else self.less(world), number)
+        for place, (number, call) in enumerate(world.late):
+            rest = world._replace(late=world.late[:place] + world.late[place + 1 :])
+            yield f"late: {NAMES[number]} {self.say(call)}", self.land(rest, number, call)[1]
+
+    def rest(self, world: World) -> Violation | None:
+        """When nothing is left to do, every task runs where the control blob says, and everybody has adopted it."""
+        control = self.controls.look(world.control)
+        for task, assignment in control.tasks.items():
+            owner = assignment.owner
+            local = world.locals[NAMES.index(owner.processor)] if owner is not None else DOWN
+            view = self.views.look(local) if local != DOWN else None
+            runs = view.tasks.get(task) if view is not None and owner and view.member == owner.member else None
+            if owner is None or runs is None or (runs.generation, runs.phase) != (owner.generation, Phase.RUNNING):
+                return Violation("L1", f"{task} belongs to {owner} and does not run")
+        if control.barrier.state is not BarrierState.END:
+            return Violation("L1", f"the barrier stays {control.barrier}")
+        return None
+
+    def call_steps(self, world: World, number: int, says: str, call: int) -> Iterator[tuple[str, World | Violation]]:
+        """What becomes of a call."""
+        answer, landed = self.land(world, number, call)
+        if isinstance(landed, Violation):
+            yield says, landed
+            return
+        refused = isinstance(self.answers.look(answer), No)
+        mistaken = self.is_mistaken(world, call)
+        if mistaken and not world.faults:
+            return
+        landed = self.less(landed) if mistaken else landed
+        yield f"{says}{': refused' if refused else ''}", self.answered(landed, number, call, answer)
+        if landed.faults and isinstance(self.calls.look(call), MergeOwnRow | MarkDead):
+            late = self.less(world if not mistaken else self.less(world))._replace(late=(*world.late, (number, call)))
+            lost = self.answers.put(Trouble.UNSETTLED)
+            yield f"{says}: no answer, it is still on its way", self.answered(late, number, call, lost)
+
+    def is_mistaken(self, world: World, call: int) -> bool:
+        """Whether this marks somebody who lives: a fault. That it lives on as another incarnation is no excuse."""
+        action = self.calls.look(call)
+        return isinstance(action, MarkDead) and world.locals[NAMES.index(action.processor)] != DOWN
+
+    def land(self, world: World, number: int, call: int) -> tuple[int, World | Violation]:
+        """The call takes effect, or is refused."""
+        match self.calls.look(call):
+            case ReadControl():
+                return self.read(world.control, world.etag), world
+            case ScanMembers():
+                return self.scan(world.rows), world
+            case ReadOwnRow():
+                return self.scan(world.rows[number]), world
+            case WriteControl(control=control, etag=etag):
+                if etag != str(world.etag):
+                    return self.answers.put(No("ConditionNotMet")), world
+                anew = world._replace(control=self.controls.put(control), etag=world.etag + 1)
+                return self.answers.put(str(anew.etag)), anew
+            case action:
+                place = NAMES.index(action.processor) if isinstance(action, MarkDead) else number
+                landed = self.write_row(world.rows[place], call)
+                if isinstance(landed, Violation):
+                    return 0, landed
+                answer, row = landed
+                return answer, world._replace(rows=(*world.rows[:place], row, *world.rows[place + 1 :]))
+
+    def _read(self, control: int, etag: int) -> int:
+        return self.answers.put(ControlRead(self.controls.look(control), str(etag)))
+
+    def _scan(self, rows: tuple[int, ...] | int) -> int:
+        if isinstance(rows, int):
+            return self.answers.put(self.table.look(rows))
+        return self.answers.put(tuple(row for row in map(self.table.look, rows) if isinstance(row, ProcessorRow)))
+
+    def _write_row(self, number: int, call: int) -> tuple[int, int] | Violation:
+        """A write of a row, fenced by its ETag."""
+        there, action = self.table.look(number), self.calls.look(call)
+        etag = there.etag if isinstance(there, ProcessorRow) else "0"
+        fenced = self.fenced_marks if isinstance(action, MarkDead) else self.fenced_beats
+        wanted = "0" if isinstance(action, InsertOwnRow) else action.etag  # type: ignore[union-attr]
+        if etag != wanted and (fenced or isinstance(action, InsertOwnRow)):
+            return self.answers.put(No("UpdateConditionNotSatisfied")), number
+        anew = str(int(etag) + 1)
+        match action:
+            case MarkDead(processor=processor, epoch=epoch):
+                if etag != wanted:
+                    return Violation("S10", f"{processor} is marked dead although its row has changed since")
+                assert isinstance(there, ProcessorRow)
+                row = replace(there, state=State.DEAD, epoch=epoch, etag=anew)
+            case MergeOwnRow(row=own):
+                assert isinstance(there, ProcessorRow)
+                if not there.alive or there.incarnation != own.incarnation:
+                    says = f"{there.state} and of {there.incarnation}"
+                    return Violation("S3", f"a heartbeat of {own.incarnation} is accepted; its row was {says}")
+                row = replace(own, etag=anew)
+            case InsertOwnRow(row=own) | ReplaceOwnRow(row=own):
+                row = replace(own, etag=anew)
+            case _:
+                raise AssertionError(action)
+        return self.answers.put(anew), self.table.put(row)
+
+    def answered(self, world: World, number: int, call: int, answer: int) -> World | Violation:
+        """The processor goes on with this answer: it obeys what it has learned."""
+        local, released = self.told(world.locals[number], call, answer)
+        control, before, after = self.controls.look(world.control), *map(self.views.look, (world.locals[number], local))
+        if after.incarnation != before.incarnation:
+            world = world._replace(former=(*world.former[:number], after.attempts, *world.former[number + 1 :]))
+        member = after.member
+        for task, generation in released:
+            if control.tasks[task].owner == Owner(member.processor, member.incarnation, generation):
+                return Violation("S5", f"{task} stays with {member.processor} and is interrupted")
+        return self.with_view(world, number, local)
+
+    def report(self, world: World, number: int, task: str, phase: Phase) -> World | Violation:
+        """The container goes on."""
+        local, place = world.locals[number], TASKS.index(task)
+        view = self.views.look(local)
+        known = view.tasks[task]
+        if phase is Phase.RUNNING:
+            writer = Writer(known.generation, known.attempt)
+            owner = self.controls.look(world.control).tasks[task].owner
+            if writer <= world.logs[place]:
+                if owner == Owner(view.me, view.incarnation, known.generation):
+                    return Violation("S2", f"{view.me} owns {task} as {writer}, its log is {world.logs[place]}'s")
+                phase = Phase.SUPERSEDED
+            elif self.alone and (other := self.also_running(world, number, task)) is not None:
+                return Violation("alone", f"{view.me} runs {task}, and so does {other}, which is not dead")
+            else:
+                world = world._replace(logs=(*world.logs[:place], writer, *world.logs[place + 1 :]))
+        return self.with_view(world, number, self.after(local, task, phase))
+
+    def also_running(self, world: World, number: int, task: str) -> str | None:
+        """Another processor that runs this task, and was not marked dead or replaced."""
+        for other, name in enumerate(NAMES):
+            row = self.table.look(world.rows[other])
+            if other == number or world.locals[other] == DOWN or not isinstance(row, ProcessorRow) or not row.alive:
+                continue
+            view = self.views.look(world.locals[other])
+            known = view.tasks.get(task)
+            alive = row.incarnation == view.incarnation and known is not None and known.attempt > world.former[other]
+            if alive and known is not None and known.phase is Phase.RUNNING:
+                return name
+        return None
+
+    def elect(self, world: World, number: int) -> World:
+        """Leadership changes, by one write of the blob. Who led before is not told."""
+        before = self.controls.look(world.control)
+        view = self.views.get(world.locals[number])
+        control = replace(before, revision=before.revision + 1, epoch=before.epoch + 1, leader=view.member)
+        world = world._replace(control=self.controls.put(control), etag=world.etag + 1)
+        learn(view, ReadControl(), ControlRead(control, str(world.etag)), sent_at=0.0, now=0.0)
+        view.lease, view.members, view.scanned_at = Lease(f"lease {control.epoch}", 0.0), {}, NEVER
+        return self.with_view(world, number, self.settle(view))
+
+    def with_view(self, world: World, number: int, local: int) -> World:
+        """The world with this view in it."""
+        return world._replace(locals=(*world.locals[:number], local, *world.locals[number + 1 :]))
+
+    def less(self, world: World) -> World:
+        """One more thing has gone wrong."""
+        return world._replace(faults=world.faults - 1)
+
+    def has_joined(self, local: int) -> bool:
+        """Only a processor with an accepted heartbeat campaigns."""
+        return self.views.look(local).etag is not None and bool(self.views.look(local).group_id)
+
+    def _say(self, call: int) -> str:
+        """A call in words."""
+        match self.calls.look(call):
+            case MarkDead(processor=processor):
+                return f"marks {processor} dead"
+            case WriteControl(control=control):
+                owners = ", ".join(
+                    f"{task} {each.owner and each.owner.processor}" for task, each in control.tasks.items()
+                )
+                return f"publishes version {control.version} ({owners}), barrier {control.barrier.state}"
+            case MergeOwnRow(row=row) | ReplaceOwnRow(row=row) | InsertOwnRow(row=row):
+                released = f", released {dict(row.released)}" if row.released else ""
+                return f"writes its row: adopted {row.adopted}{released}"
+            case ReadControl():
+                return "reads the control blob"
+            case other:
+                return {"ScanMembers": "scans the rows", "ReadOwnRow": "reads its own row"}[type(other).__name__]
+
+    # Production's rules. The same question has the same answer.
+
+    def _choices(self, local: int, news: bool, changed: bool) -> list[tuple[str, int]]:
+        """The calls that a processor would make now, if there is news in the blob, or if its row was changed."""
+        view = self.views.get(local)
+        found: list[Action] = []
+        if news and view.etag is not None:
+            found.append(ReadControl())
+        for action in decide.beat(view, 0.0):
+            nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.written
+            if isinstance(action, StorageAction) and not (nothing_new and not changed):
+                found.append(replace(action, row=replace(action.row, beat=0)) if hasattr(action, "row") else action)
+        if view.lease is not None or view.waiting_since:
+            found.append(ScanMembers())
+        if view.lease is not None and isinstance(view.control, Control) and view.scanned_at > NEVER:
+            wanted = lead.next_control(view, view.control, 0.0)
+            if wanted != view.control:
+                anew = replace(wanted, revision=view.control.revision + 1)
+                if not self.rising:
+                    anew = replace(anew, tasks={task: _numbered(each, 1) for task, each in anew.tasks.items()})
+                found.append(WriteControl(anew, view.control_etag, view.lease.id))
+            view.ages = {name: Age(each.etag, 1e9, 9, 0.0) for name, each in view.members.items()}
+            found += lead._mark_dead(view, view.control, 0.0)
+        numbers = [self.calls.put(action) for action in found if isinstance(action, StorageAction)]
+        return [(self.say(number), number) for number in numbers]
+
+    def _told(self, local: int, call: int, answer: int) -> tuple[int, tuple[tuple[str, int], ...]]:
+        view = self.views.get(local)
+        action = self.calls.look(call)
+        if isinstance(action, ReadControl):
+            view.scanned_at = min(view.scanned_at, -1.0)  # what is waited for from now on was not seen before
+        learn(view, action, self.answers.look(answer), sent_at=0.0, now=0.0)
+        for rejoin in decide.beat(view, 0.0):
+            if isinstance(rejoin, Rejoin):
+                view.fresh_id = next_life(view.incarnation)
+                perform_locally(view, rejoin, 0.0)
+        released = []
+        orders = run.run(self.permissive(view), 0.0)
+        if not self.only_moved and isinstance(action, ReadControl):
+            orders += [Tell(ReleaseTask(task)) for task, known in view.tasks.items() if not known.closed]
+        for told in orders:
+            if isinstance(told, Tell):
+                if isinstance(told.command, ReleaseTask):
+                    released.append((told.command.task, view.tasks[told.command.task].generation))
+                perform_locally(view, told, 0.0)
+        return self.settle(view), tuple(released)
+
+    def permissive(self, view: View) -> View:
+        """The view as it is, or as it would be without a fence that was taken away."""
+        if not self.waits and view.waiting_since:
+            view.waiting_since = dict.fromkeys(view.waiting_since, NEVER)
+        if not self.by_generation:
+            view.members = {
+                name: replace(row, released=dict.fromkeys(row.released, 1 << 30)) for name, row in view.members.items()
+            }
+        return view
+
+    def _after(self, local: int, task: str = "", phase: Phase = Phase.RUNNING) -> int:
+        """A report of the container, or its end."""
+        view = self.views.get(local)
+        if task:
+            known = view.tasks[task]
+            heard_task(view, TaskReport(task, known.generation, known.attempt, phase), 0.0)
+        else:
+            heard_container_lost(view, 0.0)
+            heard_plan(view, PLAN)
+        for local_task in view.tasks.values():
+            local_task.not_before = NEVER
+        for told in run.run(self.permissive(view), 0.0):
+            if isinstance(told, Tell):
+                perform_locally(view, told, 0.0)
+        return self.settle(view)
+
+    def _containers(self, local: int) -> list[tuple[str, str, Phase]]:
+        """What a container can do next."""
+        found = []
+        for task, known in self.views.look(local).tasks.items():
+            if known.closed:
+                continue
+            if known.phase is Phase.STARTING:
+                found.append((f"takes over {task} as {known.generation}.{known.attempt}", task, Phase.RUNNING))
+            if known.releasing_since is not None:
+                found.append((f"lets go of {task}", task, Phase.RELEASED))
+        return found
+
+    def _restarted(self, name: str) -> int:
+        return self.settle(self.life(name, 9))
+
+    def settle(self, view: View) -> int:
+        """The view on its shelf, without time. Tasks that are long gone are forgotten."""
+        scanned, seen = view.scanned_at, view.members
+        waiting = dict.fromkeys(view.waiting_since, 0.0)
+        lease.timeless(view)
+        view.scanned_at, view.members, view.waiting_since = scanned, seen, waiting
+        view.lead_since, view.beat_sent_at, view.beat, view.found_age = -2.0, NEVER, 0, None
+        view.permit_told = view.permit_until
+        return self.views.put(view)
+
+
+def _numbered(assignment: Assignment, generation: int) -> Assignment:
+    """The same owner with this generation."""
+    owner = assignment.owner and replace(assignment.owner, generation=generation)
+    return replace(assignment, owner=owner)
+
+
+def next_life(incarnation: str) -> str:
+    """The name of the life after this one."""
+    name, _, number = incarnation.rpartition(" ")
+    return f"{name} {int(number) + 1}"
