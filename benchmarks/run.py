@@ -3,14 +3,16 @@
 import argparse
 import time
 
+import coordination
 import hand_over
 import restore
+import scale
 import small_batch
 import start
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, small_batch, hand_over, start, restore]
+SCRIPTS = [throughput, small_batch, hand_over, start, restore, coordination, scale]
 
 
 def main() -> None:
