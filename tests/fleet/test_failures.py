@@ -23,6 +23,11 @@ def kept(before: dict[str, Any], *lost: str) -> set[str]:
     return {task["name"] for task in before["tasks"] if task["owner"] not in lost}
 
 
+def taken_over(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """One fault means one take-over, or two if the first successor was slow."""
+    return before["epoch"] < after["epoch"] <= before["epoch"] + 2
+
+
 def test_three_processors_share_all_tasks(world: World) -> None:
     shown = world.settled()
     assert sorted(len(each["tasks"]) for each in shown["processors"]) == [2, 3, 3]
@@ -32,7 +37,7 @@ def test_the_leader_is_killed(world: World) -> None:
     before = world.settled()
     world.kill(before["leader"])
     after = world.settled()
-    assert after["epoch"] == before["epoch"] + 1
+    assert taken_over(before, after)
     assert undisturbed(before, after) == kept(before, before["leader"])
     world.start(before["leader"])
     world.settled()
@@ -65,7 +70,7 @@ def test_the_leader_and_a_follower_are_killed(world: World) -> None:
     victims = [before["leader"], world.followers[0]]
     world.kill(*victims)
     after = world.settled()
-    assert after["epoch"] == before["epoch"] + 1
+    assert taken_over(before, after)
     assert undisturbed(before, after) == kept(before, *victims)
     world.start(*victims)
     world.settled()
@@ -78,8 +83,8 @@ def test_the_leader_stands_still_is_deposed_and_comes_back_as_a_new_incarnation(
     meanwhile = world.settled()
     world.resume(victim)
     after = world.settled(lambda shown: incarnations(shown)[victim] != incarnations(before)[victim])
-    assert (meanwhile["epoch"], after["epoch"]) == (before["epoch"] + 1, before["epoch"] + 1)
-    assert after["leader"] == meanwhile["leader"]
+    assert taken_over(before, meanwhile)
+    assert (after["leader"], after["epoch"]) == (meanwhile["leader"], meanwhile["epoch"])
 
 
 def test_all_are_restarted_one_after_another(world: World) -> None:
