@@ -14,7 +14,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.protocol.messages import Position
 from samza_azure.spark.gate import write_json
 from samza_azure.storage.interface import Hints, Value
-from samza_azure.storage.log import hint_values
+from samza_azure.storage.log import hint_position, hint_values
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +73,10 @@ class HintBoard:
             try:
                 rows = self._hints.poll()
                 with self._lock:
-                    moved = self._learn({prefix: _position(values) for prefix, values in rows.items()})
+                    ends = {prefix: hint_position(values) for prefix, values in rows.items()}
+                    moved = self._learn({prefix: end for prefix, end in ends.items() if end is not None})
                 quiet = 0 if moved else quiet + 1
-            except (SamzaAzureError, KeyError, ValueError) as error:
+            except SamzaAzureError as error:
                 log.info("Hints were not heard: %s", error)
                 quiet = QUIET_POLLS
 
@@ -90,7 +91,3 @@ class HintBoard:
                     self._hints.publish(prefix, values)
                 except SamzaAzureError as error:
                     log.info("The hint of %s was not told: %s", prefix, error)
-
-
-def _position(values: Mapping[str, Value]) -> Position:
-    return int(values["blob"]), int(values["length"])

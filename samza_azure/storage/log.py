@@ -218,3 +218,9 @@ def hint_values(end: Position, frontier_us: int | None, drained: bool) -> dict[s
     if frontier_us is not None:
         values["frontier_us"] = frontier_us
     return values
+
+
+def hint_position(values: Mapping[str, Value]) -> Position | None:
+    """Where a log ends, as its hint row says; None for a row that no log's owner wrote."""
+    index, length = values.get("blob"), values.get("length")
+    return (index, length) if type(index) is int and type(length) is int and min(index, length) >= 0 else None

@@ -1,13 +1,9 @@
 """What `Hints` promises, on memory and on Azurite."""
 
-from typing import TypeAlias
-
 import pytest
 
-from samza_azure.sim.memory import MemoryAccount
-from samza_azure.storage.connection import Account
-
-AnyAccount: TypeAlias = Account | MemoryAccount
+from samza_azure.storage.log import hint_position, hint_values
+from tests.storage.conftest import AnyAccount
 
 
 def test_a_hint_is_replaced_as_a_whole(account: AnyAccount) -> None:
@@ -28,3 +24,14 @@ def test_a_poll_has_the_hints_of_all_logs(account: AnyAccount) -> None:
 def test_a_log_whose_name_could_not_be_told_from_another_is_an_error(account: AnyAccount) -> None:
     with pytest.raises(ValueError, match="stands for /"):
         account.hints().publish("runs|1", {"length": 1})
+
+
+def test_a_hint_of_a_stranger_is_no_position_and_hides_no_other(account: AnyAccount) -> None:
+    hints = account.hints()
+    hints.publish("runs/1-a/clean-0", hint_values((2, 70), None, drained=False))
+    hints.publish("a", {"blob": "two", "length": 7})
+    hints.publish("b", {"blob": True, "length": 7})
+    hints.publish("c", {"blob": -1, "length": 7})
+    hints.publish("d", {"temperature": 21})
+    ends = {name: hint_position(values) for name, values in hints.poll().items()}
+    assert ends == {"runs/1-a/clean-0": (2, 70), "a": None, "b": None, "c": None, "d": None}
