@@ -10,6 +10,7 @@ from samza_azure.protocol import lead, run
 from samza_azure.protocol.actions import (
     CONTROL,
     LEADER_ROW,
+    LEASE,
     OWN_ROW,
     SCAN,
     AcquireLease,
@@ -188,6 +189,8 @@ def end(view: View, now: float) -> list[Action]:
         return _leave_row(view, now)
     if view.lease is not None or view.handing_over is not None:
         return lead.hand_over(view, now)
+    if view.campaign is not None and view.campaign.lease is not None:  # else the next one would have to break it
+        return [ReleaseLease(view.campaign.lease.id)] if view.free(LEASE, now) else []
     return [view.ending] if LEADER_ROW not in view.busy else []
 
 
@@ -229,12 +232,12 @@ def _control_is_old(view: View, now: float) -> bool:
     match view.control, view.leader_row:
         case None, _:
             return True
+        case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
+            return view.reached(view.control_read_at + view.timing.scan_s, now)
         case (Control() as control, LeaderRow() as row):
             if row.epoch < control.epoch or row.etag == view.control_read_for:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
-        case Absent() | Control(leader=None), _:
-            return view.reached(view.control_read_at + view.timing.scan_s, now)
         case _, Absent():
             return view.reached(view.control_read_at + view.timing.heartbeat_s, now)
     return False

@@ -285,10 +285,13 @@ def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
 
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
-    """Who should lead next: standbys first, since they have the least to do; never one that leaves."""
+    """Who should lead next: standbys first, since they have the least to do; never one that leaves, or is stopped."""
+    stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
-        processor for processor, row in present(view).items() if processor != view.me and row.state is not State.LEAVING
+        processor
+        for processor, row in present(view).items()
+        if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
     ]
     return tuple(sorted(others, key=lambda processor: (processor in owners, processor))[:SUCCESSORS])
 

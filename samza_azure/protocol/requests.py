@@ -83,8 +83,9 @@ def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) ->
     if not there:
         is_answered = all(request.answer for request in view.requests if request.key == stop.uuid)
         return replace(control, stop=None) if is_answered else control
-    if any(member == view.member or member.incarnation in view.seen_alive for member in there):
-        return replace(control, stop=replace(stop, members=tuple(sorted({*stop.members, *_members(rows)}))))
+    joined = set(_members(rows)) - set(stop.members)
+    if joined and any(member == view.member or member.incarnation in view.seen_alive for member in there):
+        return replace(control, stop=replace(stop, members=tuple(sorted({*there, *joined}))))
     return control
 
 

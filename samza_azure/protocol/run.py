@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from samza_azure.protocol.actions import Action, Finish, Tell
-from samza_azure.protocol.control import Assignment, Control, Owner, RunPhase
+from samza_azure.protocol.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.protocol.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskReport
 from samza_azure.protocol.view import Absent, LocalTask, View
 
@@ -122,8 +122,9 @@ def at_rest(view: View, now: float) -> bool:
         return False
     if not view.leads or not isinstance(view.control, Control) or view.reached(rest_until(view), now):
         return True
-    if view.control.stop is not None:
-        return not any(row.alive for processor, row in view.members.items() if processor != view.me)
+    if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
+        others = (Member(row.processor, row.incarnation) for row in view.members.values() if row.alive)
+        return not any(other in view.control.members for other in others if other != view.member)
     if view.leaving and view.plan is not None and assigned(view):
         return False  # publish first, so that others start while we go
     return view.control.phase is not RunPhase.DRAINED or view.control.cleaned

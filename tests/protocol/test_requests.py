@@ -18,7 +18,7 @@ from samza_azure.protocol.actions import (
 from samza_azure.protocol.age import Age
 from samza_azure.protocol.control import Control, DrainNotification, Member, RunPhase, Stop, signal
 from samza_azure.protocol.decide import decide
-from samza_azure.protocol.lead import next_control
+from samza_azure.protocol.lead import next_control, successors_of
 from samza_azure.protocol.messages import Drain, DrainStep, ReleaseTask
 from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.protocol.rows import Request, RequestKind, State, request
@@ -200,6 +200,16 @@ def test_everybody_named_commits_and_goes_with_code_0_and_the_leader_goes_last()
     assert last.row.state is State.LEFT
 
 
+def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_sends() -> None:
+    ending = Finish(0, "Run run is stopped.")
+    view = asked(STOPPED, stop(answer="accepted"), ending=ending, ending_since=NOW, tasks={})
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()} | {"p4": row("p4")}
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
+    assert successors_of(view, STOPPED) == ("p4",)
+    assert successors_of(view, replace(STOPPED, stop=Stop("s", (member("p4"),)))) == ()
+
+
 def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
     view = asked(STOPPED, stop(answer="accepted"), drain())
     view.members["p3"] = replace(ROWS["p3"], state=State.LEFT)
@@ -218,6 +228,11 @@ def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() 
     after = next_control(view, STOPPED, NOW)
     assert after.stop == Stop("s", (*EVERYBODY, member("p4")))
     assert signal(after) != signal(STOPPED)
+    view.members["p3"] = replace(ROWS["p3"], state=State.LEFT)
+    assert next_control(view, after, NOW) == after
+    view.members["p5"] = row("p5", adopted=0)
+    grown = next_control(view, after, NOW)
+    assert grown.stop == Stop("s", (member("p1"), member("p2"), member("p4"), member("p5")))
     assert BeginEnd not in map(type, decide(view_of("p2", replace(STOPPED, stop=Stop("s", (member("p1"),)))), NOW))
 
 
