@@ -220,6 +220,7 @@ ANYTHING: dict[str, Any] = {
     "tasks": '{"part-0": {"generation": 1e999, "attempt": {}, "phase": "DANCING"}}',
     "tasks_columns": EntityProperty(1 << 62, EdmType.INT64),
     "fingerprint": dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+    "new_run": dt.datetime.max.replace(tzinfo=dt.UTC),
     "port": uuid.UUID(int=1),
 }
 
