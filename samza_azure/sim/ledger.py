@@ -227,6 +227,12 @@ class Ledger(MemoryStorage):
         steps.set("FREEZE", step is DrainStep.FREEZE, who)
         steps.set("FLUSH", step is DrainStep.FLUSH, who)
         steps.set("clean-up", bool(after.uncleaned), who)
+        steps.set("stopping", after.stop is not None, who)
+        if after.stop is not None and before.stop is None:
+            self.seen["stop"] += 1
+            self.facts.note("all are to stop")
+        if before.stop is not None and after.stop is None:
+            self.facts.note("the stop is over")
         if after.run_id != before.run_id:
             steps.begin("run begins", who=who)
         elif after.version and after.barrier.state is BarrierState.END:
@@ -313,6 +319,10 @@ class Ledger(MemoryStorage):
                 behind or not well_before or now > ended + OUTAGE_FORGIVEN * timeout,
                 f"S10: {processor} was marked dead for an outage that lasted from {begun:.2f} to {ended:.2f}",
             )
+
+    def asked(self, kind: str) -> bool:
+        """Does such a request wait for its answer?"""
+        return any(row.values.get("kind") == kind and not row.values.get("answer") for row in self.query("requests"))
 
     def _check_deposed(self, what: str) -> None:
         sender = SENDER.get()

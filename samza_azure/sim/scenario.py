@@ -22,12 +22,18 @@ FAULTS = (
     "leaves",
     "joins",
     "drain",
+    "cancel",
+    "stop",
     "garbage",
     "poison",
     "old code",
 )
 #: What makes others lead, tasks move and runs end, without long silences.
-BUSY = ("crash", "leaves", "leaves", "leaves", "container dies", "joins", "joins", "drain", "machine freezes")
+BUSY = (
+    *("crash", "container dies", "machine freezes"),
+    *("leaves", "leaves", "leaves", "leaves", "leaves", "leaves", "leaves", "joins"),
+    *("drain", "drain", "drain", "drain", "drain", "cancel", "stop"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +102,7 @@ def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None
         counts=dice.choice([3, 5]),
         profile="default",
         fault_s=fault_s or 300.0,
-        every_s=2.0,
+        every_s=1.0,
         faults=BUSY,
         aimed=0.3,
         tail=some,

@@ -21,6 +21,7 @@ STEPS = (
     "FLUSH",
     "clean-up",
     "run begins",
+    "stopping",
 )
 #: Faults as the table shows them; an outage is one of four, and what happens to single calls comes last.
 MET_FAULTS = (
@@ -38,6 +39,8 @@ MET_FAULTS = (
     "leaves",
     "joins",
     "drain",
+    "cancel",
+    "stop",
     "garbage",
     "poison",
     "old code",
