@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
+from samza_azure.explain import Flow, idle
 from samza_azure.machine import boot_time
 from samza_azure.sim.memory import MemoryAccount
 from samza_azure.spark import poller as module
@@ -214,6 +215,27 @@ def test_behind_a_shut_gate_and_without_a_permit_nothing_is_read(source: Poller)
 
     assert source.latest(START) == START
     assert said(source).version == 1
+
+
+def test_an_idle_source_reads_each_producer_as_often_as_explain_says(
+    source: Poller, reads: Reads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted where the storage is called, for a third of an hour in which Spark asks ten times a second."""
+    now = boot_time()
+    monkeypatch.setattr(module, "boot_time", lambda: now)
+    PermitFile(Path(source.spec.files["permit"])).set(now + 3600)
+    at, counted = source.latest(START), 0
+
+    def count() -> None:
+        nonlocal counted
+        counted += 1
+
+    reads.in_the_way = count
+    for _ in range(12_000):
+        now += 0.1
+        at = source.latest(at)
+    assert 3 * counted <= 750
+    assert 3 * counted == pytest.approx(idle([Flow("count", 1, 1)], 1).read, rel=0.05)
 
 
 def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads) -> None:
