@@ -9,6 +9,9 @@ import os
 import socket
 import sys
 
+#: A zygote that says nothing for so long hangs, and its child would find nobody here.
+ANSWER_S = 5.0
+
 
 def main() -> None:
     """End as the process that was asked for has ended."""
@@ -21,22 +24,31 @@ def main() -> None:
 
 
 def ask(address: str, arguments: list[str]) -> int | None:
-    """None: the zygote is not there, and nothing was started."""
+    """How the process ended. None: the zygote is not there or does not answer, and nothing was started."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(ANSWER_S)
+        try:
+            _request(connection, address, arguments)
+            begun = connection.recv(1)
+        except OSError:
+            begun = b""
+        if not begun:
+            return None
+        connection.settimeout(None)
+        said = connection.recv(1)
+        return said[0] if said else 1
+
+
+def _request(connection: socket.socket, address: str, arguments: list[str]) -> None:
     folder, name = os.path.split(address)
-    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        connection.connect(f"/proc/self/fd/{directory}/{name}")
-    except OSError:
-        return None
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    connection.connect(f"/proc/self/fd/{directory}/{name}")
     environment = [name + b"=" + value for name, value in os.environb.items()]
     working = os.getcwdb()  # noqa: PTH109  # pathlib takes 10 ms to import
     socket.send_fds(connection, [b"\0"], [0, 1, 2])
     for strings in ([os.fsencode(each) for each in arguments], environment, [working]):
         data = b"".join(each + b"\0" for each in strings)
         connection.sendall(b"%d\n%s" % (len(data), data))
-    said = connection.recv(1)
-    return said[0] if said else 1
 
 
 if __name__ == "__main__":

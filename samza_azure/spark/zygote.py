@@ -3,8 +3,8 @@
 Spark starts a Python process per source and some more per session, each by running an executable that it believes to be
 Python. Here that is `launcher.py`, which asks the zygote for a child with its own arguments, environment and open files
 and ends when that child ends. Promised: a child looks to Spark as if it had been started afresh, it dies when its
-launcher is killed, and it dies with the container. Not promised: that it imports a module anew that is imported here.
-When the zygote does not answer, the launcher becomes Python itself, the slow way.
+launcher is killed, and it dies with the container, and what it forks with it. Not promised: that it imports a module
+anew that is imported here. When the zygote does not answer, the launcher becomes Python itself, the slow way.
 """
 
 import fcntl
@@ -59,10 +59,12 @@ def start(directory: Path) -> None:
         _bind(listener, directory / ADDRESS)
         parent = os.getpid()
         if os.fork() == 0:
-            die_with_parent()
-            if os.getppid() == parent:
-                _serve(listener)
-            os._exit(0)
+            try:
+                die_with_parent()
+                if os.getppid() == parent:
+                    _serve(listener)
+            finally:
+                os._exit(1)  # nothing of what the container does after this is ours to do
 
 
 def _bind(listener: socket.socket, address: Path) -> None:
@@ -88,20 +90,10 @@ def _serve(listener: socket.socket) -> NoReturn:
     zygote = os.getpid()
     while True:
         connection, _ = listener.accept()
-        try:
-            arguments, environment, directory, files = _request(connection)
-        except (OSError, ValueError, EOFError):
-            connection.close()
-            continue
-        if os.fork() == 0:
-            listener.close()
-            die_with_parent()
-            if os.getppid() != zygote:
-                os._exit(1)
-            _become(connection, arguments, environment, directory, files)
-        connection.close()
-        for each in files:
-            os.close(each)
+        with connection, suppress(OSError):  # a machine that is full forks nothing, and the launcher hears no answer
+            if os.fork() == 0:
+                listener.close()
+                _answer(connection, zygote)
 
 
 def _forget_files(kept: int) -> None:
@@ -115,8 +107,6 @@ def _forget_files(kept: int) -> None:
 def _request(connection: socket.socket) -> tuple[list[str], dict[bytes, bytes], bytes, list[int]]:
     """What a launcher sends: its files, then three lists of strings, each string with a zero byte after it."""
     _, files, _, _ = socket.recv_fds(connection, 1, FILES)
-    if len(files) != FILES:
-        raise EOFError("A launcher was gone before it had asked.")
     with connection.makefile("rb") as stream:
         arguments, environment, directory = (_strings(stream.read(int(stream.readline()))) for _ in range(3))
     pairs = (entry.partition(b"=") for entry in environment)
@@ -127,25 +117,38 @@ def _strings(data: bytes) -> list[bytes]:
     return data.split(b"\0")[:-1]
 
 
-def _become(
-    connection: socket.socket,
-    arguments: Sequence[str],
-    environment: dict[bytes, bytes],
-    directory: bytes,
-    files: Sequence[int],
-) -> NoReturn:
-    """Be what the launcher was asked to be, a module run as `__main__`; then tell it the exit code."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+def _answer(connection: socket.socket, zygote: int) -> NoReturn:
+    """In the new process: hear what it is to be, and be that. A launcher that hangs meanwhile holds up nobody else."""
+    try:
+        die_with_parent()
+        if os.getppid() == zygote:
+            with suppress(OSError, ValueError, IndexError):  # a launcher that was gone before it had asked
+                arguments, environment, directory, files = _request(connection)
+                _take(environment, directory, files)
+                _die_with_launcher(connection)
+                connection.send(b"\0")  # from now on the launcher waits for our end
+                _become(connection, arguments)
+    finally:
+        os._exit(1)
+
+
+def _take(environment: dict[bytes, bytes], directory: bytes, files: Sequence[int]) -> None:
+    """Have the launcher's files, environment and directory."""
     for number, each in enumerate(files):
         os.dup2(each, number)
         os.close(each)
-    _die_with_launcher(connection)
+    sys.stdout = os.fdopen(1, "w", 1, closefd=False)  # what is printed is seen, though nobody flushes at the end
     os.chdir(directory)
     os.environb.clear()
     os.environb.update(environment)
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     sys.path[:0] = [path for path in paths if path not in sys.path]
+
+
+def _become(connection: socket.socket, arguments: Sequence[str]) -> NoReturn:
+    """Be what the launcher was asked to be, a module run as `__main__`; then tell it the exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["-m", *arguments[2:]]
     code = 1
     try:
@@ -165,10 +168,17 @@ def _become(
 
 def _die_with_launcher(connection: socket.socket) -> None:
     """Spark kills a process by killing the launcher. The kernel sends us SIGTERM when its end of the socket closes."""
-    os.register_at_fork(after_in_child=connection.close)  # pyspark's daemon forks too
-    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    ours = os.getpid()
+
+    def after_fork() -> None:
+        connection.close()
+        if os.getppid() == ours:  # pyspark's daemon forks its workers, and one may be deep in a user's function
+            die_with_parent()
+
+    os.register_at_fork(after_in_child=after_fork)
+    fcntl.fcntl(connection, fcntl.F_SETOWN, ours)
     fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGTERM)
     fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
     with suppress(BlockingIOError):
         if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            os._exit(1)  # it was killed before
+            os._exit(1)  # it was killed before, or waits no longer

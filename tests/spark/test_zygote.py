@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from samza_azure.spark import zygote
 
 CONTAINER = """
 import sys, signal
@@ -25,7 +28,13 @@ import json, os, sys, pyarrow
 print(json.dumps([sys.argv[1:], os.environ.get("COLOUR"), os.getcwd(), os.getppid(), __name__]))
 sys.exit(int(sys.stdin.read()))
 """
-WAITS = "import signal, os; print(os.getpid(), flush=True); signal.pause()"
+WAITS = "import signal, os; print(os.getpid()); signal.pause()"
+FORKS = """
+import os, signal, time
+if os.fork() == 0:
+    print(os.getpid())
+signal.pause()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -43,9 +52,10 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subpro
 
 @pytest.fixture
 def modules(tmp_path: Path) -> Path:
-    """Two modules to run."""
+    """Modules to run."""
     (tmp_path / "says.py").write_text(SAYS)
     (tmp_path / "waits.py").write_text(WAITS)
+    (tmp_path / "forks.py").write_text(FORKS)
     return tmp_path
 
 
@@ -108,20 +118,52 @@ def test_without_a_zygote_the_launcher_is_python(modules: Path, tmp_path: Path) 
     launcher.wait()
 
 
-def test_children_die_with_the_container(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+def test_a_launcher_that_asks_for_nothing_holds_up_no_other(
+    container: tuple[subprocess.Popen[str], str], modules: Path
+) -> None:
+    process, executable = container
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(address_for(Path(executable).with_name(zygote.ADDRESS)))
+        launcher, child = waiting(executable, modules)
+        assert child.ppid() in [each.pid for each in psutil.Process(process.pid).children()]
+        launcher.kill()
+        launcher.wait()
+
+
+def test_a_zygote_that_hangs_is_not_waited_for(container: tuple[subprocess.Popen[str], str], modules: Path) -> None:
+    process, executable = container
+    [parent] = psutil.Process(process.pid).children()
+    parent.suspend()
+    try:
+        launcher, child = waiting(executable, modules)
+        assert child.pid == launcher.pid
+    finally:
+        parent.resume()
+    launcher.kill()
+    launcher.wait()
+    launcher, child = waiting(executable, modules)
+    assert child.ppid() == parent.pid
+    launcher.kill()
+    launcher.wait()
+
+
+def test_children_and_what_they_fork_die_with_the_container(
+    container: tuple[subprocess.Popen[str], str], modules: Path
+) -> None:
     process, executable = container
     launcher, child = waiting(executable, modules)
+    parent, grandchild = waiting(executable, modules, "forks")
     process.kill()
     process.wait()
-    psutil.wait_procs([child], timeout=10)
-    assert not is_running(child)
-    assert launcher.wait(10) == 1
+    psutil.wait_procs([child, grandchild], timeout=10)
+    assert [each for each in (child, grandchild) if is_running(each)] == []
+    assert (launcher.wait(10), parent.wait(10)) == (1, 1)
 
 
-def waiting(executable: str, modules: Path) -> tuple[subprocess.Popen[str], psutil.Process]:
-    """A launcher and the process behind it, which waits."""
-    environment = {**os.environ, "PYTHONPATH": str(modules)}
-    launcher = subprocess.Popen([executable, "-m", "waits"], env=environment, stdout=subprocess.PIPE, text=True)
+def waiting(executable: str, modules: Path, module: str = "waits") -> tuple[subprocess.Popen[str], psutil.Process]:
+    """A launcher and the process behind it that says who it is, and waits."""
+    environment = {**os.environ, "PYTHONPATH": str(modules), "PYTHONUNBUFFERED": "YES"}  # as Spark has it
+    launcher = subprocess.Popen([executable, "-m", module], env=environment, stdout=subprocess.PIPE, text=True)
     assert launcher.stdout is not None
     return launcher, psutil.Process(int(launcher.stdout.readline()))
 
@@ -129,3 +171,8 @@ def waiting(executable: str, modules: Path) -> tuple[subprocess.Popen[str], psut
 def is_running(process: psutil.Process) -> bool:
     """Whether it is more than a zombie."""
     return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def address_for(path: Path) -> str:
+    """A name for a socket that is short enough."""
+    return f"/proc/self/fd/{os.open(path.parent, os.O_RDONLY)}/{path.name}"
