@@ -195,7 +195,8 @@ def end(view: View, now: float) -> list[Action]:
 
 
 def _leave_row(view: View, now: float) -> list[Action]:
-    if not view.free(OWN_ROW, now) or view.etag is None:
+    """Say that we have left; first `beat` must know what stands there, and that it is still ours."""
+    if not view.free(OWN_ROW, now) or view.etag is None or view.found is None or _fenced(view):
         return []
     return [MergeOwnRow(replace(own_row(view), beat=view.beat + 1, state=State.LEFT), view.etag)]
 
@@ -222,7 +223,7 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
 def _fenced(view: View) -> bool:
     match view.found:
         case ProcessorRow() as found:
-            return found.incarnation != view.incarnation or not found.alive
+            return found.incarnation != view.incarnation or found.state is State.DEAD
         case Absent():
             return True  # dead for so long that a clean-up has forgotten us
     return False

@@ -492,9 +492,11 @@ def _forget_ages(view: View, now: float) -> None:
 def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
     match action, answer:
         case (ReadOwnRow(), ProcessorRow() as row):
-            if row.incarnation == view.incarnation and row.alive:
+            if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
                 view.etag, view.found = row.etag, row
                 view.beat = max(view.beat, row.beat)
+                if not row.alive:
+                    view.written = row  # our last word, whose answer was lost
             else:
                 known = view.found_age
                 if known is not None and known.etag != row.etag and row.alive:

@@ -56,6 +56,7 @@ from samza_azure.protocol.messages import (
     TaskError,
 )
 from samza_azure.protocol.rows import ProcessorRow, State
+from samza_azure.protocol.timing import RETRY_S
 from samza_azure.protocol.view import (
     Absent,
     Campaign,
@@ -584,6 +585,31 @@ def test_the_stopping_order_is_work_then_row_then_lease() -> None:
     learn(view, after[0], "row", sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     learn(view, after[1], None, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     assert decide(view, NOW)[-1] == verdict
+
+
+def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_the_lease() -> None:
+    view = leader(leaving=True, ending=Finish(0, "left"), ending_since=NOW - 1)
+    view.control = replace(CONTROL, tasks={})
+    view.tasks.clear()
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    learn(view, last, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    after = NOW + RETRY_S
+    assert [kind for kind in kinds(decide(view, after)) if kind in (MergeOwnRow, ReadOwnRow)] == [ReadOwnRow]
+
+    learn(view, ReadOwnRow(), replace(last.row, etag="left"), sent_at=after, now=after)
+    [handed] = [action for action in decide(view, after) if isinstance(action, WriteControl)]
+    assert (handed.control.leader, handed.control.successor) == (None, "p2")
+
+
+def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
+    view = view_of("p3", ending=Finish(0, "left"), ending_since=NOW - 1)
+    view.tasks.clear()
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    learn(view, last, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], state=State.DEAD), sent_at=NOW, now=NOW)
+    [rejoin] = [action for action in decide(view, NOW) if isinstance(action, Rejoin)]
+    perform_locally(view, rejoin, NOW)
+    assert decide(view, NOW)[-1] == Finish(0, "left")
 
 
 def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
