@@ -39,6 +39,8 @@ HEALS_WITHIN = 12.0
 LOOK_S = 0.25
 #: Under mild trouble each task runs for at least this part of the time (L2).
 RUNS = 0.95
+#: At the beginning each processor starts within this time.
+STARTS_WITHIN_S = 10.0
 
 #: The fingerprint of a pipeline that is not the present one.
 OLD_CODE = "0" * 64
@@ -129,7 +131,7 @@ class World:
     async def _play(self) -> None:
         self._raise_storm()
         for number in range(self.scenario.processors):
-            self.start(f"p{number}", delay=self.dice.choice([0.0, self.dice.uniform(0, 10)]))
+            self.start(f"p{number}", delay=self.dice.choice([0.0, self.dice.uniform(0, STARTS_WITHIN_S)]))
         await (self._mild_trouble() if self.scenario.style == "mild" else self._faults())
         await self._calm_down()
         await self._drain()
@@ -478,7 +480,8 @@ class World:
 
     async def _mild_trouble(self) -> None:
         """Errors and slow calls all the time, a short pause each minute; then deaths; then one that is half blind."""
-        await self._heal(self.heals_within() + 10, "L2: {:.0f} s after the start {}")
+        await self._wait(STARTS_WITHIN_S)  # a task that moves to a late joiner does not run meanwhile
+        await self._heal(self.heals_within(), "L2: {:.0f} s after the start {}")
         await self._go_on()
         for leads in (True, False):
             victim = self._one(leads)
@@ -512,12 +515,14 @@ class World:
             demand(times >= RUNS * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
     async def _half_blind(self) -> None:
-        """One processor beats and reads no control blob, for good. Its tasks must run elsewhere."""
-        victim = self._one(False)
+        """One processor beats and reads no control blob, for good. It does not adopt the next version, so its tasks
+        must run elsewhere; a version comes because somebody leaves who has tasks."""
+        victim, control = self._one(False), self.ledger.control
         self.note(f"{victim.name} cannot reach the blob any more")
         victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
-        others = [life for name, life in self.lives.items() if name != victim.name and life.supervisor.alive]
-        self._send_away(self.dice.choice(others))
+        assert control is not None
+        owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
+        self._send_away(self.lives[self.dice.choice(sorted(owners - {victim.name}))])
         self.blind = victim.name
         await self._wait(10.0)  # whoever left is back
         bound = self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)
