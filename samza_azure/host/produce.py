@@ -21,6 +21,8 @@ from samza_azure.storage.source_stream import SourceWriter, fitted
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
+#: No line of a CSV or JSON-lines file may be longer: so much text is taken apart at a time.
+LONGEST_LINE = 16 << 20
 #: With a rate, rows are written in so many flushes per second.
 FLUSHES_PER_S = 5.0
 
@@ -119,15 +121,21 @@ def _chunks(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
                         yield pa.Table.from_batches([batch])
             case ".csv":
                 convert = pyarrow.csv.ConvertOptions(column_types=texts)
-                with pyarrow.csv.open_csv(file, convert_options=convert) as lines:
+                reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
+                with pyarrow.csv.open_csv(file, read_options=reading, convert_options=convert) as lines:
                     for batch in lines:
                         yield pa.Table.from_batches([batch])
             case ".json" | ".jsonl" | ".ndjson":
                 options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
-                yield pyarrow.json.read_json(file, parse_options=options)
+                blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
+                yield pyarrow.json.read_json(file, read_options=blocks, parse_options=options)
             case other:
                 raise ConfigError(f"{file} ends in {other or 'nothing'}. Give a .parquet, .csv or .jsonl file.")
     except FileNotFoundError:
         raise ConfigError(f"There is no file {file}.") from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if "straddling object" in str(error):  # pyarrow's words for a line that no block holds
+            raise ConfigError(
+                f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
+            ) from error
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error

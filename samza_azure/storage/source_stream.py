@@ -10,7 +10,7 @@ must be at about the same event time, or the stream declare a `frontier_lag` tha
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -29,6 +29,8 @@ from samza_azure.storage.log import hint_values
 #: A row counts for as many bytes in a record as it has in memory; compression only helps.
 FLUSH_ROWS = 10_000
 FLUSH_BYTES = 8 << 20
+#: A larger row is refused: a record takes 100 MiB, and what a flush holds may stand beside it.
+ROW_BYTES = 64 << 20
 
 
 def source_prefix(stream: str, partition: int) -> str:
@@ -94,9 +96,10 @@ class SourceWriter:
         """Buffer rows, and flush when enough have come together. Without a key the partitions take turns."""
         size = max(1, self._flush_rows)
         for start in range(0, rows.num_rows, size):
-            self._buffer(rows.slice(start, size), key)
-            if self._rows >= self._flush_rows or self._bytes >= self._flush_bytes:
-                self.flush()
+            for piece in _pieces(rows.slice(start, size), self._flush_bytes):
+                self._buffer(piece, key)
+                if self._rows >= self._flush_rows or self._bytes >= self._flush_bytes:
+                    self.flush()
 
     def flush(self) -> None:
         """Append what is buffered, and the frontier to every partition."""
@@ -153,15 +156,28 @@ class SourceWriter:
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
 
 
+def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
+    """The rows in their order, not more bytes at a time; a row that has more comes alone."""
+    if rows.num_rows <= 1 or rows.nbytes <= most_bytes:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    yield from _pieces(rows.slice(0, half), most_bytes)
+    yield from _pieces(rows.slice(half), most_bytes)
+
+
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows with exactly the columns and types of a schema. ConfigError if they do not fit."""
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
         raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
     try:
-        return pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
+        fitting = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"The rows do not fit the stream's schema: {error}") from error
+    if (largest := max((piece.nbytes for piece in _pieces(fitting, ROW_BYTES)), default=0)) > ROW_BYTES:
+        raise ConfigError(f"A row has {largest} bytes. A stream takes rows of {ROW_BYTES} bytes at most.")
+    return fitting
 
 
 def partition_numbers(rows: pa.Table, key: Sequence[str], partitions: int) -> pa.Array:

@@ -273,3 +273,19 @@ def test_partition_numbers_are_those_of_each_key() -> None:
         assert partition_numbers(rows, (name,), 5).to_pylist() == [partition_of((each,), 5) for each in values]  # type: ignore[arg-type]
     pairs = list(zip(keys["text"], keys["number"], strict=True))
     assert partition_numbers(rows, ("text", "number"), 5).to_pylist() == [partition_of(pair, 5) for pair in pairs]  # type: ignore[arg-type]
+
+
+def test_large_rows_are_spread_over_records(account: AnyAccount) -> None:
+    rows = flights(range(8)).append_column("text", pa.array([random.Random(7).randbytes(500_000)] * 8))
+    producer = writer(account, partitions=1, flush_bytes=1_000_000)
+    producer.write(rows)
+    producer.close()
+    assert numbers(account.blobs()) == list(range(8))
+    assert account.blobs().list(f"{source_prefix('flights', 0)}/")[0][1] > 2_000_000
+    assert len(LogReader(account.blobs(), source_prefix("flights", 0)).scan((0, 0)).parts) >= 4
+
+
+def test_a_row_that_no_record_takes_is_refused() -> None:
+    rows = pa.table({"text": ["short", "x" * (65 << 20), "short"]})
+    with pytest.raises(ConfigError, match="A row has 68157"):
+        fitted(rows, rows.schema)
