@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
@@ -49,11 +50,18 @@ def main() -> NoReturn:
     logging.getLogger("azure").setLevel(logging.ERROR)
     try:
         code = app(standalone_mode=False)
+        if sys.stdout is not None:  # it may have been closed
+            sys.stdout.flush()
     except SamzaAzureError as error:
         say(f"samza-azure: {error}")
         code = error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = 1
+    except OSError as error:  # a disk that is full, a folder that may not be written, a reader that has gone
+        if not isinstance(error, BrokenPipeError):
+            say(f"samza-azure: {error}")
+        code = 1
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is not written yet is not tried again
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None or not hasattr(error, "format_message"):
@@ -83,7 +91,7 @@ def run(
     from samza_azure.coordinator import load_factory
     from samza_azure.host.supervisor import Supervisor, take_slot
 
-    config = load(job, {"processor.id": processor_id} if processor_id else None)
+    config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
     sys.path.insert(0, str(config.path.parent))  # a factory of one's own stands next to the job file, or is installed
     begun = time.monotonic()
@@ -144,7 +152,7 @@ def produce(
     file: Annotated[Path, typer.Argument(help="Parquet, CSV or JSON lines.", show_default=False)],
     key: Annotated[str | None, typer.Option(help="The column that decides the partition; without it: in turn.")] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, help="Rows per second; without it: as fast as it goes.")
+        float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as it goes.")
     ] = None,
 ) -> None:
     """Put the rows of a file into a source stream, in file order.
@@ -383,7 +391,9 @@ def reach(config: "Config") -> "Account":
 def simulate(
     seed: Annotated[int | None, typer.Option(help="Replays one history; a fresh seed without it.")] = None,
     processors: Annotated[int | None, typer.Option(min=1, help="How many; without it the seed says.")] = None,
-    hours: Annotated[float | None, typer.Option(help="Of the fleet's time with faults; without it minutes.")] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.001, help="Of the fleet's time with faults; without it minutes.")
+    ] = None,
 ) -> None:
     """Run a fleet under faults, in memory, from one seed, and print what happened.
 
@@ -441,8 +451,9 @@ class Progress:
 
 
 def say(text: str) -> None:
-    """A line of progress."""
-    print(text, file=sys.stderr, flush=True)
+    """A line of progress. That nobody reads it, or that the disk with it is full, ends no processor."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def wait_for_interrupt() -> None:

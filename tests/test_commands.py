@@ -107,6 +107,44 @@ def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Pat
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
 
 
+def test_an_export_to_a_folder_says_so_and_leaves_nothing_there(emulator: Azurite, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    code, _, said = samza_azure(
+        "export", str(EXAMPLE), "flights", "--to", str(folder), connect=emulator.connection_string
+    )
+    assert code == 2
+    assert "is a folder" in said
+    assert list(tmp_path.rglob("*")) == [folder]
+
+
+def test_a_disk_that_is_full_is_told_in_one_line(emulator: Azurite) -> None:
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "samza_azure", "status", str(EXAMPLE)]
+        ended = subprocess.run(
+            command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (1, "samza-azure: [Errno 28] No space left on device\n")
+
+
+def test_a_work_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    job, taken = tmp_path / "job.toml", tmp_path / "taken"
+    taken.write_text("")
+    job.write_text(EXAMPLE.read_text() + f'[processor]\ndir = "{taken}"\n')
+    code, _, said = samza_azure("run", str(job))
+    assert code == 2
+    assert "processor.dir" in said and "Traceback" not in said
+
+
+def test_a_line_that_is_too_long(emulator: Azurite, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(f"carrier,ts,dep_delay\n{'x' * (33 << 20)},2013-01-01 05:00:00,1\n")
+    code, _, said = samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=emulator.connection_string)
+    assert code == 2
+    assert "longer than 16 MiB" in said
+
+
 def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:
     code, _, said = samza_azure("drain", str(EXAMPLE), "--wait", "--timeout", "1", connect=emulator.connection_string)
     assert code == 4

@@ -102,7 +102,12 @@ def install(say: Say = _nothing, environment: Mapping[str, str] = os.environ) ->
     programs = home / "node_modules" / "azurite" / "dist" / "src"
     if programs.exists():
         return programs
-    home.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Azurite cannot be installed: {error}. Name a folder that may be written in XDG_CACHE_HOME."
+        ) from error
     with _locked(home.with_name(f"{home.name}.lock"), say):
         if not programs.exists():
             _install(home, say, environment)

@@ -195,6 +195,15 @@ class Slot:
 
 def take_slot(base: Path, processor_id: str | None) -> Slot:
     """The id that was asked for, or the host's name with the first free number. `ConfigError` if it is taken here."""
+    try:
+        return _slot(base, processor_id)
+    except OSError as error:
+        raise ConfigError(
+            f"{base} cannot hold a processor's files: {error}. Name a folder that may be written in processor.dir."
+        ) from error
+
+
+def _slot(base: Path, processor_id: str | None) -> Slot:
     base.mkdir(parents=True, exist_ok=True)
     if processor_id is not None:
         if (lock_file := _lock(base / f"{processor_id}.lock")) is None:
