@@ -113,7 +113,7 @@ def load(config: Config) -> Application:
             f"app.main is {config.app.main!r}, but there is no module {module_name} next to {config.path} "
             "and none is installed. Write it, or name another one."
         ) from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raise PipelineRefused(
             f"The module {module_name} cannot be imported: {type(error).__name__}: {error} "

@@ -68,6 +68,12 @@ def test_a_module_that_raises(tmp_path: Path) -> None:
     )
 
 
+def test_a_module_that_ends_the_program(tmp_path: Path) -> None:
+    assert refused(tmp_path, "pipeline_exits", "raise SystemExit(5)\n") == (
+        f"The module pipeline_exits cannot be imported: SystemExit: 5 ({tmp_path / 'pipeline_exits.py'}, line 1)."
+    )
+
+
 def test_a_module_with_a_mistake_in_its_grammar(tmp_path: Path) -> None:
     said = refused(tmp_path, "pipeline_grammar", "def f(:\n")
     assert said.startswith("The module pipeline_grammar cannot be imported: SyntaxError")
