@@ -45,7 +45,7 @@ from samza_azure.protocol.reading import fetch_part, scan
 from samza_azure.protocol.record import Kind, Slice, Writer
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.sim.memory import SimulatedAccount
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Chunk, Missing, Refused
 
@@ -118,7 +118,7 @@ class Container:
     def __init__(
         self,
         process: Process,
-        account: MemoryAccount,
+        account: SimulatedAccount,
         habits: Habits,
         dice: Random,
         clock: Callable[[], float],

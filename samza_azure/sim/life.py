@@ -14,7 +14,7 @@ from samza_azure.protocol.view import Settings
 from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.ledger import Ledger
 from samza_azure.sim.loop import Process
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.sim.memory import Link, SimulatedAccount
 from samza_azure.sim.network import FaultyLink, Weather
 
 #: The supervisor starts a dead container again after so long.
@@ -34,6 +34,9 @@ class Surroundings(Protocol):
 
     def instant(self) -> float:
         """The true time."""
+
+    def account(self, link: Link) -> SimulatedAccount:
+        """The storage, over this link."""
 
     def note(self, text: str) -> None:
         """One line of history."""
@@ -82,7 +85,7 @@ class Clock:
 class SimulatedRuns(RunLogs):
     """`RunLogs` without a thread."""
 
-    def __init__(self, account: MemoryAccount) -> None:
+    def __init__(self, account: SimulatedAccount) -> None:
         super().__init__(account.blobs())
         self._account = account
 
@@ -108,7 +111,7 @@ class Life:
         self.supervisor = Process(f"{self.name}.{number}")
         self.link = FaultyLink(self.name, number, world.weather, world.dice, world.ledger.seen, world.ledger.steps)
         self.link.refused = self._answered
-        self.account = MemoryAccount(world.ledger, link=self.link)
+        self.account = world.account(self.link)
         self.container: Container | None = None
         self.containers = 0
         self.finish: Finish | None = None

@@ -13,11 +13,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.protocol.control import NAME
-from samza_azure.storage.interface import Chunk, Content, Missing, NotModified, Refused, Row, Value
+from samza_azure.storage.interface import (
+    Blobs,
+    Chunk,
+    Content,
+    ControlBlob,
+    Missing,
+    NotModified,
+    Refused,
+    Row,
+    Rows,
+    Value,
+)
 from samza_azure.storage.limits import (
     APPEND_BLOCKS_MAX,
     checked_append,
@@ -111,7 +122,7 @@ class MemoryStorage:
         blob.etag = self._next_etag()
         return len(blob.data)
 
-    def read(self, name: str, start: int, length: int | None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
         """Get Blob, a range of it."""
         blob = self._blobs.get(name)
         if blob is None:
@@ -278,6 +289,26 @@ class MemoryStorage:
 
 def _row(key: str, entity: _Entity) -> Row:
     return Row(key, entity.etag, MappingProxyType(dict(entity.values)))
+
+
+class SimulatedAccount(Protocol):
+    """One client's view of the storage, whatever lies between the two."""
+
+    @property
+    def storage(self) -> Blobs:
+        """The logs, each call taking effect at once."""
+
+    def control_blob(self) -> ControlBlob:
+        """The control blob."""
+
+    def rows(self) -> Rows:
+        """The table."""
+
+    def blobs(self) -> Blobs:
+        """The logs."""
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        """Make an asynchronous call, over this client's link."""
 
 
 class MemoryAccount:

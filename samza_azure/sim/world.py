@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from samza_azure.sim.container import SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.sim.memory import Link, MemoryAccount, SimulatedAccount
 from samza_azure.sim.network import Outage, Weather
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import STEPS
@@ -71,8 +72,8 @@ class Result:
 class World:
     """One scenario, played."""
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
+    def __init__(self, scenario: Scenario, account: Callable[..., SimulatedAccount] = MemoryAccount) -> None:
+        self.scenario, self._account = scenario, account
         self.dice = Random(f"world {scenario.seed}")
         self.loop = VirtualLoop()
         self.timing = PROFILES[scenario.profile]
@@ -99,6 +100,10 @@ class World:
     def instant(self) -> float:
         """The true time."""
         return self.loop.time()
+
+    def account(self, link: Link) -> SimulatedAccount:
+        """The storage, over this link."""
+        return self._account(self.ledger, link=link)
 
     def play(self) -> Result:
         """From the first start to the last check."""

@@ -21,7 +21,7 @@ from azure.data.tables import TableClient
 from azure.data.tables.aio import TableClient as AsyncTableClient
 from azure.storage.blob import ContainerClient
 from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
-from requests.adapters import HTTPAdapter
+from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
 
 from samza_azure.errors import StorageUnavailable
@@ -149,6 +149,10 @@ class _Clients:
         self.container = ContainerClient(where.blob_url, container, **(common | _SIZES))
         self.table = TableClient(where.table_url, table, **common)
 
+    def use(self, adapter: BaseAdapter) -> None:
+        """Send by another way than the network."""
+        self._session.mount("http://", adapter)
+
     def close(self) -> None:
         """Close all connections."""
         self._transport.close()
@@ -167,6 +171,10 @@ class _AsyncClients:
         common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or self._identity, **_ONCE}
         self.container = AsyncContainerClient(where.blob_url, container, **(common | _SIZES))
         self.table = AsyncTableClient(where.table_url, table, **common)
+
+    def use(self, session: Any) -> None:
+        """Send by another way than the network: over what stands in for an aiohttp session."""
+        self._transport.session = session
 
     async def close(self) -> None:
         """Close all connections."""

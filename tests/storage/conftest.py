@@ -1,4 +1,4 @@
-"""The storages that the contract tests run on: memory, a real Azurite, and a real account if one is named.
+"""The storages that the contract tests run on: memory, memory behind the SDK, Azurite, a real account if one is named.
 
 Each test has a fresh container and table. SAMZA_AZURE_LIVE holds the real account's connection string.
 """
@@ -17,7 +17,8 @@ from azure.storage.blob import BlobServiceClient
 from pydantic import SecretStr
 
 from samza_azure.host.azurite import Azurite
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob
 from tests.storage.differences import AZURITE, Difference
@@ -154,11 +155,18 @@ class Storages:
     differences: tuple[Difference, ...] = ()
 
 
-@pytest.fixture(params=["memory", *SERVICES])
+@pytest.fixture(params=["memory", "sdk", *SERVICES])
 def storages(request: pytest.FixtureRequest, runner: asyncio.Runner, clock: Clock) -> Iterator[Storages]:
     """Each of them in turn."""
     if request.param == "memory":
-        yield Storages(lambda: MemoryAccount(clock=clock), lambda: expired_in_memory(clock))
+        yield Storages(lambda: MemoryAccount(clock=clock), lambda: expired(MemoryAccount(clock=clock), clock))
+        return
+    if request.param == "sdk":
+
+        def simulated() -> SdkAccount:
+            return SdkAccount(MemoryStorage(clock))
+
+        yield Storages(simulated, lambda: expired(simulated(), clock))
         return
     connect: Callable[[str], Account] = request.getfixturevalue("connect")
     stock: Stock = request.getfixturevalue("stocks")(request.param)
@@ -169,16 +177,16 @@ def storages(request: pytest.FixtureRequest, runner: asyncio.Runner, clock: Cloc
         account.ensure_created()
         return account
 
-    async def expired() -> ControlBlob:
+    async def from_stock() -> ControlBlob:
         return stock.service.leased_blob(stock.take())
 
-    yield Storages(another, expired, SERVICES[request.param])
+    yield Storages(another, from_stock, SERVICES[request.param])
     runner.run(stock.service.aclose())
 
 
-async def expired_in_memory(clock: Clock) -> ControlBlob:
+async def expired(account: AnyAccount, clock: Clock) -> ControlBlob:
     """The memory's leases end when its clock says so."""
-    blob = MemoryAccount(clock=clock).control_blob()
+    blob = account.control_blob()
     await blob.create(b"0", timeout=1)
     await blob.acquire(A, seconds=LEASE_S, timeout=1)
     clock.now += LEASE_S

@@ -1,0 +1,291 @@
+"""Azure's REST interface to the storage in memory: the requests that the SDK sends for us, and the answers it reads.
+
+Only what `samza_azure.storage` sends is understood; anything else is a mistake here and raises. A request names its
+operation by the words that links use, takes effect in one call of `MemoryStorage`, and renders what that said. The
+contract tests run over this too, so it says what Azure says.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+from samza_azure.protocol.control import NAME
+from samza_azure.sim.memory import MemoryStorage
+from samza_azure.storage.interface import Chunk, Content, Missing, NotModified, Refused, Row, Value
+
+#: Where the other leased blobs are, those of `samza_azure.host.lock`.
+LOCKS = "locks/"
+#: What Azure answers with 412, a condition that did not hold; any other refusal is a 409, a state that forbids it.
+PRECONDITIONS = frozenset(
+    {
+        "AppendPositionConditionNotMet",
+        "ConditionNotMet",
+        "LeaseIdMismatchWithBlobOperation",
+        "LeaseLost",
+        "LeaseNotPresentWithBlobOperation",
+        "UpdateConditionNotSatisfied",
+    }
+)
+#: Of the table, in its URL: a quotation mark in a key is doubled.
+_ENTITY = re.compile(r"\w+\(PartitionKey='((?:[^']|'')*)',RowKey='((?:[^']|'')*)'\)")
+_PARTITION = re.compile(r"PartitionKey eq '((?:[^']|'')*)'")
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
+_LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was sent. Names of headers are in lower case."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str]
+    body: bytes = b""
+
+    @property
+    def query(self) -> dict[str, str]:
+        """What stands behind the question mark."""
+        return dict(parse_qsl(urlsplit(self.url).query, keep_blank_values=True))
+
+    @property
+    def resource(self) -> str:
+        """The path below the account."""
+        return unquote(urlsplit(self.url).path).split("/", 2)[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What is answered."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, understood."""
+
+    operation: str
+    effect: Callable[[], Any]
+    render: Callable[[Any], Response]
+
+
+def understand(request: Request, storage: MemoryStorage) -> Call:
+    """What a request asks of the storage."""
+    if request.headers["accept"].startswith("application/xml"):
+        container, _, name = request.resource.partition("/")
+        if not name:
+            return _of_container(request, storage, container)
+        if name == NAME:
+            return _of_leased_blob(request, storage)
+        if name.startswith(LOCKS):
+            return _of_leased_blob(request, storage.beside(name))
+        return _of_log(request, storage, name)
+    return _of_table(request, storage)
+
+
+def _of_container(request: Request, storage: MemoryStorage, container: str) -> Call:
+    match request.method, request.query:
+        case "PUT", {"restype": "container"}:
+            return Call("blobs.create", lambda: True, _created)
+        case "GET", {"comp": "list", "prefix": prefix}:
+            return Call("blobs.list", lambda: storage.list(prefix), lambda found: _listing(container, prefix, found))
+    raise NotImplementedError(f"{request.method} {request.url}")
+
+
+def _of_leased_blob(request: Request, storage: MemoryStorage) -> Call:
+    headers = request.headers
+    etag, lease = headers.get("if-match"), headers.get("x-ms-lease-id")
+    match request.method, headers.get("x-ms-lease-action"):
+        case "GET", None:
+            unless = headers.get("if-none-match")
+            return Call("control.read", lambda: storage.control_read(unless, lease), _whole)
+        case "PUT", None if headers.get("if-none-match") == "*":
+            return Call("control.create", lambda: storage.control_create(request.body), _written)
+        case "PUT", None if etag is not None and lease is not None:
+            return Call("control.write", lambda: storage.control_write(request.body, etag, lease), _written)
+        case "PUT", "acquire":
+            mine, seconds = headers["x-ms-proposed-lease-id"], int(headers["x-ms-lease-duration"])
+            return Call("control.acquire", lambda: storage.lease_acquire(mine, seconds, etag), _leased(201))
+        case "PUT", "renew" if lease is not None:
+            return Call("control.renew", lambda: storage.lease_renew(lease, etag), _leased(200))
+        case "PUT", "break" if headers["x-ms-lease-break-period"] == "0":
+            return Call("control.break", lambda: storage.lease_break(etag), _leased(202))
+        case "PUT", "release" if lease is not None:
+            return Call("control.release", lambda: storage.lease_release(lease), _leased(200))
+        case "DELETE", None:
+            return Call("blobs.delete", lambda: storage.delete(NAME), lambda _: Response(202))
+    raise NotImplementedError(f"{request.method} {request.url} {headers}")
+
+
+def _of_log(request: Request, storage: MemoryStorage, name: str) -> Call:
+    headers, body = request.headers, request.body
+    match request.method, headers.get("x-ms-blob-type"):
+        case "PUT", "AppendBlob" if headers.get("if-none-match") == "*":
+            return Call("blobs.create", lambda: storage.create(name), _created)
+        case "PUT", "BlockBlob" if headers.get("if-none-match") == "*":
+            return Call("blobs.put", lambda: storage.put(name, body), _created)
+        case "PUT", None if request.query == {"comp": "appendblock"}:
+            position = int(headers["x-ms-blob-condition-appendpos"])
+            return Call("blobs.append", lambda: storage.append(name, body, position), _written)
+        case "GET", _:
+            start, end = _range(headers.get("x-ms-range", "bytes=0-"))
+            length = None if end is None else end - start
+            return Call("blobs.read", lambda: storage.read(name, start, length), lambda found: _part(found, start))
+        case "HEAD", _:
+            return Call("blobs.read", lambda: storage.read(name, 0, 0), _properties)
+        case "DELETE", _:
+            return Call("blobs.delete", lambda: storage.delete(name), lambda _: Response(202))
+    raise NotImplementedError(f"{request.method} {request.url} {headers}")
+
+
+def _of_table(request: Request, storage: MemoryStorage) -> Call:
+    method, resource, etag = request.method, request.resource, request.headers.get("if-match")
+    if method == "POST" and resource == "Tables":
+        return Call("rows.create", lambda: True, lambda _: _json(201, json.loads(request.body)))
+    if method == "POST":
+        sent = json.loads(request.body)
+        place, values = (sent["PartitionKey"], sent["RowKey"]), _values(sent)
+        return Call("rows.insert", lambda: storage.insert(*place, values), _put)
+    if method == "GET" and (found := _PARTITION.fullmatch(request.query.get("$filter", ""))):
+        of = _unquoted(found[1])
+        return Call("rows.query", lambda: storage.query(of), lambda rows: _rows(of, rows))
+    if (found := _ENTITY.fullmatch(resource)) is None:
+        raise NotImplementedError(f"{method} {request.url}")
+    at, key = _unquoted(found[1]), _unquoted(found[2])
+    match method, etag:
+        case "GET", None:
+            return Call("rows.get", lambda: storage.get(at, key), lambda row: _row(at, row))
+        case "PATCH" | "PUT", str():
+            values = _values(json.loads(request.body))
+            merge = method == "PATCH"
+            operation = "rows.merge" if merge else "rows.replace"
+            return Call(operation, lambda: storage.update(at, key, values, etag, merge=merge), _put)
+        case "PUT", None:
+            values = _values(json.loads(request.body))
+            return Call("hints.publish", lambda: storage.upsert(at, key, values), _put)
+        case "DELETE", str():
+            return Call("rows.delete", lambda: storage.remove(at, key, etag), _put)
+    raise NotImplementedError(f"{method} {request.url} {etag}")
+
+
+# Answers of the blob service.
+
+
+def _refused(answer: Refused | Missing | NotModified) -> Response:
+    match answer:
+        case NotModified():
+            return Response(304)
+        case Missing():
+            return Response(404, {"x-ms-error-code": "BlobNotFound"})
+        case Refused(code=code):
+            return Response(412 if code in PRECONDITIONS else 409, {"x-ms-error-code": code})
+
+
+def _created(done: bool) -> Response:
+    return Response(201, {"ETag": '"0x0"'}) if done else _refused(Refused("BlobAlreadyExists"))
+
+
+def _written(answer: str | int | Refused | Missing) -> Response:
+    match answer:
+        case str():
+            return Response(201, {"ETag": answer})
+        case int():
+            return Response(201, {"ETag": '"0x0"'})
+    return _refused(answer)
+
+
+def _leased(status: int) -> Callable[[None | Refused | Missing], Response]:
+    return lambda answer: Response(status, {"x-ms-lease-time": "0"}) if answer is None else _refused(answer)
+
+
+def _whole(found: Content | NotModified | Missing | Refused) -> Response:
+    """The control blob is asked for by a range that is longer than any."""
+    if not isinstance(found, Content):
+        return _refused(found)
+    size = len(found.data)
+    return Response(206, {"ETag": found.etag, "Content-Range": f"bytes 0-{size - 1}/{size}"}, found.data)
+
+
+def _part(found: Chunk | Missing, start: int) -> Response:
+    if isinstance(found, Missing):
+        return _refused(found)
+    if not found.data:
+        return Response(416, {"x-ms-error-code": "InvalidRange", "Content-Range": f"bytes */{found.size}"})
+    end = start + len(found.data) - 1
+    return Response(206, {"Content-Range": f"bytes {start}-{end}/{found.size}"}, found.data)
+
+
+def _properties(found: Chunk | Missing) -> Response:
+    return _refused(found) if isinstance(found, Missing) else Response(200, {"Content-Length": str(found.size)})
+
+
+def _listing(container: str, prefix: str, found: list[tuple[str, int]]) -> Response:
+    blobs = "".join(
+        f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{_LONG_AGO}</Last-Modified>"
+        f"<Content-Length>{size}</Content-Length><BlobType>AppendBlob</BlobType></Properties></Blob>"
+        for name, size in found
+    )
+    body = (
+        f'<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="{container}">'
+        f"<Prefix>{escape(prefix)}</Prefix><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>"
+    )
+    return Response(200, {"Content-Type": "application/xml"}, body.encode())
+
+
+def _range(asked: str) -> tuple[int, int | None]:
+    """From where, and up to where; the header names the last byte itself."""
+    found = _RANGE.fullmatch(asked)
+    assert found is not None, asked
+    return int(found[1]), int(found[2]) + 1 if found[2] else None
+
+
+# Answers of the table.
+
+
+def _json(status: int, body: Mapping[str, Any], **headers: str) -> Response:
+    return Response(status, {"Content-Type": "application/json", **headers}, json.dumps(body).encode())
+
+
+def _put(answer: str | None | Refused) -> Response:
+    if not isinstance(answer, Refused):
+        return Response(204, {} if answer is None else {"ETag": answer})
+    code = answer.code
+    status = 412 if code in PRECONDITIONS else 404 if code == "ResourceNotFound" else 409
+    return _json(status, {"odata.error": {"code": code, "message": {"lang": "en-US", "value": code}}})
+
+
+def _row(partition: str, row: Row | None) -> Response:
+    return _put(Refused("ResourceNotFound")) if row is None else _json(200, _entity(partition, row))
+
+
+def _rows(partition: str, rows: list[Row]) -> Response:
+    return _json(200, {"value": [_entity(partition, row) for row in rows]})
+
+
+def _entity(partition: str, row: Row) -> dict[str, Any]:
+    shown: dict[str, Any] = {"odata.etag": row.etag, "PartitionKey": partition, "RowKey": row.key}
+    for name, value in row.values.items():
+        integer = type(value) is int
+        shown[name] = str(value) if integer else value
+        if integer:
+            shown[f"{name}@odata.type"] = "Edm.Int64"
+    return shown
+
+
+def _values(sent: Mapping[str, Any]) -> dict[str, Value]:
+    """The columns of an entity that was sent, without its keys."""
+    return {
+        name: int(value) if sent.get(f"{name}@odata.type") == "Edm.Int64" else value
+        for name, value in sent.items()
+        if name not in ("PartitionKey", "RowKey") and "@" not in name
+    }
+
+
+def _unquoted(key: str) -> str:
+    return key.replace("''", "'")

@@ -1,0 +1,29 @@
+"""The simulator on the Azure SDK: what lies between the processors and the storage changes nothing that happens.
+
+The account, its clients, their policies and transports are those of production; below them is the simulated network.
+"""
+
+from random import Random
+
+import pytest
+
+from samza_azure.sim.sdk import SdkAccount
+from samza_azure.sim.world import World, draw
+
+#: Of faults. The SDK takes five times as long as the memory.
+FAULT_S = 20.0
+
+
+@pytest.mark.parametrize("seed", [1, 2, 4])
+def test_a_seed_has_the_same_history_through_the_sdk_as_on_the_memory_alone(seed: int) -> None:
+    scenario = draw(seed, fault_s=FAULT_S)
+    through_sdk, on_memory = World(scenario, SdkAccount).play(), World(scenario).play()
+    assert through_sdk.history == on_memory.history
+    assert through_sdk.seen == on_memory.seen
+    assert {"call control.write", "call rows.merge", "call blobs.append"} <= set(through_sdk.seen)
+
+
+def test_a_fresh_seed_finds_nothing_through_the_sdk() -> None:
+    seed = Random().randrange(1 << 31)
+    result = World(draw(seed, processors=2, fault_s=FAULT_S), SdkAccount).play()
+    assert result.violation is None, f"World(draw({seed}, processors=2, fault_s={FAULT_S}), SdkAccount).play()"
