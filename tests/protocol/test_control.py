@@ -1,4 +1,8 @@
-"""The control blob's bytes: what went in comes out, and what is not ours is an error that says so."""
+"""The control blob's bytes: what went in comes out, and what is not ours is an error that says so.
+
+The golden file is the text of `GOLDEN`. A field that joins it later belongs into `control.LATER`; what is renamed, or
+means something else, needs a new format and a new file beside the old one.
+"""
 
 import gzip
 import json
@@ -6,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +29,7 @@ from samza_azure.protocol.control import (
     Member,
     Owner,
     RunPhase,
+    Stop,
     decode,
     encode,
     signal,
@@ -60,12 +66,30 @@ FULL = Control(
     nonce="n",
 )
 
+#: With something in every field, also in those that exclude each other.
+GOLDEN = replace(
+    FULL,
+    stop=Stop("s", (Member("p2", "other"),)),
+    withdrawn=("c",),
+    finished=("e" * 64,),
+    deposed=Member("p0", "before"),
+)
+FILE = Path(__file__).parent / "golden" / "control-v1.json"
+
 texts = st.text(max_size=20)
 
 
 def test_what_was_encoded_is_decoded() -> None:
     assert decode(encode(FULL, limit=LIMIT)) == FULL
     assert decode(encode(Control("g"), limit=LIMIT)) == Control("g")
+
+
+def test_format_1_is_still_what_it_was() -> None:
+    assert decode(gzip.compress(FILE.read_bytes())) == GOLDEN
+
+
+def test_format_1_is_still_written_as_it_was() -> None:
+    assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
 
 
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))

@@ -86,6 +86,39 @@ def test_the_leader_row_comes_back_as_written() -> None:
     assert leader_row("e", leader_columns(alone)) == alone
 
 
+def test_the_columns_are_called_as_they_always_were() -> None:
+    """Processors of another version read them, and so do people."""
+    assert columns(replace(ROW, tasks={"clean-0": replace(REPORT, error=None, appended_at=1.5)})) == {
+        "incarnation": "incarnation",
+        "beat": 12,
+        "adopted": 7,
+        "state": "LEAVING",
+        "released_columns": 1,
+        "released": '{"clean-1":5}',
+        "tasks_columns": 1,
+        "tasks": '{"clean-0":{"generation":7,"attempt":2,"phase":"RUNNING","batch":9,"late":1,'
+        '"drain":"SOURCES_STOPPED","ends":{"flights/0":[0,99]},"frozen_for":"drain","read":{"flights/0":[0,98]},'
+        '"appended_at":1.5}}',
+        "fingerprint": "f" * 64,
+        "new_run": "new",
+        "boot": "b",
+        "port": 8080,
+    }
+    assert leader_columns(LeaderRow(3, 9, "run:RUNNING:-", "control", 77, ("p2", "p3"), etag="e")) == {
+        "epoch": 3,
+        "version": 9,
+        "drain": "run:RUNNING:-",
+        "control_etag": "control",
+        "beat": 77,
+        "successors": "p2,p3",
+    }
+    drain = {"kind": "drain", "uuid": "k", "runId": "run", "drainMode": "DEFAULT"}
+    assert request_columns(RequestKind.DRAIN, "k", "run") == drain
+    assert request_columns(RequestKind.CANCEL, "k", "") == {"kind": "cancel", "uuid": "k", "runId": ""}
+    stop = {"kind": "stop", "uuid": "k", "runId": "run", "incarnations": "11111111,22222222"}
+    assert request_columns(RequestKind.STOP, "k", "run", ["2" * 32, "1" * 32]) == stop
+
+
 @pytest.mark.parametrize("key", ["", "Ä", "p1,p2", "P1", "-p", "p 1", "p" * 64])
 def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
     assert (processor_row(key, "e", columns(ROW)).is_ours, processor_row(key, "e", columns(ROW)).alive) == (
