@@ -4,7 +4,8 @@ The job is the example's. Rows come in chunks of the flights, so a warm fleet ca
 intermediate stream must hold exactly the rows of all chunks so far, and after the drain the result must be the batch's.
 """
 
-import json
+import asyncio
+import gzip
 import signal
 import subprocess
 import sys
@@ -23,9 +24,13 @@ import pytest
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.dev import VARIABLE
 from samza_azure.host.fleet import Fleet, all_running
+from samza_azure.protocol.record import decode_files, decode_header
+from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
+from samza_azure.storage.hints import PARTITION as HINTS
+from samza_azure.storage.interface import Row
 from samza_azure.storage.log import LogReader
 
 ROOT = Path(__file__).parents[2]
@@ -133,14 +138,23 @@ class World:
 
     def secrets_told(self) -> list[str]:
         """Where the account's key, which is the emulator's well-known one, can be read: logs, blobs, rows."""
-        key = self.emulator.connection_string.split("AccountKey=")[1].split(";")[0]
+        key = self.emulator.connection_string.split("AccountKey=")[1].split(";")[0].encode()
         files = [*self.directory.rglob("*.log")]
-        told = [str(path) for path in files if key.encode() in path.read_bytes()]
+        told = [str(path) for path in files if key in path.read_bytes()]
         account = Account.from_config(self.fleet.config.storage)
         blobs = account.blobs()
-        told += [name for name, size in blobs.list("") if key.encode() in blobs.read(name, 0, size).data]
+        told += [name for name, size in blobs.list("") if key in unpacked(blobs.read(name, 0, size).data)]
         account.close()
-        return told + [row for row in (json.dumps(self.fleet.status()),) if key in row]
+        return told + [str(row) for row in asyncio.run(self._rows()) if key in str(row).encode()]
+
+    async def _rows(self) -> list[Row]:
+        account = Account.from_config(self.fleet.config.storage)
+        try:
+            table = account.rows()
+            found = [await table.query(each, timeout=10) for each in (MEMBERS, LEADER, REQUESTS, HINTS)]
+        finally:
+            await account.aclose()
+        return [row for rows in found for row in rows]
 
     def exact(self) -> None:
         """The intermediate stream comes to hold each row of this run that the first stage keeps, exactly once."""
@@ -229,6 +243,19 @@ class World:
         """A signal to the whole tree of one processor."""
         for process in self.tree(name):
             with_patience(lambda process=process: process.send_signal(number))
+
+
+def unpacked(data: bytes) -> bytes:
+    """A blob with what is compressed in it: the control blob, or the records of a log with their files."""
+    if data.startswith(b"\x1f\x8b"):
+        return gzip.decompress(data)
+    parts, position = [data], 0
+    while position < len(data):
+        header = decode_header(data[position:], blob="", position=position)
+        packed = data[position + header.size :][: header.files_length]
+        parts += decode_files(packed, header, blob="", position=position).values()
+        position += header.length
+    return b"".join(parts)
 
 
 def incarnations(shown: dict[str, Any]) -> dict[str, str]:
