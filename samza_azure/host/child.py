@@ -58,7 +58,7 @@ class Child:
             try:
                 self._socket.sendall(encode(command))
             except TimeoutError:
-                self._end_group()  # it hangs: whoever waits for it would miss its own heartbeat
+                self.end_group()  # it hangs: whoever waits for it would miss its own heartbeat
             except OSError:
                 return
 
@@ -82,11 +82,12 @@ class Child:
 
     def kill(self) -> int:
         """Kill the child and what is in its process group, now."""
-        self._end_group()
+        self.end_group()
         code = self._process.wait()
         self._socket.close()
         return code
 
-    def _end_group(self) -> None:
+    def end_group(self) -> None:
+        """Send the signal that kills the child and what is in its process group, and wait for nothing."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

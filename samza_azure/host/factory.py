@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -189,7 +190,7 @@ class ThreadedCoordinator(JobCoordinator):
                 self._early.append(act)
                 return
             processor, loop = self._processor, self._loop
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # it has ended, and needs no news
             loop.call_soon_threadsafe(act, processor)
 
     def _live(self) -> None:

@@ -50,6 +50,7 @@ class Supervisor(JobCoordinatorListener):
         self._ending: Ending | None = None
         self._gave_up: Ending | None = None
         self._signals = 0
+        self._is_leaving = False
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
@@ -93,7 +94,11 @@ class Supervisor(JobCoordinatorListener):
         self._wake()
 
     def _step(self) -> None:
-        """Start the container if it is time, then wait for whatever comes next."""
+        """Leave if we were asked to, start the container if it is time, then wait for whatever comes next."""
+        if self._signals and not self._is_leaving:
+            self._is_leaving = True
+            self._say("leaving: tasks are handed over (once more kills)")
+            self._coordinator.stop()
         now = boot_time()
         if self._child is None and now >= self._start_at:
             self._start_child(now)
@@ -171,13 +176,11 @@ class Supervisor(JobCoordinatorListener):
             child.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        """In the middle of anything, also of what takes a lock: the first one is only noted, and the wait woken."""
         self._signals += 1
-        if self._signals == 1:
-            self._say("leaving: tasks are handed over (once more kills)")
-            self._coordinator.stop()
-        elif number == signal.SIGINT:
+        if self._signals > 1 and number == signal.SIGINT:
             if self._child is not None:
-                self._child.kill()
+                self._child.end_group()
             os._exit(1)
 
     def _wake(self) -> None:

@@ -1,0 +1,101 @@
+"""What a supervisor does when it is signalled, under a coordinator of the test's own. No storage is asked."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+JOB = """
+app = {{ name = "test", main = "pipeline:app" }}
+job.coordinator.factory = "own.{}"
+azure.storage.connect = "${{CONNECT}}"
+"""
+OWN = """
+import os
+import signal
+import threading
+
+from samza_azure.coordinator import JobCoordinator
+
+
+class Coordinator(JobCoordinator):
+    is_leader, job_model = False, None
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def set_listener(self, listener):
+        self.listener = listener
+
+    def start(self):
+        pass
+
+    def container_lost(self, reason):
+        pass
+
+    def report(self, report):
+        with self.lock:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def stop(self):
+        with self.lock:
+            threading.Thread(target=self.listener.on_coordinator_stop).start()
+
+
+class Endless(Coordinator):
+    def stop(self):
+        pass
+
+
+class Locked:
+    def get_job_coordinator(self, processor_id, config, metrics=None):
+        del os.environ["CONNECT"]  # the container will say what it lacks: the report that is passed on
+        return Coordinator()
+
+
+class Never:
+    def get_job_coordinator(self, processor_id, config, metrics=None):
+        return Endless()
+"""
+
+
+def supervisor(directory: Path, factory: str) -> "subprocess.Popen[str]":
+    """`samza-azure run` with a factory of ours; what it says comes through a pipe."""
+    (directory / "own.py").write_text(OWN)
+    (directory / "job.toml").write_text(JOB.format(factory))
+    environment = {**os.environ, "CONNECT": "UseDevelopmentStorage=true"}
+    command = [sys.executable, "-m", "samza_azure", "run", str(directory / "job.toml")]
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_signal_in_the_middle_of_a_report_is_obeyed_after_it(tmp_path: Path) -> None:
+    """The coordinator holds its lock then, and `stop` needs it."""
+    process = supervisor(tmp_path, "Locked")
+    try:
+        _, said = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "leaving: tasks are handed over" in said
+
+
+def test_a_second_interrupt_kills_the_container_too(tmp_path: Path) -> None:
+    process = supervisor(tmp_path, "Never")
+    try:
+        assert process.stderr is not None
+        assert "pid" in process.stderr.readline()
+        tree = [psutil.Process(process.pid)]
+        while len(tree) == 1:
+            tree = [tree[0], *tree[0].children(recursive=True)]
+        process.send_signal(signal.SIGINT)
+        assert "leaving" in process.stderr.readline()
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 1
+        _, alive = psutil.wait_procs(tree, timeout=30)
+        assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+    finally:
+        process.kill()
