@@ -54,6 +54,8 @@ from samza_azure.protocol.view import View
 SUCCESSORS = 3
 #: So many requests are answered or deleted at the same time.
 ANSWERS_AT_ONCE = 8
+#: The row of a dead or left processor is shown for so long. Machines come and go, and scans read all rows.
+GONE_AFTER_S = 3600.0
 
 
 def lead(view: View, now: float) -> list[Action]:
@@ -346,8 +348,8 @@ def _is_overdue(view: View, now: float) -> bool:
 
 
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:
-    """Answer requests; after a drain delete what is left of the run, then the rows of the dead and left."""
-    actions = _answers(view, control, now)
+    """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
+    actions = [*_answers(view, control, now), *_long_gone(view, now)]
     if control.cleaned:
         return actions
     if control.phase is RunPhase.DRAINED and any(
@@ -374,6 +376,17 @@ def _answers(view: View, control: Control, now: float) -> list[Action]:
     under_way = sum(name.startswith("request ") for name in view.busy)
     free: list[Action] = [act for act in actions if view.free(resource(act), now)]
     return free[: max(ANSWERS_AT_ONCE - under_way, 0)]
+
+
+def _long_gone(view: View, now: float) -> list[Action]:
+    """The ends of rows that nobody will write any more. Whoever comes back inserts a new one."""
+    gone: list[Action] = [
+        DeleteMember(processor, row.etag)
+        for processor, row in view.members.items()
+        if not row.alive and row.is_ours and processor != view.me and view.free(f"member {processor}", now)
+        if processor in view.ages and view.ages[processor].silent(GONE_AFTER_S)
+    ]
+    return gone[:ANSWERS_AT_ONCE]
 
 
 def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:

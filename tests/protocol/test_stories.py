@@ -11,6 +11,7 @@ from samza_azure.protocol.actions import (
     BreakLease,
     CleanRun,
     CreateControl,
+    DeleteMember,
     Finish,
     InsertOwnRow,
     MarkDead,
@@ -810,6 +811,16 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
     assert CleanRun("run") in decide(view, NOW + 0.05)
     later = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
     assert CleanRun("older") in decide(later, NOW + 0.05)
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state: State) -> None:
+    view = leader()
+    view.members["p3"] = replace(ROWS["p3"], state=state)
+    view.ages["p3"] = Age("row of p3", 3599.0, 3, NOW)
+    assert DeleteMember not in kinds(decide(view, NOW + 0.05))
+    view.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)
+    assert DeleteMember("p3", "row of p3") in decide(view, NOW + 0.05)
 
 
 def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
