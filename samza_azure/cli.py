@@ -137,12 +137,16 @@ def azurite(
 
     Example: samza-azure azurite
     """
+    import signal
+
     from samza_azure.host.azurite import Azurite
 
+    ends = {signal.SIGINT, signal.SIGTERM}
     with Azurite(say=say).start(port, port + 2 if port else 0) as emulator:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # one that comes before it is waited for is not lost
         print(emulator.connection_string, flush=True)
         say("Set AZURE_STORAGE_CONNECTION_STRING to the line above. Ctrl-C ends the emulator and forgets its data.")
-        wait_for_interrupt()
+        signal.sigwait(ends)
 
 
 @app.command()
@@ -163,7 +167,7 @@ def produce(
 
     config = load(job)
     account = reach(config)
-    rows = put(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"))
+    rows = put(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"), say=say)
     print(f"{rows} rows into {stream}")
 
 
@@ -225,7 +229,7 @@ def drain(
     """
     from samza_azure.host.ask import ask_cancel, ask_drain
 
-    config = load(job)
+    config = load(job, {"app.run.id": run_id} if run_id else None)
     account = reach(config)
     control, rows = look(config, account)
     if cancel:
@@ -454,13 +458,6 @@ def say(text: str) -> None:
     """A line of progress. That nobody reads it, or that the disk with it is full, ends no processor."""
     with suppress(OSError):
         print(text, file=sys.stderr, flush=True)
-
-
-def wait_for_interrupt() -> None:
-    """Until Ctrl-C or SIGTERM."""
-    import signal
-
-    signal.sigwait({signal.SIGINT, signal.SIGTERM})
 
 
 __all__ = ["app", "main"]

@@ -9,7 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from samza_azure.config import Config
 from samza_azure.host.azurite import Azurite
+from samza_azure.host.produce import produce
+from samza_azure.storage.connection import Account
+from samza_azure.storage.export import batches_of
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
 
@@ -105,6 +109,31 @@ def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Pat
     assert samza_azure("export", str(EXAMPLE), "flights", "--to", str(to), connect=connect)[0] == 0
     assert pq.read_table(to)["dep_delay"].to_pylist() == [float(minute) for minute in range(9)]
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
+
+
+def test_who_interrupts_produce_is_told_which_rows_are_stored(emulator: Azurite, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("carrier,ts,dep_delay\n" + "".join(f"UA,2013-01-01 05:{n:02}:00,{n}\n" for n in range(30)))
+    environment = {"AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    config = Config.load(EXAMPLE, environment=environment, overrides={"app.name": "interrupted"})
+    account = Account.from_config(config.storage)
+    account.ensure_created()
+
+    def interrupt(written: int, total: int) -> None:
+        if written == 20:
+            raise KeyboardInterrupt
+
+    said: list[str] = []
+    with pytest.raises(KeyboardInterrupt):
+        produce(config, account, "flights", rows, key=None, rate=50.0, progress=interrupt, say=said.append)
+    assert said == [f"\nInterrupted. The first 20 rows of {rows} are stored, and perhaps some of the next 10."]
+    assert sum(batch.num_rows for batch in batches_of(account.blobs(), "flights")) == 20
+
+
+def test_a_run_id_that_cannot_be_is_refused() -> None:
+    code, _, said = samza_azure("drain", str(EXAMPLE), "--run-id", "x" * 70_000)
+    assert code == 2
+    assert "app.run.id" in said
 
 
 def test_an_export_to_a_folder_says_so_and_leaves_nothing_there(emulator: Azurite, tmp_path: Path) -> None:

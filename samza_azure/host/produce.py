@@ -17,6 +17,7 @@ from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.driver import back_off
 from samza_azure.storage.source_stream import SourceWriter, fitted
 
 #: Rows read from the file at a time.
@@ -25,6 +26,8 @@ CHUNK_ROWS = 50_000
 LONGEST_LINE = 16 << 20
 #: With a rate, rows are written in so many flushes per second.
 FLUSHES_PER_S = 5.0
+#: One in so many tries to reach a storage that does not answer is told.
+SAID_EACH = 12
 
 
 def produce(
@@ -36,8 +39,9 @@ def produce(
     key: str | None,
     rate: float | None,
     progress: Callable[[int, int], None],
+    say: Callable[[str], None],
 ) -> int:
-    """Write all rows; how many there were."""
+    """Write all rows; how many there were. While the storage does not answer it waits, and says so."""
     settings = _source(config, stream)
     schema = arrow_schema(settings.schema or "")
     total = _checked(file, stream, schema, key)
@@ -51,18 +55,30 @@ def produce(
         event_time=settings.event_time,
         frontier_lag_s=settings.frontier_lag_s,
         flush_rows=at_once,
+        wait=lambda tries: _wait(tries, say),
     )
     written, begun = 0, time.monotonic()
-    for chunk in _chunks(file, schema):
-        for start in range(0, chunk.num_rows, at_once):
-            rows = chunk.slice(start, at_once)
-            writer.write(rows, key)
-            written += rows.num_rows
-            progress(written, total)
-            if rate is not None:
-                time.sleep(max(0.0, begun + written / rate - time.monotonic()))
-    writer.close()
+    try:
+        for chunk in _chunks(file, schema):
+            for start in range(0, chunk.num_rows, at_once):
+                rows = chunk.slice(start, at_once)
+                writer.write(rows, key)
+                writer.flush()
+                written += rows.num_rows
+                progress(written, total)
+                if rate is not None:
+                    time.sleep(max(0.0, begun + written / rate - time.monotonic()))
+        writer.close()
+    except KeyboardInterrupt:
+        say(f"\nInterrupted. The first {written} rows of {file} are stored, and perhaps some of the next {at_once}.")
+        raise
     return written
+
+
+def _wait(tries: int, say: Callable[[str], None]) -> None:
+    if tries % SAID_EACH == SAID_EACH // 2:
+        say("The storage account does not answer; waiting for it. Nothing is lost. Ctrl-C gives up.")
+    back_off(tries)
 
 
 def _source(config: Config, stream: str) -> Stream:
