@@ -65,7 +65,7 @@ def _watch(fleet: Fleet) -> int:
     for name, code in codes.items():
         if code:
             console.print(f"{name} exited with {code}: {_last_line(fleet.log_file(name))}", highlight=False)
-    return max(codes.values(), default=0)
+    return max((code if code >= 0 else 1 for code in codes.values()), default=0)  # below 0: killed by a signal
 
 
 def _last_line(path: Path) -> str:
