@@ -167,7 +167,7 @@ def produce(
 
     config = load(job)
     account = reach(config)
-    rows = put(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"))
+    rows = put(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"), say=say)
     print(f"{rows} rows into {stream}")
 
 
@@ -229,7 +229,7 @@ def drain(
     """
     from samza_azure.host.ask import ask_cancel, ask_drain
 
-    config = load(job)
+    config = load(job, {"app.run.id": run_id} if run_id else None)
     account = reach(config)
     control, rows = look(config, account)
     if cancel:
