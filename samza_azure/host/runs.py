@@ -3,6 +3,7 @@
 import asyncio
 
 from samza_azure.errors import StateLost
+from samza_azure.protocol.log import INTERMEDIATE
 from samza_azure.protocol.operations import large_prefix
 from samza_azure.storage.export import first_blobs
 from samza_azure.storage.interface import Blobs
@@ -33,7 +34,7 @@ class RunLogs:
     def _clean(self, run_id: str) -> None:
         for prefix, index in first_blobs(self._blobs, f"{PREFIX}{run_id}/"):
             opening = LogReader(self._blobs, prefix, frozenset()).opening(index)
-            if opening is not None and opening.meta.get("intermediate"):
+            if opening is not None and opening.meta.get(INTERMEDIATE):
                 for below in (f"{large_prefix(prefix)}/", f"{prefix}/"):
                     for name, _ in self._blobs.list(below):
                         self._blobs.delete(name)

@@ -3,12 +3,14 @@
 Promised, if the storage keeps to conditional appends: the accepted records of a task form one run per writer, writers
 only rise, batch ids strictly rise, and what was once readable never changes. Nothing here relies on time.
 
-Three rules carry that:
+Four rules carry that:
 
 - *Take-over.* EPOCH(writer) goes to length L only from one who has read the log up to L and found no writer at or
   above its own. The position alone would let an older owner that wakes up late take the log back.
 - *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
   go to the same position again, as often as it takes. A higher writer: we are superseded.
+- *Deleting.* Only blobs before the newest one are deleted (`forget`). Whoever slept so long that its blob is gone, or
+  creates it anew, finds a later one and is superseded.
 - *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
   SNAPSHOT in one append. So a blob is empty or complete in itself, and an empty one is made up from the one before.
 
@@ -19,7 +21,7 @@ operations, and the next one goes on from there; `unsettled` remembers bytes tha
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.protocol.checkpoint import needed
@@ -53,11 +55,18 @@ from samza_azure.protocol.record import (
     encode,
 )
 
+T = TypeVar("T")
+
 #: So many bytes tell our record from any other: they hold its header's CRC, which covers all the rest.
 COMPARED = 64 << 10
 
 #: How much of files that may no longer be needed is kept in memory.
 PRUNE_BYTES = 8 << 20
+
+#: In the meta of a log: tasks read it, and its old blobs are deleted when they are done with them.
+INTERMEDIATE = "intermediate"
+#: In the meta of a record: by log, the first of its blobs that the task may have to read again. 0 is left out.
+NEEDS = "needs"
 
 #: A refusal although nothing was added means that no append of ours will ever be taken.
 REFUSALS_MAX = 3
@@ -98,6 +107,7 @@ class TaskLog:
     drained: bool = False
     rolled: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
+    needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
     files: dict[str, bytes | Reference] = field(default_factory=dict)
     number: int = 0  # of the next record in its blob
     snapshot_end: int = 0  # rolling counts from there
@@ -120,12 +130,13 @@ class TaskLog:
         self.writer = header.writer
         self.last_batch = header.batch
         self.idle = header.idle
+        self.needs = header.meta.get(NEEDS, {})
         if header.frontier_us is not None:
             self.frontier_us = header.frontier_us
         if header.watermark_us is not None:
             self.watermark_us = header.watermark_us
         if header.kind is Kind.EPOCH:
-            self.meta = self.meta or header.meta
+            self.meta = self.meta or {name: value for name, value in header.meta.items() if name != NEEDS}
         if header.kind is Kind.SNAPSHOT:
             self.files, self.snapshot_end = {}, self.end[1]
         self._keep(header, files)
@@ -194,13 +205,13 @@ def take_over(log: TaskLog, *, first: bool, meta: Mapping[str, Any]) -> Rule[Non
     created. An attempt must not be used twice: whoever failed to take over tries again with the next one.
     """
     log.end = (yield from _newest(log, first)), 0
-    yield from _catch_up(log)
+    yield from _unless_overtaken(log, _catch_up(log))
     while not log.drained:
         if log.writer is not None and log.writer >= log.owner:
             raise Superseded(f"{log.task} belongs to writer {log.writer}; we are {log.owner}.")
         if (yield from _land(log, (yield from _opening(log, meta)))):
             return
-        yield from _catch_up(log)
+        yield from _unless_overtaken(log, _catch_up(log))
 
 
 def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
@@ -264,8 +275,10 @@ def log_record(
     slices: Sequence[Slice] = (),
     files: Mapping[str, bytes | Reference] | None = None,
     meta: Mapping[str, Any] | None = None,
+    needs: Mapping[str, int] | None = None,
 ) -> Record:
     """A record of the owner's. What is not given is as it was; frontier and watermark never fall."""
+    needs = log.needs if needs is None else needs
     return Record(
         kind,
         log.group_id,
@@ -278,7 +291,7 @@ def log_record(
         _later(watermark_us, log.watermark_us),
         slices,
         files or {},
-        meta or {},
+        {**(meta or {}), **({NEEDS: needs} if needs else {})},
     )
 
 
@@ -348,6 +361,8 @@ def _opening(log: TaskLog, meta: Mapping[str, Any]) -> Rule[Parcel]:
     """What a new owner, or a new blob, begins with."""
     if log.end[1] == 0:
         yield Create(log.blob)
+        if (log.meta or meta).get(INTERMEDIATE):
+            yield from _refuse_if_overtaken(log)
     idle = log.idle and log.writer == log.owner  # a new owner is not idle before it says so
     epoch = log_record(log, Kind.EPOCH, number=log.number, idle=idle, meta=log.meta or meta)
     if log.end[0] == 0 or log.end[1] > 0:
@@ -367,9 +382,24 @@ def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
     log.refuse(f"Instead of what writer {log.owner} appended there is something else")
 
 
+def _unless_overtaken(log: TaskLog, rule: Rule[T]) -> Rule[T]:
+    """What a rule finds. A blob that is gone is a loss only if it is the log's last one."""
+    try:
+        return (yield from rule)
+    except StateLost:
+        yield from _refuse_if_overtaken(log)
+        raise
+
+
+def _refuse_if_overtaken(log: TaskLog) -> Rule[None]:
+    """Raise Superseded if the log goes on in a later blob than the one that we take for its last."""
+    if any(index > log.end[0] for index, _ in (yield from indexes(log.prefix))):
+        raise Superseded(f"The log of {log.task} went on behind {log.blob} while we, {log.owner}, were away.")
+
+
 def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
     """Append at the end and take the records in. False: others were faster."""
-    sending = send(log.blob, parcel.data, log.end[1])
+    sending = _unless_overtaken(log, send(log.blob, parcel.data, log.end[1]))
     answer: Any = None
     while True:
         try:

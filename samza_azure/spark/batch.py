@@ -77,6 +77,7 @@ class BatchWriter:
         checkpoint: Path,
         files: NewFiles,
         own_watermark: Callable[[], OwnedWatermark],
+        needs: Callable[[], Mapping[str, int]],
         appended: Callable[[int, Planned], None],
     ) -> None:
         self._stage = stage
@@ -86,6 +87,7 @@ class BatchWriter:
         self._files = files
         self._own_watermark = own_watermark
         self._watermark: OwnedWatermark | None = None
+        self._needs = needs
         self._appended = appended
         self._running = threading.Lock()
         self.closed = threading.Event()
@@ -135,6 +137,7 @@ class BatchWriter:
                     watermark_us=watermark,
                     slices=parts,
                     files=files,
+                    needs=self._needs(),
                 )
                 break
             except (PermitExpired, StorageUnavailable):

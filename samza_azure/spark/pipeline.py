@@ -74,6 +74,16 @@ class Pipeline:
         number = int(task.rpartition("-")[2])
         return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
 
+    def readers_of(self, task: str, run_id: str) -> list[str]:
+        """The logs of the tasks that read what this one writes."""
+        prefix = f"runs/{run_id}/{task}"
+        tasks = [f"{stage.name}-{number}" for stage in self.plan.stages for number in range(stage.tasks)]
+        return [
+            f"runs/{run_id}/{reader}"
+            for reader in tasks
+            if any(producer.prefix == prefix for each in self.inputs_of(reader, run_id) for producer in each.producers)
+        ]
+
     def _input(self, name: str, number: int, tasks: int, run_id: str) -> TaskInput:
         stream = self.streams[name]
         mine = range(number, stream.partitions, tasks)

@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
 from samza_azure.machine import boot_time
+from samza_azure.protocol.log import INTERMEDIATE
 from samza_azure.protocol.messages import (
     Drain,
     DrainPhase,
@@ -95,6 +96,7 @@ class Task:
         self._step = 0  # that the last record has reached
         self._stands_at: Sequence[Offset] = ()  # where it stands in its inputs
         self._quiet_since: float | None = None
+        self._blob = 0  # of the log, that the last record went to
         self._late_through = -1  # batches whose late rows are counted
 
     @property
@@ -180,6 +182,7 @@ class Task:
             checkpoint,
             NewFiles(checkpoint, restored.files),
             self._own_watermark,
+            self._needs,
             self._appended,
         )
         with self._around.starting:
@@ -193,7 +196,7 @@ class Task:
             "schema": self.stage.plan.schema,
             "partitions": self.stage.partitions or self.stage.plan.tasks,
             "event_time": self.stage.event_time,
-            "intermediate": self.stage.plan.output in self._around.pipeline.streams,  # a drain's clean-up deletes it
+            INTERMEDIATE: self.stage.plan.output in self._around.pipeline.streams,  # a drain's clean-up deletes it
         }
 
     def _start_query(self, checkpoint: Path) -> None:
@@ -265,6 +268,9 @@ class Task:
         assert writer is not None
         self._step, self._stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
+        if writer.position[0] > self._blob:
+            self._blob = writer.position[0]
+            threading.Thread(target=self._forget, args=(writer,), name=f"forget-{self.name}", daemon=True).start()
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
@@ -274,6 +280,23 @@ class Task:
         if is_drained:
             self._tell(drain=DrainPhase.COMMITTED)
             self._end(Phase.DRAINED)
+
+    def _needs(self) -> dict[str, int]:
+        """From which blob on the next batch, and all after it, read the logs of this run."""
+        ours = f"runs/{self.start_message.run_id}/"
+        return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(ours)}
+
+    def _forget(self, writer: LogWriter) -> None:
+        """A blob was begun: delete old ones that all readers are done with. What is read by no task is kept for ever.
+
+        It only saves space, so an error is no failure; the next blob's beginning tries again.
+        """
+        readers = self._around.pipeline.readers_of(self.name, self.start_message.run_id)
+        try:
+            if readers and (number := writer.forget(readers)):
+                log.info("%s: %d old blobs were deleted", self.name, number)
+        except SamzaAzureError as error:
+            log.info("%s: old blobs were not deleted: %s", self.name, error)
 
     # Running: looked at by the container several times a second.
 

@@ -81,8 +81,8 @@ def _task_logs(blobs: Blobs, stream: str, runs: Sequence[str] | None) -> list[tu
 def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
     """The task logs below a prefix by run, stage and number, and the first blob that each still has."""
     first: dict[tuple[str, str, int, str], int] = {}
-    for name, _ in blobs.list(below):
-        if found := _TASK_LOG.fullmatch(name):
+    for name, size in blobs.list(below):
+        if size and (found := _TASK_LOG.fullmatch(name)):
             key = found["run"], found["stage"], int(found["number"]), found["prefix"]
             first.setdefault(key, int(found["index"]))
     return [(key[-1], first[key]) for key in sorted(first)]

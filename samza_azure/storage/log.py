@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
+from samza_azure.protocol.forget import kept, outdated
 from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files
 from samza_azure.protocol.log import take_over as take_over_rule
 from samza_azure.protocol.messages import Position
@@ -69,9 +70,11 @@ class LogWriter:
         slices: Sequence[Slice] = (),
         files: Mapping[str, bytes | Reference] | None = None,
         meta: Mapping[str, Any] | None = None,
+        needs: Mapping[str, int] | None = None,
     ) -> Position:
         """Append one batch, whatever it takes; where the log ends after it.
 
+        `needs` says of other logs from which of their blobs on this batch and all later ones read.
         Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
         """
         return self._append(
@@ -83,7 +86,17 @@ class LogWriter:
             slices=slices,
             files=files,
             meta=meta,
+            needs=needs,
         )
+
+    def forget(self, readers: Sequence[str]) -> int:
+        """Delete what neither a restore nor these logs' tasks can need any more of this one; how many blobs."""
+        with self._lock:
+            own = kept(self._log)
+        names = drive(outdated(own, readers), self._blobs)
+        for name in names:
+            self._blobs.delete(name)
+        return len(names)
 
     def append_frontier(
         self, frontier_us: int | None, *, idle: bool = False, stood_at: Mapping[str, Position] | None = None
