@@ -233,9 +233,10 @@ class Join:
     pause_of_moved: float
 
 
-def join(members: Group, count: int) -> Join:
-    """Start a fourth, see what happens, and end it again."""
+def join(members: Group, count: int, quiet_s: float) -> Join:
+    """Start a fourth in a group that has been quiet for so long, see what happens, and end it again."""
     members.wait("a balanced group", lambda: balanced(members, count))
+    time.sleep(quiet_s)
     before = owners(members)
     members.start(FOURTH)
     begins = members.wait("its process", lambda: members.latest.get((FOURTH, "begins"))).at
@@ -270,15 +271,16 @@ def pauses(said: Sequence[Said], since: float) -> dict[str, float]:
 
 def joins(profile: str, count: int, repetitions: int) -> list[Join]:
     """A fourth joins three of ours, and leaves again."""
+    quiet_s = PROFILES[profile].debounce_s  # until then the end of the last fourth delays the next version
     with Azurite() as azurite, processors(azurite, f"join-{profile}-{count}", profile, count) as members:
-        return [join(members, count) for _ in range(repetitions)]
+        return [join(members, count, quiet_s) for _ in range(repetitions)]
 
 
 def joins_partitioner(hosts: str, session_s: float, boundary_s: float, repetitions: int) -> list[Join]:
     """A fourth joins three of a SetPartitioner, and leaves again."""
     with group(peers.kazoo_partitioner, TASKS, hosts, session_s, boundary_s, "join") as members:
         members.start(*NAMES)
-        return [join(members, TASKS) for _ in range(repetitions)]
+        return [join(members, TASKS, 0.0) for _ in range(repetitions)]
 
 
 # What is claimed.
