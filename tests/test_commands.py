@@ -1,5 +1,6 @@
 """What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
 
+import json
 import os
 import socket
 import subprocess
@@ -164,6 +165,17 @@ def test_a_work_directory_that_cannot_be_made(tmp_path: Path) -> None:
     code, _, said = samza_azure("run", str(job))
     assert code == 2
     assert "processor.dir" in said and "Traceback" not in said
+
+
+def test_a_container_that_cannot_be_started_ends_its_processor_in_order(emulator: Azurite, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("flights", "unstartable", 1) + f'[processor]\ndir = "{tmp_path}"\n')
+    (tmp_path / "unstartable-1" / "p0" / "container.log").mkdir(parents=True)  # where a file should be
+    code, _, said = samza_azure("run", str(job), "--id", "p0", connect=emulator.connection_string)
+    assert code == 1
+    assert "The container cannot be started: " in said and "Traceback" not in said
+    _, shown, _ = samza_azure("status", str(job), "--json", connect=emulator.connection_string)
+    assert [each["state"] for each in json.loads(shown)["processors"]] in ([], ["LEFT"])
 
 
 def test_a_line_that_is_too_long(emulator: Azurite, tmp_path: Path) -> None:

@@ -115,7 +115,12 @@ class Supervisor(JobCoordinatorListener):
                     self._hear_child()
 
     def _start_child(self, now: float) -> None:
-        child = Child(self._job, self._directory / "container", self._directory / "container.log")
+        try:
+            (self._directory / "container").mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
+            child = Child(self._job, self._directory / "container", self._directory / "container.log")
+        except OSError as error:
+            self._give_up(f"The container cannot be started: {error}")
+            return
         self._started_at = now
         with self._child_lock:
             self._child = child
@@ -152,13 +157,17 @@ class Supervisor(JobCoordinatorListener):
         self._coordinator.container_lost(f"exit code {code}")
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
-            self._gave_up = Ending(1, f"The container ended {self._deaths} times in a row. The reason is in {where}.")
-            self._start_at = math.inf
-            self._coordinator.stop()  # the row and the lease are given back first
+            self._give_up(f"The container ended {self._deaths} times in a row. The reason is in {where}.")
             return
         wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
         self._start_at = now + wait
         self._say(f"container ended with {code}; the next one starts in {wait:.1f} s")
+
+    def _give_up(self, why: str) -> None:
+        """End with 1. The row and the lease are given back first."""
+        self._gave_up = Ending(1, why)
+        self._start_at = math.inf
+        self._coordinator.stop()
 
     def _show(self, report: TaskReport) -> None:
         shown = (report.attempt, report.phase)
