@@ -62,6 +62,8 @@ def event_time_range(rows: pa.Table, column: str) -> tuple[int | None, int | Non
 
     A window counts by its last instant, as in Spark's `window_time`: a microsecond before its end.
     """
+    if column not in rows.column_names:
+        raise ConfigError(f"There is no event-time column {column!r}. Columns are {', '.join(rows.column_names)}.")
     values = rows[column]
     is_window = pa.types.is_struct(values.type)
     if is_window:

@@ -91,3 +91,8 @@ def test_without_any_event_time_there_is_no_range() -> None:
 def test_a_text_is_no_event_time() -> None:
     with pytest.raises(ConfigError, match="'c' is string; it must be a timestamp, date or window"):
         event_time_range(pa.table({"c": ["2013-01-01"]}), "c")
+
+
+def test_an_event_time_that_the_rows_do_not_have() -> None:
+    with pytest.raises(ConfigError, match="There is no event-time column 'nope'. Columns are a, b."):
+        event_time_range(pa.table({"a": [1], "b": [2]}), "nope")
