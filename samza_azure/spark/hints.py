@@ -1,6 +1,7 @@
 """Which logs have grown: heard from the hint rows, told to the sources on this machine and to other processors.
 
-Hints are never needed for correctness; late, lost or old ones cost time. So a failed call is simply made again later.
+Hints are never needed for correctness; late, lost or old ones cost time. So a question that failed is asked again
+later, and a hint that could not be told waits for the log's next one: readers look by themselves meanwhile.
 One table query answers for all tasks of the container; what a task here has appended its neighbours know at once.
 """
 
