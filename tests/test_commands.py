@@ -13,8 +13,11 @@ import pytest
 from samza_azure.config import Config
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.produce import produce
+from samza_azure.protocol.partition import partition_of
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.source_stream import source_prefix
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
 
@@ -110,6 +113,18 @@ def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Pat
     assert samza_azure("export", str(EXAMPLE), "flights", "--to", str(to), connect=connect)[0] == 0
     assert pq.read_table(to)["dep_delay"].to_pylist() == [float(minute) for minute in range(9)]
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
+
+
+def test_a_key_that_looks_like_a_number_stays_the_text_that_it_is(emulator: Azurite, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("zip,carrier,ts,dep_delay\n02101,UA,2013-01-01 05:00:00,1\n")
+    environment = {"AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    config = Config.load(EXAMPLE, environment=environment, overrides={"app.name": "keyed"})
+    account = Account.from_config(config.storage)
+    account.ensure_created()
+    produce(config, account, "flights", rows, key="zip", rate=None, progress=lambda *_: None, say=print)
+    assert (partition_of(("02101",), 4), partition_of((2101,), 4)) == (3, 0)
+    assert LogReader(account.blobs(), source_prefix("flights", 3)).scan((0, 0)).rows == 1
 
 
 def test_who_interrupts_produce_is_told_which_rows_are_stored(emulator: Azurite, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def produce(
     )
     written, begun = 0, time.monotonic()
     try:
-        for chunk in _chunks(file, schema):
+        for chunk in _chunks(file, schema, key):
             for start in range(0, chunk.num_rows, at_once):
                 rows = chunk.slice(start, at_once)
                 writer.write(rows, key)
@@ -97,7 +97,7 @@ def _source(config: Config, stream: str) -> Stream:
 def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:
     """The number of rows, once all of them are known to fit."""
     total = 0
-    for chunk in _chunks(file, schema):
+    for chunk in _chunks(file, schema, key):
         if key is not None and key not in chunk.column_names:
             raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
         try:
@@ -126,8 +126,11 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
             low = middle
 
 
-def _chunks(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time, in file order. What the stream holds as text is read as text: 00501."""
+def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time, in file order.
+
+    What the stream holds as text is read as text, 00501, and so is a key in a CSV file that the stream does not hold.
+    """
     texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
         match file.suffix.lower():
@@ -136,7 +139,8 @@ def _chunks(file: Path, schema: pa.Schema) -> Iterator[pa.Table]:
                     for batch in parquet.iter_batches(CHUNK_ROWS):
                         yield pa.Table.from_batches([batch])
             case ".csv":
-                convert = pyarrow.csv.ConvertOptions(column_types=texts)
+                types = texts if key is None or key in schema.names else texts.append(pa.field(key, pa.string()))
+                convert = pyarrow.csv.ConvertOptions(column_types=types)
                 reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
                 with pyarrow.csv.open_csv(file, read_options=reading, convert_options=convert) as lines:
                     for batch in lines:

@@ -112,8 +112,8 @@ class SourceWriter:
         self._append_all(idle=True)
 
     def _buffer(self, rows: pa.Table, key: str | Sequence[str] | None) -> None:
-        parts = self._partitioned(rows, key)  # by any column of the rows, also one that the stream does not keep
-        rows = rows if self._schema is None else fitted(rows, self._schema)
+        given, rows = rows, rows if self._schema is None else fitted(rows, self._schema)
+        parts = self._partitioned(given, rows, key)
         if self._event_time is not None:
             _, greatest_us = event_time_range(rows, self._event_time)
             if greatest_us is not None:
@@ -123,13 +123,21 @@ class SourceWriter:
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
 
-    def _partitioned(self, rows: pa.Table, key: str | Sequence[str] | None) -> list[tuple[int, pa.Array | None]]:
-        """Partitions, and which rows each gets; None: all of them."""
+    def _partitioned(
+        self, given: pa.Table, rows: pa.Table, key: str | Sequence[str] | None
+    ) -> list[tuple[int, pa.Array | None]]:
+        """Partitions, and which rows each gets; None: all of them.
+
+        A column counts as the stream holds it, so that 007 and 7 of two files meet; it may also be one that the stream
+        does not keep.
+        """
         if key is None:
             number = self._next_partition
             self._next_partition = (number + 1) % len(self._logs)
             return [(number, None)]
-        numbers = partition_numbers(rows, (key,) if isinstance(key, str) else tuple(key), len(self._logs))
+        columns = (key,) if isinstance(key, str) else tuple(key)
+        by = rows if set(columns) <= set(rows.column_names) else given
+        numbers = partition_numbers(by, columns, len(self._logs))
         return [(number, pc.equal(numbers, number)) for number in pc.unique(numbers).to_pylist()]
 
     def _append_all(self, *, idle: bool) -> None:

@@ -94,5 +94,5 @@ def test_a_text_is_no_event_time() -> None:
 
 
 def test_an_event_time_that_the_rows_do_not_have() -> None:
-    with pytest.raises(ConfigError, match="There is no event-time column 'nope'. Columns are a, b."):
+    with pytest.raises(ConfigError, match=r"There is no event-time column 'nope'\. Columns are a, b\."):
         event_time_range(pa.table({"a": [1], "b": [2]}), "nope")

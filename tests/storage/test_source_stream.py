@@ -289,3 +289,12 @@ def test_a_row_that_no_record_takes_is_refused() -> None:
     rows = pa.table({"text": ["short", "x" * (65 << 20), "short"]})
     with pytest.raises(ConfigError, match="A row has 68157"):
         fitted(rows, rows.schema)
+
+
+def test_a_key_counts_as_the_stream_holds_it(account: AnyAccount) -> None:
+    schema = pa.schema({"number": pa.int64()})
+    producer = SourceWriter(account.blobs(), account.hints(), "flights", 3, schema=schema)
+    producer.write(pa.table({"number": ["007", "7"]}), key="number")
+    producer.close()
+    reader = LogReader(account.blobs(), source_prefix("flights", partition_of((7,), 3)))
+    assert reader.scan((0, 0)).rows == 2
