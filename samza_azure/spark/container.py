@@ -24,6 +24,8 @@ from samza_azure.spark.account import to_environment
 from samza_azure.spark.channel import Channel
 from samza_azure.spark.settings import settings_of
 
+log = logging.getLogger(__name__)
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until told to exit. 2: the pipeline was rejected, and the supervisor knows why."""
@@ -77,6 +79,10 @@ def _emptied(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # without waiting for Spark's threads: the JVM dies with us
+    code = 1
+    try:
+        code = main()
+    except Exception:
+        log.exception("The container cannot go on")
+    finally:
+        os._exit(code)  # without waiting for Spark's threads: the JVM dies with us

@@ -1,6 +1,7 @@
 """The container as a process: what it says over the channel, and that nothing of it is left when its parent is gone."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 
 from samza_azure.host.azurite import Azurite
 from samza_azure.machine import die_with_parent
-from samza_azure.protocol.messages import Ready, Rejected, Report, decode
+from samza_azure.protocol.messages import Permit, Ready, Rejected, Report, decode, encode
 
 PATIENCE_S = 90
 PIPELINE = """
@@ -151,6 +152,17 @@ def test_a_container_ends_with_its_jvm(child: Child) -> None:
     os.kill(child.jvm(), signal.SIGKILL)
 
     assert child.process.wait(10) == 1
+
+
+def test_a_container_whose_directory_is_gone_ends_at_once(child: Child, job: Path) -> None:
+    """It cannot say any more until when its sources may read. Another one begins with a fresh directory."""
+    assert isinstance(child.report(), Ready)
+    shutil.rmtree(job.parent / "scratch", ignore_errors=True)
+
+    child.channel.sendall(encode(Permit(until=1e12)))
+
+    assert child.process.wait(10) == 1
+    assert "No such file or directory" in child.log.read_text()
 
 
 def test_no_secret_is_on_a_command_line_or_on_disk(job: Path, child: Child) -> None:
