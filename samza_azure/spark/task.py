@@ -52,6 +52,8 @@ STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
 SOURCE_START_S = 5.0
+#: Where Spark begins to describe the query, in the message of what ended it.
+QUERY_DESCRIBED = "\n=== Streaming Query ==="
 #: While the storage does not say what became of the last append, it is asked again after this time.
 ASK_AGAIN_S = 0.2
 
@@ -118,7 +120,7 @@ class Task:
         """The first ending counts."""
         said = None
         if error is not None:
-            message = f"{type(error).__name__}: {error}" if not isinstance(error, SamzaAzureError) else str(error)
+            message = in_short(error)
             trace = "".join(traceback.format_exception(error))
             said = TaskError(self._around.clean(message)[:4096], self._around.clean(trace)[-12288:])
         with self._lock:
@@ -480,6 +482,12 @@ class Task:
         wait, until = threading.Event(), boot_time() + self._around.config.task.shutdown_ms / 1000
         while self._writer is not None and not self._writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)
+
+
+def in_short(error: BaseException) -> str:
+    """What went wrong, without Spark's description of the query, which is in the traceback too."""
+    text = str(error) if isinstance(error, SamzaAzureError) else f"{type(error).__name__}: {error}"
+    return text.partition(QUERY_DESCRIBED)[0]
 
 
 def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,6 +16,7 @@ from samza_azure.protocol.messages import Drain, DrainPhase, DrainStep, Phase
 from samza_azure.protocol.partition import partition_of
 from samza_azure.protocol.record import Writer
 from samza_azure.spark.poller import PREFETCH_BYTES
+from samza_azure.spark.task import in_short
 from samza_azure.storage.log import take_over
 
 from .fleet import Fleet
@@ -286,6 +288,11 @@ def test_a_stage_that_raises_fails_its_task_alone(fleet: MakeFleet) -> None:
     assert "c2VjcmV0" not in report.error.message + report.error.traceback
     assert other.report.phase is Phase.RUNNING
     assert len(run.rows("checked")) == 40
+
+
+def test_the_message_of_a_failure_leaves_out_the_query_plan() -> None:
+    error = StreamingQueryException("Broken pipe\n=== Streaming Query ===\nIdentifier: clean-0\nLogical Plan: …")
+    assert in_short(error) == "StreamingQueryException: Broken pipe"
 
 
 def test_rows_of_other_types_than_the_schema_says_fail_the_task_with_one_sentence(fleet: MakeFleet) -> None:
