@@ -57,6 +57,14 @@ def test_a_wrong_key_names_the_nearest_one(tmp_path: Path) -> None:
     assert "job.coordinator.profil" in said and "job.coordinator.profile" in said
 
 
+def test_dev_does_not_touch_an_account_that_the_job_file_names(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("${AZURE_STORAGE_CONNECTION_STRING}", "UseDevelopmentStorage=true"))
+    code, _, said = samza_azure("dev", str(job))
+    assert code == 2
+    assert 'azure.storage.connect = "${AZURE_STORAGE_CONNECTION_STRING}"' in said
+
+
 def test_a_container_name_that_azure_would_refuse(tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(EXAMPLE.read_text().replace("[azure.storage]", '[azure.storage]\ncontainer = "Flights_1"'))

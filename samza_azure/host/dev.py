@@ -12,7 +12,8 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.fleet import Fleet
 from samza_azure.host.show import status_view
@@ -28,6 +29,7 @@ def develop(job: Path, processors: int, say: Callable[[str], None]) -> int:
         say(f"For other commands in another terminal:\n  export {VARIABLE}='{emulator.connection_string}'")
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
+        _refuse_other_storage(fleet.config, emulator)
         for number in range(processors):
             fleet.start(f"dev-{number}")
         say(f"{processors} processors started; what they say is in {directory}. Ctrl-C ends them in order.")
@@ -35,6 +37,16 @@ def develop(job: Path, processors: int, say: Callable[[str], None]) -> int:
             return _watch(fleet)
         finally:
             fleet.stop()
+
+
+def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
+    """What is tried out on this machine must not reach the account that a job file happens to name."""
+    connect = config.storage.connect
+    if connect is None or connect.get_secret_value() != emulator.connection_string:
+        raise ConfigError(
+            f"{config.path} names a storage account of its own, and dev brings an emulator. Take the account from the "
+            f'environment: azure.storage.connect = "${{{VARIABLE}}}". Or start processors with: samza-azure run.'
+        )
 
 
 def _watch(fleet: Fleet) -> int:
