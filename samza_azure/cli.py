@@ -451,7 +451,8 @@ class Progress:
         self._shown = now
         of = f" of {total}" if total else ""
         text = f"{self._what}: {rows}{of} rows, {rows / max(now - self._begun, 1e-3):,.0f} rows/s"
-        print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
+        with suppress(OSError):  # as in `say`
+            print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
 
 
 def say(text: str) -> None:

@@ -181,6 +181,19 @@ def test_a_disk_that_is_full_is_told_in_one_line(emulator: Azurite) -> None:
     assert (ended.returncode, ended.stderr) == (1, "samza-azure: [Errno 28] No space left on device\n")
 
 
+def test_what_is_produced_is_whole_also_if_nobody_can_read_of_it(emulator: Azurite, tmp_path: Path) -> None:
+    rows, job = tmp_path / "rows.csv", tmp_path / "job.toml"
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\n")
+    job.write_text(EXAMPLE.read_text().replace("flights", "unheard", 1))
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "samza_azure", "produce", str(job), "flights", str(rows)]
+        ended = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=full, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stdout) == (0, "1 rows into flights\n")
+
+
 def test_a_work_directory_that_cannot_be_made(tmp_path: Path) -> None:
     job, taken = tmp_path / "job.toml", tmp_path / "taken"
     taken.write_text("")
