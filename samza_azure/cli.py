@@ -241,6 +241,8 @@ def drain(
         print(f"Run {asked.run_id} is already drained.")
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
+    if not any(row.alive for row in rows):
+        say("Nobody runs. The drain begins when a processor starts.")
     if wait:
         print(wait_for_drain(config, account, asked, timeout))
 

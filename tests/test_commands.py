@@ -225,6 +225,7 @@ def test_a_line_that_is_too_long(emulator: Azurite, tmp_path: Path) -> None:
 def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:
     code, _, said = samza_azure("drain", str(EXAMPLE), "--wait", "--timeout", "1", connect=emulator.connection_string)
     assert code == 4
+    assert "Nobody runs. The drain begins when a processor starts." in said
     assert "nothing is lost and it goes on" in said
 
 
