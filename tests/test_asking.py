@@ -199,7 +199,8 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
 
 
 def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: Group) -> None:
-    assert group.command("drain") == (0, "", "Drain of the next run requested.\n")
+    nobody = "Nobody runs. The drain begins when a processor starts.\n"
+    assert group.command("drain") == (0, "", f"Drain of the next run requested.\n{nobody}")
     assert group.command("drain", "--cancel") == (
         0,
         "Nobody runs. Whoever starts next cancels the drain of the next run before it begins.\n",
