@@ -124,8 +124,9 @@ def at_rest(view: View, now: float) -> bool:
         return True
     if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
         others = (Member(row.processor, row.incarnation) for row in view.members.values() if row.alive)
-        return not any(other in view.control.members for other in others if other != view.member)
-    if view.leaving and view.plan is not None and assigned(view):
+        if any(other in view.control.members for other in others if other != view.member):
+            return False
+    elif view.leaving and view.plan is not None and assigned(view):
         return False  # publish first, so that others start while we go
     return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
 

@@ -7,6 +7,7 @@ import pytest
 from samza_azure.protocol.actions import (
     AnswerRequest,
     BeginEnd,
+    CleanRun,
     DeleteRequest,
     Finish,
     MergeOwnRow,
@@ -208,6 +209,18 @@ def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_s
     assert last.row.state is State.LEFT
     assert successors_of(view, STOPPED) == ("p4",)
     assert successors_of(view, replace(STOPPED, stop=Stop("s", (member("p4"),)))) == ()
+
+
+def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> None:
+    drained = replace(DRAINED, stop=STOPPED.stop, uncleaned=("run",))
+    view = asked(drained, stop(answer="accepted"), ending=Finish(0, "stopped"), ending_since=NOW, tasks={})
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    acts = decide(view, NOW)
+    assert CleanRun("run") in acts
+    assert all(a.row.state is not State.LEFT for a in acts if isinstance(a, MergeOwnRow))
+    view.control = replace(drained, uncleaned=())
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
 
 
 def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
