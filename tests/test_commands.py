@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from samza_azure.config import Config
@@ -107,8 +108,6 @@ def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azuri
 
 
 def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
     rows = tmp_path / "rows.csv"
     rows.write_text(
         "carrier,ts,dep_delay\n" + "".join(f"007,2013-01-01 05:{minute:02}:00,{minute}\n" for minute in range(9))
@@ -158,6 +157,22 @@ def test_a_run_id_that_cannot_be_is_refused() -> None:
     code, _, said = samza_azure("drain", str(EXAMPLE), "--run-id", "x" * 70_000)
     assert code == 2
     assert "app.run.id" in said
+
+
+def test_an_export_over_an_upgrade_has_the_columns_of_both_runs(emulator: Azurite, tmp_path: Path) -> None:
+    rows, job, to = tmp_path / "rows.csv", tmp_path / "job.toml", tmp_path / "out.parquet"
+    rows.write_text("carrier,ts,dep_delay,gate\nUA,2013-01-01 05:00:00,1,7\n")
+    schema = "carrier string, ts timestamp, dep_delay double"
+    text, connect = EXAMPLE.read_text().replace("flights", "upgraded", 1), emulator.connection_string
+    for columns in (schema, f"{schema}, gate int"):
+        job.write_text(text.replace(schema, columns).replace("partitions = 4", "partitions = 1"))
+        assert samza_azure("produce", str(job), "flights", str(rows), connect=connect)[0] == 0
+    assert samza_azure("export", str(job), "flights", "--to", str(to), connect=connect)[0] == 0
+    assert pq.read_table(to).select(["carrier", "gate"]).to_pylist() == [
+        {"carrier": "UA", "gate": None},
+        {"carrier": "UA", "gate": 7},
+    ]
+    assert sorted(tmp_path.iterdir()) == [job, to, rows]
 
 
 def test_an_export_to_a_folder_says_so_and_leaves_nothing_there(emulator: Azurite, tmp_path: Path) -> None:

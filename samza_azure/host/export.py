@@ -1,9 +1,11 @@
-"""The committed rows of a stream into a Parquet file, as `samza-azure export` does it."""
+"""The committed rows of a stream into a Parquet file, as `samza-azure export` does it.
 
-import os
+An upgrade may have changed the columns. Then the file has those of all runs, with null where a row has none.
+"""
+
+import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from itertools import chain
+from itertools import chain, groupby
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,26 +24,44 @@ def export(account: Account, control: Control | None, stream: str, to: Path, *, 
     if not to.parent.is_dir():
         raise ConfigError(f"There is no folder {to.parent} to write {to.name} into.")
     runs = None if control is None else list(dict.fromkeys([*control.past, *filter(None, [control.run_id])]))
-    unfinished = to.with_name(f".{to.name}.{os.getpid()}.unfinished")  # another export may write the same file
     try:
-        rows = _written(batches_of(account.blobs(), stream, runs), stream, unfinished, progress)
-        unfinished.rename(to)
+        with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as unfinished:
+            parts, rows = _written(batches_of(account.blobs(), stream, runs), Path(unfinished), progress)
+            if not parts:
+                raise ConfigError(f"The stream {stream!r} has no rows yet.")
+            whole = parts[0] if len(parts) == 1 else _together(parts, Path(unfinished) / "whole", stream)
+            whole.rename(to)
     except OSError as error:
         raise SamzaAzureError(f"{to} cannot be written: {error}") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
     return rows
 
 
-def _written(batches: Iterator[pa.RecordBatch], stream: str, file: Path, progress: Callable[[int], None]) -> int:
-    first = next(batches, None)
-    if first is None:
-        raise ConfigError(f"The stream {stream!r} has no rows yet.")
+def _written(
+    batches: Iterator[pa.RecordBatch], folder: Path, progress: Callable[[int], None]
+) -> tuple[list[Path], int]:
+    """Files of equal columns, in the order of the rows, and how many rows there are."""
+    parts: list[Path] = []
     rows = 0
-    with pq.ParquetWriter(file, first.schema) as writer:
-        for batch in chain([first], batches):
-            writer.write_table(pa.Table.from_batches([batch]).cast(first.schema))
-            rows += batch.num_rows
-            progress(rows)
-    return rows
+    for _, alike in groupby(batches, lambda batch: (batch.schema.names, batch.schema.types)):
+        first = next(alike)
+        parts.append(folder / str(len(parts)))
+        with pq.ParquetWriter(parts[-1], first.schema) as writer:
+            for batch in chain([first], alike):
+                writer.write_table(pa.Table.from_batches([batch]).cast(first.schema))
+                rows += batch.num_rows
+                progress(rows)
+    return parts, rows
+
+
+def _together(parts: list[Path], whole: Path, stream: str) -> Path:
+    """One file with the columns of all."""
+    try:
+        schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(f"The rows of {stream!r} have columns that do not fit into one file: {error}") from error
+    with pq.ParquetWriter(whole, schema) as writer:
+        for part in parts:
+            for batch in pq.ParquetFile(part).iter_batches():
+                rows = [schema.empty_table(), pa.Table.from_batches([batch])]
+                writer.write_table(pa.concat_tables(rows, promote_options="permissive"))
+    return whole
