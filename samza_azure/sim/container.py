@@ -13,7 +13,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded, Unsettled
-from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files, take_over
+from samza_azure.protocol.forget import kept, outdated
+from samza_azure.protocol.log import INTERMEDIATE, Limits, TaskLog, append, log_record, look, restored_files, take_over
 from samza_azure.protocol.messages import (
     Command,
     Drain,
@@ -47,6 +48,7 @@ from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
 from samza_azure.sim.memory import SimulatedAccount
 from samza_azure.sim.steps import Steps
+from samza_azure.storage.driver import drive
 from samza_azure.storage.interface import Chunk, Missing, Refused
 
 T = TypeVar("T")
@@ -97,6 +99,7 @@ class Habits:
     slow_release: float = 0.0
     shutdown_s: float = 5.0
     poisoned: bool = False  # user code fails
+    forgets: bool = False  # old blobs of what lies between the stages are deleted
 
     def available(self, instant: float) -> int:
         """How many rows each source partition has by now."""
@@ -201,6 +204,8 @@ class Work:
             Writer(start.generation, start.attempt),
             limits=LIMITS,
         )
+        self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
+        self.blob = 0  # of the log, that the last record went to
         self.state = State(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
     async def run(self) -> None:
@@ -250,7 +255,8 @@ class Work:
 
     async def restore(self) -> None:
         """Take the log over, and take the state from it."""
-        await self.drive(take_over(self.log, first=self.start.first, meta={}))
+        shortened = self.container.habits.forgets and self.task.startswith("clean")
+        await self.drive(take_over(self.log, first=self.start.first, meta={INTERMEDIATE: True} if shortened else {}))
         if self.log.last_batch >= 0 and not self.log.drained:
             files = await self.drive(restored_files(self.log))
             self.state = State.from_bytes(files[f"offsets/{self.log.last_batch}"])
@@ -328,6 +334,8 @@ class Work:
         while True:
             await self.gate()
             state, news = self.state, 0
+            run = f"runs/{self.start.run_id}/"
+            self.needs = {run + producer: blob for producer, (blob, _) in state.inputs.items() if blob > 0}
             for producer in producers:
                 if producer not in state.drained and state.step == 0:
                     news += await self.read(producer)
@@ -406,11 +414,25 @@ class Work:
                     frontier_us=frontier if frontier >= 0 else None,
                     slices=slices,
                     files=files,
+                    needs=self.needs if habits.forgets else None,
                 ),
             )
         )
+        if habits.forgets and self.log.end[0] > self.blob:
+            self.blob = self.log.end[0]
+            self.forget()
         if batch % 4 == 0:
             self.report(self.phase)
+
+    def forget(self) -> None:
+        """Delete what nobody needs any more of a log between the stages, now or much later, whoever owns it then."""
+        if not self.task.startswith("clean"):
+            return
+        readers = [f"runs/{self.start.run_id}/daily-{number}" for number in range(self.tasks_of("daily"))]
+        storage = self.container.account.storage
+        for name in drive(outdated(kept(self.log), readers), storage):
+            delay = self.container.dice.choice([0.0, self.container.dice.uniform(0, 60)])
+            asyncio.get_running_loop().call_later(delay, storage.delete, name)
 
     def tasks_of(self, stage: str) -> int:
         """How many tasks a stage has."""

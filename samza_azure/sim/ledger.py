@@ -14,6 +14,7 @@ from samza_azure.protocol.messages import DrainStep
 from samza_azure.protocol.record import Header, Kind, Writer, decode_header
 from samza_azure.protocol.rows import State
 from samza_azure.protocol.timing import SELF_STOP, Timing
+from samza_azure.sim.deletions import Deletions
 from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.network import SENDER
 from samza_azure.sim.steps import Steps
@@ -74,6 +75,7 @@ class Ledger(MemoryStorage):
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
+        self.deletions = Deletions()
         self._published = (0, 0.0)  # epoch and instant of the last version
 
     # The control blob: S1, S6, S12.
@@ -350,6 +352,10 @@ class Ledger(MemoryStorage):
             while start < len(data):
                 header = decode_header(data[start:], blob=name, position=position + start)
                 self._check_record(name.rpartition("/")[0], header)
+                files = start + header.size
+                self.deletions.appended(
+                    name, header, data[files : files + header.files_length], lambda blob: bytes(self._blobs[blob].data)
+                )
                 start += header.length
         else:
             self.seen["append refused"] += 1
@@ -389,8 +395,20 @@ class Ledger(MemoryStorage):
         control = self.control
         if name.startswith("runs/") and control is not None:
             run_id = name.split("/")[1]
-            demand(run_id in control.past, f"S12: {name} was deleted, and its run is not drained")
+            demand(run_id in (control.run_id, *control.past), f"S12: {name} was deleted, and its run is not drained")
+            if run_id not in control.past and name in self._blobs:
+                trouble = self.deletions.trouble(name, dict(self.list("runs/")), control.tasks)
+                demand(trouble is None, f"S9: {name} was deleted, and {trouble}")
+                self.deletions.blobs[name] = bytes(self._blobs[name].data)
+                self.seen["blob forgotten"] += 1
         super().delete(name)
+
+    def all_written(self) -> MemoryStorage:
+        """With what was deleted while its run went on."""
+        storage = MemoryStorage(self.facts.instant)
+        for name, data in {**dict(self.deletions.blobs), **{n: bytes(b.data) for n, b in self._blobs.items()}}.items():
+            storage.put(name, data)
+        return storage
 
     def permit_bound(self, incarnation: str) -> float:
         """True time past which this incarnation may not work."""

@@ -57,6 +57,7 @@ class Scenario:
     slow_batch: float
     slow_release: float
     clocks: bool  # run at rates of their own
+    forgets: bool = False  # containers delete old blobs of logs that are read
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:

@@ -246,7 +246,9 @@ class World:
     def _habits(self, fingerprint: str) -> Habits:
         """Containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
         plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint)
-        return Habits(plan, start_s=0.3) if self.scenario.style == "busy" else Habits(plan)
+        habits = Habits(plan, start_s=0.3) if self.scenario.style == "busy" else Habits(plan)
+        habits.forgets = self.scenario.forgets
+        return habits
 
     def _fingerprint(self) -> str:
         return f"{self.runs + 1:064x}"
@@ -600,7 +602,7 @@ class World:
 
     def _read(self, run_id: str, task: str) -> list[list[list[int]]]:
         """All rows of a log, in their order, read by the real rules on a perfect link."""
-        blobs = MemoryAccount(self.ledger).blobs()
+        blobs = MemoryAccount(self.ledger.all_written()).blobs()
         found = drive(scan(f"runs/{run_id}/{task}", (0, 0), reads_max=None), blobs)
         return [json.loads(drive(fetch_part(part), blobs)) for part in found.parts]
 

@@ -1,0 +1,57 @@
+"""What was deleted of a run that goes on, and whether it could be: S9.
+
+Judged by what the readers' checkpoints say, not by what their records tell the owners of logs. What was deleted stays
+here, so that in the end the output can be compared with all that was ever written.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+
+from samza_azure.protocol.record import Header, Kind, decode_files
+
+_NAME = re.compile(r"(?P<run>runs/[^/]+/)(?:large/)?(?P<task>[a-z]+-\d+)/(?P<index>\d{8})(?:/.*)?")
+
+
+class Deletions:
+    """The deletions of one world."""
+
+    def __init__(self) -> None:
+        self.blobs: dict[str, bytes] = {}
+        self._stands: dict[str, dict[str, int]] = {}  # by reader: the blobs in which its last batch ended
+        self._began: dict[str, dict[str, int]] = {}  # and those in which that batch began
+
+    def appended(self, name: str, header: Header, packed: bytes, read: Callable[[str], bytes]) -> None:
+        """A record was accepted; `read` gives the content of another blob."""
+        prefix, key = name.rpartition("/")[0], f"offsets/{header.batch}"
+        if header.kind not in (Kind.BATCH, Kind.DRAINED):
+            return
+        place = header.references.get(key)
+        if place is not None:
+            state = read(place.blob)[place.offset : place.offset + place.length]
+        else:
+            state = decode_files(packed, header, blob=name, position=0)[key]
+        run = prefix.rpartition("/")[0]
+        inputs: Mapping[str, list[int]] = json.loads(state)[2]
+        self._began[prefix] = self._stands.get(prefix, {})
+        self._stands[prefix] = {f"{run}/{producer}": blob for producer, (blob, _) in inputs.items()}
+
+    def trouble(self, name: str, sizes: Mapping[str, int], tasks: Mapping[str, object]) -> str | None:
+        """Why this blob must stay, if it must. A blob that is not empty and not the first begins with a snapshot."""
+        found = _NAME.fullmatch(name)
+        if found is None or not found["task"].startswith("clean-"):
+            return "it is not of a log between the stages"
+        prefix, index = found["run"] + found["task"], int(found["index"])
+        newest = max(
+            int(each.rpartition("/")[2]) for each, size in sizes.items() if each.startswith(f"{prefix}/") and size
+        )
+        if index >= newest:
+            return "a restore begins there"
+        for reader in tasks:
+            began = self._began.get(found["run"] + reader, {}).get(prefix, 0)
+            if reader.startswith("daily-") and index >= began:
+                return f"{reader} may read from blob {began} on"
+        return None
+
+
+__all__ = ["Deletions"]
