@@ -13,7 +13,7 @@ import pytest
 from .world import World, incarnations, undisturbed
 
 #: Longer than the death timeout, and than the time after which a processor that is cut off stops by itself.
-OUTAGE_S = 4.0
+OUTAGE_S = 2.5
 #: So many rows take longer than the death timeout, too.
 STEADY_ROWS = 10
 
