@@ -5,15 +5,19 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from samza_azure.cli import with_rows
 from samza_azure.config import Config
 from samza_azure.host.azurite import Azurite
 from samza_azure.host.produce import produce
+from samza_azure.host.status import read
+from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.protocol.partition import partition_of
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
@@ -227,6 +231,22 @@ def test_a_container_that_cannot_be_started_ends_its_processor_in_order(emulator
     assert "The container cannot be started: " in said and "Traceback" not in said
     _, shown, _ = samza_azure("status", str(job), "--json", connect=emulator.connection_string)
     assert [each["state"] for each in json.loads(shown)["processors"]] in ([], ["LEFT"])
+
+
+def test_who_must_leave_while_its_container_starts_leaves_at_once(emulator: Azurite, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("flights", "early", 1))
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    account = Account.from_config(Config.load(job, environment=environment).storage)
+    account.ensure_created()
+    command = [sys.executable, "-m", "samza_azure", "run", str(job)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as processor:
+        while not any(row.alive for row in with_rows(account, read)[1]):
+            assert processor.poll() is None
+        told_at = time.monotonic()
+        processor.terminate()
+        assert processor.wait(30) == 0
+    assert time.monotonic() - told_at < GOODBYE_S
 
 
 def test_a_line_that_is_too_long(emulator: Azurite, tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ def _watch(fleet: Fleet) -> int:
     codes = fleet.exit_codes(0.0)
     for name, code in codes.items():
         if code:
-            console.print(f"{name} exited with {code}: {_last_line(fleet.log_file(name))}", highlight=False)
+            console.print(
+                f"{name} exited with {code}: {_last_line(fleet.log_file(name))}", highlight=False, soft_wrap=True
+            )
     return max((code if code >= 0 else 1 for code in codes.values()), default=0)  # below 0: killed by a signal
 
 

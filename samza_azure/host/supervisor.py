@@ -46,6 +46,7 @@ class Supervisor(JobCoordinatorListener):
         self._child_lock = threading.Lock()
         self._deaths = 0
         self._started_at = 0.0
+        self._is_ready = False  # the container has said so: before that it holds nothing
         self._start_at = boot_time()
         self._ending: Ending | None = None
         self._gave_up: Ending | None = None
@@ -121,7 +122,7 @@ class Supervisor(JobCoordinatorListener):
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")
             return
-        self._started_at = now
+        self._started_at, self._is_ready = now, False
         with self._child_lock:
             self._child = child
         log.info("Container %d started", child.pid)
@@ -136,6 +137,7 @@ class Supervisor(JobCoordinatorListener):
             return
         for report in reports:
             if isinstance(report, Ready):
+                self._is_ready = True
                 self._say(f"container ready after {boot_time() - self._started_at:.1f} s")
                 for warning in report.plan.warnings:
                     self._say(f"warning: {warning}")
@@ -179,10 +181,12 @@ class Supervisor(JobCoordinatorListener):
 
     def _end_child(self) -> None:
         child = self._child
-        if child is not None:
+        if child is None:
+            return
+        if self._is_ready:
             child.send(Exit())
             child.end(GOODBYE_S)
-            child.kill()
+        child.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         """In the middle of anything, also of what takes a lock: the first one is only noted, and the wait woken."""
