@@ -179,6 +179,14 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
         raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
+    for column in schema:
+        if rows.column_names.count(column.name) > 1:
+            raise ConfigError(f"The rows have more than one column {column.name!r}.")
+        if pa.types.is_timestamp(column.type) and pa.types.is_integer(rows.schema.field(column.name).type):
+            raise ConfigError(
+                f"The column {column.name!r} holds numbers, and nothing says which unit of time they count. "
+                "Write timestamps, like 2013-01-31 05:00:00."
+            )
     try:
         fitting = pa.table([rows[column.name].cast(column.type) for column in schema], schema=schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -191,8 +199,9 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def partition_numbers(rows: pa.Table, key: Sequence[str], partitions: int) -> pa.Array:
     """The partition of each row. Each distinct key is hashed once, since files often have few."""
     for column in key:
-        if column not in rows.column_names:
-            raise ConfigError(f"There is no column {column!r}. Columns are {', '.join(rows.column_names)}.")
+        if (count := rows.column_names.count(column)) != 1:
+            found = "more than one" if count else "no"
+            raise ConfigError(f"There is {found} column {column!r}. Columns are {', '.join(rows.column_names)}.")
     keys = rows.select(list(key)).to_pylist() if len(key) > 1 else None
     if keys is None:
         encoded = rows[key[0]].combine_chunks().dictionary_encode()

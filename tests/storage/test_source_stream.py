@@ -298,3 +298,16 @@ def test_a_key_counts_as_the_stream_holds_it(account: AnyAccount) -> None:
     producer.close()
     reader = LogReader(account.blobs(), source_prefix("flights", partition_of((7,), 3)))
     assert reader.scan((0, 0)).rows == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (pa.table([["a"], ["b"], [NOON]], names=["dest", "dest", "ts"]), "more than one column 'dest'"),
+        (pa.table({"dest": ["a"], "ts": [1357016400]}), "'ts' holds numbers, and nothing says which unit"),
+    ],
+    ids=["a column twice", "a time without a unit"],
+)
+def test_rows_that_could_mean_two_things_are_refused(rows: pa.Table, reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        fitted(rows, pa.schema({"dest": pa.string(), "ts": pa.timestamp("us", "UTC")}))
