@@ -59,7 +59,7 @@ def main() -> NoReturn:
         code = 1
     except OSError as error:  # a disk that is full, a folder that may not be written, a reader that has gone
         if not isinstance(error, BrokenPipeError):
-            say(f"samza-azure: {error}")
+            say(f"samza-azure: {str(error) or type(error).__name__}")
         code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is not written yet is not tried again
     except Exception as error:
@@ -106,7 +106,15 @@ def run(
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
     report(f"pid {os.getpid()}, directory {slot.directory}")
-    supervisor = Supervisor(coordinator, config.path, slot.directory, report, death_limit=config.task.restart_limit)
+    task = config.task
+    supervisor = Supervisor(
+        coordinator,
+        config.path,
+        slot.directory,
+        report,
+        death_limit=task.restart_limit,
+        silence_s=task.shutdown_ms / 1000,
+    )
     ending = supervisor.run()
     if ending.message:
         report(ending.message)
