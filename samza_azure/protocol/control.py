@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState
@@ -179,8 +180,9 @@ def _fields(value: Any) -> dict[str, Any]:
     return {name: getattr(value, name) for name in value.__slots__}
 
 
+@lru_cache(maxsize=1)
 def decode(data: bytes) -> Control:
-    """The value of the blob's bytes; `CorruptState` if they are not ours."""
+    """The value of the blob's bytes; `CorruptState` if they are not ours. The same bytes again cost nothing."""
     try:
         fields: dict[str, Any] = json.loads(_unpacked(data))
         written_format = fields.pop("format")

@@ -8,7 +8,7 @@ import json
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -34,6 +34,8 @@ PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
 #: No counter of ours gets there; a stranger's that did could not be raised any more.
 _LARGEST = 1 << 53
+#: What a task's report says, its name left out.
+_SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
 #: A request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
 
@@ -242,7 +244,7 @@ def _joined(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _short(report: TaskReport, keep: int) -> dict[str, Any]:
-    fields = {key: value for key, value in asdict(report).items() if value is not None and key != "task"}
+    fields = {name: value for name in _SHOWN if (value := getattr(report, name)) is not None}
     if report.error is not None:
         traceback = report.error.traceback
         fields["error"] = {

@@ -92,7 +92,9 @@ class Habits:
 
     plan: Plan
     rows_per_s: float = 2.0
-    batch_s: float = 1.0
+    batch_s: float = 1.0  # between two looks whether there is anything new
+    commit_s: float = 0.0  # between two batches, as task.commit.ms
+    work_s: float = 0.3  # at most, for one batch
     slow_batch: float = 0.0  # part of the batches that take twenty times as long
     start_s: float = 1.0
     release_s: float = 0.05
@@ -100,6 +102,11 @@ class Habits:
     shutdown_s: float = 5.0
     poisoned: bool = False  # user code fails
     forgets: bool = False  # old blobs of what lies between the stages are deleted
+    limits: Limits = LIMITS
+
+    def cure(self) -> None:
+        """User code fails no more."""
+        self.poisoned = False
 
     def available(self, instant: float) -> int:
         """How many rows each source partition has by now."""
@@ -147,12 +154,16 @@ class Container:
             case ReleaseTask(task=task):
                 if task in self.tasks:
                     self.tasks[task].released_at = asyncio.get_running_loop().time()
+                    self.tasks[task].news.set()
                     self.process.spawn(self.tasks[task].kill_late())
             case Drain():
                 self.drain = command
+                for work in self.tasks.values():
+                    work.news.set()
             case Exit():
                 for work in self.tasks.values():
                     work.released_at = asyncio.get_running_loop().time()
+                    work.news.set()
 
     def may_append(self) -> bool:
         """The permit, asked before each append."""
@@ -193,6 +204,7 @@ class Work:
         self.container, self.start = container, start
         self.task, self.number = start.task, int(start.task.rpartition("-")[2])
         self.query: asyncio.Task[None] | None = None
+        self.news = asyncio.Event()  # the supervisor has said something
         self.released_at: float | None = None
         self.phase = Phase.STARTING
         self.ends: dict[str, tuple[int, int]] | None = None
@@ -202,7 +214,7 @@ class Work:
             bytes.fromhex(start.group_id),
             start.task,
             Writer(start.generation, start.attempt),
-            limits=LIMITS,
+            limits=container.habits.limits,
         )
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
         self.blob = 0  # of the log, that the last record went to
@@ -292,6 +304,15 @@ class Work:
         if not self.container.may_append():
             raise PermitExpired("No permit.")
 
+    async def idle(self, seconds: float) -> None:
+        """Nothing to do for so long, unless the supervisor says something."""
+        self.news.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self.news.wait()
+        except TimeoutError:
+            pass
+
     async def clean(self) -> None:
         """Pass on the rows of one source partition."""
         habits, partition = self.container.habits, f"{SOURCE}/{self.number}"
@@ -302,7 +323,7 @@ class Work:
                 if self.frozen_for != drain.uuid:
                     self.ends, self.frozen_for = {partition: (0, state.at)}, drain.uuid
                     self.report(Phase.RUNNING)
-                await asyncio.sleep(habits.batch_s)
+                await self.idle(habits.batch_s)
                 continue
             if drain.step is None and self.ends is not None:
                 self.ends, self.frozen_for = None, ""
@@ -313,7 +334,7 @@ class Work:
             demand(to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}")
             rows = [Row(self.number, number) for number in range(state.at, to)]
             if not rows and not flush:
-                await asyncio.sleep(habits.batch_s * (0.5 + self.container.dice.random()))
+                await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
                 continue
             state.at = to
             if not rows:
@@ -326,6 +347,8 @@ class Work:
             await self.commit(slices, frontier=state.at, final=state.step == 2)
             if state.step == 2:
                 return
+            if habits.commit_s and not flush:
+                await self.idle(habits.commit_s)
 
     async def daily(self) -> None:
         """Count the rows of one partition of what all of `clean` wrote."""
@@ -343,7 +366,8 @@ class Work:
             if not news and done:
                 state.step += 1
             elif not news:
-                await asyncio.sleep(habits.batch_s * (0.5 + self.container.dice.random()))
+                hurry = 0.2 if self.container.drain.step is DrainStep.FLUSH else 1.0
+                await self.idle(habits.batch_s * hurry * (0.5 + self.container.dice.random()))
                 continue
             state.watermark = INFINITY if state.step == 2 else max(state.watermark, self.progress(producers))
             fired = self.fire() if state.step == 2 or state.watermark < INFINITY - 1 else []
@@ -397,10 +421,9 @@ class Work:
         habits, dice = container.habits, container.dice
         slow = 20.0 if dice.random() < habits.slow_batch else 1.0
         if slow > 1.0:
-            container.steps.meet("slow batch", lasts=habits.batch_s * 0.3 * slow)
-        await asyncio.sleep(habits.batch_s * 0.3 * dice.random() * slow)
+            container.steps.meet("slow batch", lasts=habits.work_s * slow)
+        await asyncio.sleep(habits.work_s * dice.random() * slow)
         if habits.poisoned and dice.random() < 0.5:
-            container.steps.meet("poison")
             raise RuntimeError("simulated user code fails")
         batch = self.log.last_batch + 1
         files = {f"offsets/{batch}": self.state.to_bytes()}

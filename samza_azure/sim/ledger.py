@@ -57,6 +57,7 @@ class Facts:
     note: Callable[[str], None] = lambda text: None
     clock_slack: float = 0.0  # what a slow clock adds to a deadline, as a part of it
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
+    jumps: dict[str, float] = field(default_factory=dict)  # when a processor's clock jumped last
 
 
 class Ledger(MemoryStorage):
@@ -142,9 +143,11 @@ class Ledger(MemoryStorage):
         self._check_drain(before, after)
 
     def _check_debounce(self, before: Control, after: Control) -> None:
-        """Unless a task has lost its owner, versions come one debounce apart."""
+        """Unless a task has lost its owner, versions come one debounce apart, by the leader's clock."""
         epoch, instant = self._published
         self._published = (after.epoch, self.facts.instant())
+        if after.leader is not None and self.facts.jumps.get(after.leader.processor, -1.0) >= instant:
+            return
         leaver = before.leader if before.leader == after.leader else None
         for task, assignment in before.tasks.items():
             owner = assignment.owner
@@ -370,6 +373,7 @@ class Ledger(MemoryStorage):
             rolled = log.writer == header.writer
             demand(log.writer is None or rolled or header.writer > log.writer, f"S2: {where} after writer {log.writer}")
             self.seen["log rolled" if rolled else "log taken over"] += 1
+            self.seen["log with live readers rolled"] += rolled and "/clean-" in prefix
             self.steps.end("log rolls", prefix)
             self.steps.end("task moves", header.task)
         else:

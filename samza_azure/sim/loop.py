@@ -23,7 +23,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.instant = 0.0
         self._soon: deque[asyncio.Handle] = deque()
-        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._later: list[tuple[float, int, asyncio.Handle]] = []
         self._asked = 0
         self.set_task_factory(_task)
 
@@ -39,14 +39,17 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *arguments: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, arguments, self, context)
+    ) -> asyncio.Handle:
+        """One that is cancelled is passed over when its time comes, so it needs no `TimerHandle`, which costs more."""
+        handle = asyncio.Handle(callback, arguments, self, context)
         self._asked += 1
         heappush(self._later, (when, self._asked, handle))
         return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """It is passed over when its time comes."""
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Any, *arguments: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        return self.call_at(self.instant + delay, callback, *arguments, context=context)
 
     def _run_once(self) -> None:
         """All that is due; if nothing is, time moves on to what comes next."""
@@ -78,7 +81,7 @@ class Process:
         self.alive = True
         self.frozen = False
         self._waiting: list[asyncio.Future[None]] = []  # for the thaw
-        self._tasks: dict[asyncio.Task[Any], None] = {}
+        self._tasks: dict[asyncio.Task[Any], Coroutine[Any, Any, Any]] = {}
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Run something as part of this process; what it starts belongs to it too."""
@@ -88,13 +91,13 @@ class Process:
         finally:
             _PROCESS.reset(token)
 
-    def own(self, task: "asyncio.Task[Any]") -> None:
-        """A task of this process was made."""
-        self._tasks[task] = None
+    def own(self, task: "asyncio.Task[Any]", work: Any) -> None:
+        """A task of this process was made, to do this work."""
+        self._tasks[task] = work
         task.add_done_callback(self._done)
 
     def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.pop(task, None)
+        self._tasks.pop(task).close()  # of a task that is cancelled before its first step the work has not begun
         if not task.cancelled() and (error := task.exception()) is not None:
             loop = asyncio.get_running_loop()
             loop.call_exception_handler({"message": f"{self.name} broke", "exception": error})
@@ -179,6 +182,5 @@ def _task(loop: asyncio.AbstractEventLoop, work: Any, **arguments: Any) -> "asyn
     if process is None:
         return asyncio.Task(work, loop=loop, **arguments)
     task = asyncio.Task(_follow(work, process), loop=loop, **arguments)
-    task.add_done_callback(lambda done: work.close())  # a task that is cancelled before its first step has not begun it
-    process.own(task)
+    process.own(task, work)
     return task

@@ -124,7 +124,8 @@ class FaultyLink(Link):
             token = SENDER.set(Sender(self.name, self.life, now))
             loop.call_later(there, land)
             SENDER.reset(token)
-        timer = loop.call_later(timeout, _give_up, answer)
+        in_time = lands and answers and there + back < timeout
+        timer = None if in_time else loop.call_later(timeout, _give_up, answer)
         try:
             result = await answer
         except TimeoutError:
@@ -132,7 +133,8 @@ class FaultyLink(Link):
                 raise StorageUnavailable(f"No answer to {operation}.") from None
             raise Unsettled(f"No answer to {operation}.") from None
         finally:
-            timer.cancel()
+            if timer is not None:
+                timer.cancel()
         self.refused(operation, result)
         return result
 

@@ -29,11 +29,9 @@ FAULTS = (
     "old code",
 )
 #: What makes others lead, tasks move and runs end, without long silences.
-BUSY = (
-    *("crash", "container dies", "machine freezes"),
-    *("leaves", "leaves", "leaves", "leaves", "leaves", "leaves", "leaves", "joins"),
-    *("drain", "drain", "drain", "drain", "drain", "cancel", "stop"),
-)
+BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "stop")
+#: What a busy fleet meets at a certain step: anything, and an outage is one of four.
+AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +56,7 @@ class Scenario:
     slow_release: float
     clocks: bool  # run at rates of their own
     forgets: bool = False  # containers delete old blobs of logs that are read
+    aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:
@@ -94,25 +93,26 @@ def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | Non
 
 
 def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
-    some = dice.choice([0.0, 0.0, 0.01, 0.05])
+    some = dice.choice([0.0, 0.0, 0.01, 0.02])
     return Scenario(
         seed=seed,
         style="busy",
         processors=processors or 5,
-        sources=dice.choice([4, 6]),
-        counts=dice.choice([3, 5]),
+        sources=4,
+        counts=dice.choice([2, 3]),
         profile="default",
-        fault_s=fault_s or 300.0,
+        fault_s=fault_s or 600.0,
         every_s=1.0,
         faults=BUSY,
-        aimed=0.3,
+        aimed=0.25,
         tail=some,
         refused=some,
         lost=some,
         late=some / 2,
-        slow_batch=0.0,
-        slow_release=some,
+        slow_batch=3 * some,
+        slow_release=10 * some,
         clocks=False,
+        aims=AIMED,
     )
 
 
@@ -139,4 +139,4 @@ def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None
     )
 
 
-__all__ = ["BUSY", "FAULTS", "Scenario", "draw"]
+__all__ = ["AIMED", "BUSY", "FAULTS", "Scenario", "draw"]

@@ -23,6 +23,8 @@ STEPS = (
     "run begins",
     "stopping",
 )
+#: These come seldom or pass soon, so more faults wait for them.
+RARE = ("campaign", "death", "log rolls", "stopping")
 #: Faults as the table shows them; an outage is one of four, and what happens to single calls comes last.
 MET_FAULTS = (
     "crash",
@@ -53,6 +55,8 @@ MET_FAULTS = (
 )
 #: Each fault ought to have met each step so often in a long run.
 ENOUGH = 20
+#: Pairs of a fault and a step that cannot meet, and why.
+IMPOSSIBLE: dict[str, str] = {}
 
 
 class Steps:
@@ -122,14 +126,19 @@ def table(seen: Mapping[str, int]) -> list[str]:
     return lines
 
 
-def missing(seen: Mapping[str, int], enough: int = ENOUGH) -> list[str]:
-    """The pairs that have not met often enough."""
-    return [
-        f"{fault} / {step}: {seen.get(f'met {fault}/{step}', 0)}"
+def pairs(seen: Mapping[str, int]) -> dict[str, int]:
+    """How often each possible pair has met."""
+    return {
+        f"{fault} / {step}": seen.get(f"met {fault}/{step}", 0)
         for fault in MET_FAULTS
         for step in STEPS
-        if seen.get(f"met {fault}/{step}", 0) < enough
-    ]
+        if f"{fault} / {step}" not in IMPOSSIBLE
+    }
 
 
-__all__ = ["ENOUGH", "MET_FAULTS", "STEPS", "Steps", "missing", "table"]
+def missing(seen: Mapping[str, int], enough: int = ENOUGH) -> list[str]:
+    """The pairs that have not met often enough."""
+    return [f"{pair}: {times}" for pair, times in pairs(seen).items() if times < enough]
+
+
+__all__ = ["ENOUGH", "IMPOSSIBLE", "MET_FAULTS", "RARE", "STEPS", "Steps", "missing", "pairs", "table"]

@@ -18,6 +18,7 @@ from typing import Any
 from samza_azure.protocol.actions import Finish
 from samza_azure.protocol.control import Control, RunPhase
 from samza_azure.protocol.decide import FAREWELL_S
+from samza_azure.protocol.log import Limits
 from samza_azure.protocol.messages import Command, Permit, ReleaseTask
 from samza_azure.protocol.reading import fetch_part, scan
 from samza_azure.protocol.rows import MEMBERS, REQUESTS, RequestKind, request_columns
@@ -31,7 +32,7 @@ from samza_azure.sim.loop import VirtualLoop
 from samza_azure.sim.memory import Link, MemoryAccount, SimulatedAccount
 from samza_azure.sim.network import Outage, Weather
 from samza_azure.sim.scenario import Scenario, draw
-from samza_azure.sim.steps import STEPS
+from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
 
 #: Whatever is still wrong so long after the last fault is a fault of ours. In heartbeats.
@@ -43,6 +44,10 @@ RUNS = 0.95
 #: At the beginning each processor starts within this time.
 STARTS_WITHIN_S = 10.0
 
+#: In a busy fleet logs roll within the short life of a run.
+SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=6, record_bytes=3_000)
+#: So many faults wait for the same step at most; they happen together.
+AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
 OLD_CODE = "0" * 64
 
@@ -93,9 +98,9 @@ class World:
         self.faults = 0
         self.again = ""  # the drained run after which the same code begins another
         self.blind = ""  # a processor that never reaches the blob again
-        self._aims: dict[str, str] = {}  # step -> the fault that waits for it
+        self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
         self._over = self.loop.create_future()
-        self._starting: list[asyncio.TimerHandle] = []
+        self._starting: list[asyncio.Handle] = []
 
     def instant(self) -> float:
         """The true time."""
@@ -147,17 +152,21 @@ class World:
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
             if scenario.faults:
-                kind = dice.choice(scenario.faults)
                 if dice.random() < scenario.aimed:
-                    self._aims[dice.choice(STEPS)] = kind
+                    self._aim(dice.choice(scenario.aims or scenario.faults), dice.choice((*STEPS, *RARE, *RARE)))
                 else:
-                    self._fault(kind)
+                    self._fault(dice.choice(scenario.faults))
             await self._wait(dice.expovariate(1 / scenario.every_s))
+
+    def _aim(self, kind: str, step: str) -> None:
+        waiting = self._aims.setdefault(step, [])
+        if len(waiting) < AT_ONCE:
+            waiting.append(kind)
 
     def _step_begun(self, step: str, who: str) -> None:
         self.ledger.seen[f"step {step}"] += 1
-        if (kind := self._aims.pop(step, None)) is not None:
-            delay = self.dice.choice([0.0, self.dice.uniform(0, self.timing.heartbeat_s)])
+        for kind in self._aims.pop(step, ()):
+            delay = 0.0 if step in RARE else self.dice.choice([0.0, self.dice.uniform(0, self.timing.heartbeat_s)])
             self.loop.call_later(delay, self._fault, kind, who)
 
     async def _wait(self, seconds: float) -> None:
@@ -246,7 +255,9 @@ class World:
     def _habits(self, fingerprint: str) -> Habits:
         """Containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
         plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint)
-        habits = Habits(plan, start_s=0.3) if self.scenario.style == "busy" else Habits(plan)
+        habits = Habits(plan)
+        if self.scenario.style == "busy":
+            habits = Habits(plan, batch_s=3.0, commit_s=3.0, start_s=0.3, limits=SHORT_LOGS)
         habits.forgets = self.scenario.forgets
         return habits
 
@@ -273,7 +284,7 @@ class World:
         timeout = self.timing.heartbeat_timeout_s
         lasts = dice.choice([dice.uniform(0, timeout), dice.uniform(0, 3 * timeout), dice.uniform(0, 8 * timeout)])
         if self.scenario.style == "busy":
-            lasts = dice.uniform(0, timeout / 2)
+            lasts = 1.5 * timeout if kind == "crash" and dice.random() < 0.5 else dice.uniform(0, timeout / 4)
         match kind:
             case "outage":
                 self._outage(dice.choice(["blob", "table", "writes", "all"]), lasts)
@@ -281,22 +292,24 @@ class World:
                 steps.meet(kind)
                 self.start(f"p{dice.randrange(self.scenario.processors + 2)}")
             case "drain" | "cancel" | "stop":
-                if dice.random() < 0.3:
+                if self.scenario.style == "busy" or dice.random() < 0.3:
                     steps.meet(kind)
                     self.ask(RequestKind(kind))
                     if kind == "drain" and "cancel" in self.scenario.faults and dice.random() < 0.3:
-                        self._aims["FREEZE"] = "cancel"
+                        self._aim("cancel", "FREEZE")
             case "garbage":
                 steps.meet(kind)
                 self._garbage()
             case "poison":
-                self.habits.poisoned = dice.random() < 0.3
+                steps.meet(kind, lasts=lasts)
+                self.habits.poisoned = True
+                self.loop.call_later(lasts, self.habits.cure)
             case "old code":
-                if dice.random() < 0.3:
+                if self.scenario.style == "busy" or dice.random() < 0.3:
                     steps.meet(kind)
                     self.start("old", old_code=True)
             case _:
-                victim = self._victim(who)
+                victim = self._victim(who, kind)
                 if victim is not None:
                     self._harm(kind, victim, lasts)
 
@@ -309,14 +322,18 @@ class World:
         self.ledger.steps.meet(f"outage of {kind}", lasts=lasts)
         self.note(f"outage of {kind} for {lasts:.1f} s")
 
-    def _victim(self, who: str) -> Life | None:
-        """Anyone, the leader often, and whoever has just begun something more often."""
+    def _victim(self, who: str, kind: str) -> Life | None:
+        """Anyone, the leader often, and whoever has just begun something more often. Nobody is sent away twice."""
         dice = self.dice
         alive = [life for life in self.lives.values() if life.supervisor.alive]
+        if kind == "leaves":
+            if self.scenario.style == "busy" and not who and any(life.told_to_leave for life in alive):
+                return None  # one after the other, or nobody is left to lead
+            alive = [life for life in alive if not life.told_to_leave]
         if not alive:
             return None
         luck, victim = dice.random(), dice.choice(alive)
-        leads = 0.6 if self.scenario.style == "busy" else 0.3
+        leads = 0.9 if self.scenario.style == "busy" else 0.3
         control = self.ledger.control
         leader = control.leader.processor if control is not None and control.leader is not None else ""
         for name, share in ((who, 0.5), (leader, leads)):
@@ -345,6 +362,7 @@ class World:
                 victim.freeze(lasts, supervisor=True, container=True)
             case "clock jumps":
                 victim.clock.jump(lasts)
+                self.facts.jumps[victim.name] = self.loop.time()
             case "cut off":
                 part = dice.choice(["blob", "table", "writes", "all"])
                 victim.link.outages.append(Outage(part, self.loop.time() + lasts, dice.random() < 0.5))

@@ -1,42 +1,88 @@
 """Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
 
-Ends with 1 if anything was violated, with the command that replays each seed. The counts show what was exercised.
+Plays busy fleets, five processors of the default profile to which everything happens all the time; with --every-style
+also storms and mild trouble, of all profiles and sizes. Prints what was exercised, beside the bars, and how often each
+fault has met each step of the protocol. Ends with 1 if anything was violated, with the command that replays each seed;
+and, after a run of full length, if a bar was missed. A shorter one only says how far it came.
 """
 
 import argparse
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
+from itertools import count
 from random import Random
 
+from samza_azure.sim.scenario import draw
 from samza_azure.sim.simulate import Tally, play_all
+from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
+
+#: A run of full length takes less than six minutes.
+FULL_S = 340.0
+#: What a run of full length must have exercised, and what it is called in the counts.
+BARS = {
+    "take-over": ("take-overs of the leadership", 10_000),
+    "task moved": ("hand-overs of a task", 30_000),
+    "phase DRAINED": ("drains to their end", 2_000),
+    "log with live readers rolled": ("rollings of a log with live readers", 1_000),
+}
 
 
-def job(first: int, step: int, seconds: float) -> Tally:
+def seeds(first: int, step: int, every_style: bool) -> Iterator[int]:
+    """Those from the first on, each `step`-th, that are of the right style."""
+    return (seed for seed in count(first, step) if every_style or draw(seed).style == "busy")
+
+
+def job(first: int, step: int, seconds: float, every_style: bool) -> Tally:
     end = time.monotonic() + seconds
-    seeds = range(first, first + 10_000_000, step)
-    return play_all(seeds, lambda text: print(text, flush=True), until=lambda: time.monotonic() > end)
+    told = seeds(first, step, every_style)
+    return play_all(told, lambda text: print(text, flush=True), until=lambda: time.monotonic() > end)
+
+
+def missed(seen: Mapping[str, int]) -> list[str]:
+    """Says how far each bar and the rarest pairs are reached; what is missed."""
+    print(*table(seen), sep="\n")
+    for pair, reason in IMPOSSIBLE.items():
+        print(f"impossible: {pair}: {reason}")
+    rarest = sorted(pairs(seen).items(), key=lambda pair: pair[1])[:5]
+    print(f"the rarest of {len(pairs(seen))} pairs:", ", ".join(f"{pair}: {times}" for pair, times in rarest))
+    print(f"{'exercised':40} {'times':>9} {'bar':>9}")
+    for name, (title, bar) in BARS.items():
+        print(f"{title:40} {seen.get(name, 0):9,} {bar:9,}")
+    print(f"{'the rarest pair of a fault and a step':40} {rarest[0][1]:9,} {ENOUGH:9,}")
+    low = [f"{title}: {seen.get(name, 0)}" for name, (title, bar) in BARS.items() if seen.get(name, 0) < bar]
+    return low + missing(seen)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--from", dest="first", type=int, default=None, help="the first seed; fresh ones without it")
-    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seconds", type=float, default=FULL_S)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--every-style", action="store_true", help="storms and mild trouble, too; no bars")
     asked = parser.parse_args()
     first = asked.first if asked.first is not None else Random().randrange(1 << 31)
-    print(f"seeds from {first}, {asked.seconds:.0f} s, {asked.jobs} jobs")
+    print(f"seeds from {first}, {asked.seconds:.0f} s, {asked.jobs} jobs", flush=True)
     with ProcessPoolExecutor(asked.jobs) as pool:
-        jobs = [pool.submit(job, first + number, asked.jobs, asked.seconds) for number in range(asked.jobs)]
+        jobs = [
+            pool.submit(job, first + number, asked.jobs, asked.seconds, asked.every_style)
+            for number in range(asked.jobs)
+        ]
         tallies = [each.result() for each in jobs]
     seen = sum((tally.seen for tally in tallies), Counter())
-    for name, count in sorted(seen.items()):
-        print(f"{count:9}  {name}")
+    for name, times in sorted(seen.items()):
+        if not name.startswith("met "):
+            print(f"{times:9}  {name}")
+    low = missed(seen)
     failed = {seed: text for tally in tallies for seed, text in tally.failed.items()}
-    seeds, hours = sum(tally.seeds for tally in tallies), sum(tally.hours for tally in tallies)
-    print(f"{seeds} seeds, {hours:.1f} simulated hours of a fleet, {len(failed)} violations")
-    return 1 if failed else 0
+    played, hours = sum(tally.seeds for tally in tallies), sum(tally.hours for tally in tallies)
+    print(f"{played} seeds, {hours:.1f} simulated hours of a fleet, {len(failed)} violations")
+    is_full = asked.seconds >= FULL_S and not asked.every_style
+    if low:
+        print(f"{'missed' if is_full else 'not reached yet'}: {', '.join(low)}")
+    return 1 if failed or (is_full and low) else 0
 
 
 if __name__ == "__main__":
