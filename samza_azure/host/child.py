@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.machine import die_with_parent
-from samza_azure.protocol.messages import Command, Report, decode, encode
+from samza_azure.protocol.messages import Alive, Command, Report, decode, encode
 
 #: A container that reads nothing for so long, with its whole buffer full, hangs.
 SEND_S = 1.0
@@ -62,7 +62,7 @@ class Child:
             except OSError:
                 return
 
-    def receive(self) -> Iterator[Report] | None:
+    def receive(self) -> Iterator[Report | Alive] | None:
         """The reports of one read; None at end of file, when the child is gone or going."""
         try:
             data = self._socket.recv(1 << 16)

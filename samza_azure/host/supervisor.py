@@ -22,7 +22,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time
 from samza_azure.protocol.control import DrainNotification
-from samza_azure.protocol.messages import Command, Exit, Phase, Ready, Rejected, TaskReport
+from samza_azure.protocol.messages import Alive, Command, Exit, Phase, Ready, Rejected, TaskReport
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +32,8 @@ BACK_OFF_S = (0.5, 30.0)
 FORGIVE_S = 600.0
 #: At the end the container gets this long to close its session.
 GOODBYE_S = 5.0
+#: A container that is ready says something every second. Silence is counted in waits of this length.
+LISTEN_S = 2.0
 
 Say = Callable[[str], None]
 
@@ -39,9 +41,14 @@ Say = Callable[[str], None]
 class Supervisor(JobCoordinatorListener):
     """Runs one processor to its end."""
 
-    def __init__(self, coordinator: JobCoordinator, job: Path, directory: Path, say: Say, *, death_limit: int) -> None:
+    def __init__(
+        self, coordinator: JobCoordinator, job: Path, directory: Path, say: Say, *, death_limit: int, silence_s: float
+    ) -> None:
+        """A container that was ready and then says nothing for `silence_s` hangs, or its JVM does: it is killed."""
         self._coordinator, self._job, self._directory, self._say = coordinator, job, directory, say
         self._death_limit = death_limit
+        self._silence_s = silence_s
+        self._silent_s = 0.0  # counted in waits, so that a machine that slept takes nobody for dead
         self._child: Child | None = None
         self._child_lock = threading.Lock()
         self._deaths = 0
@@ -107,13 +114,28 @@ class Supervisor(JobCoordinatorListener):
             selector.register(self._woken, selectors.EVENT_READ, "woken")
             if self._child is not None:
                 selector.register(self._child, selectors.EVENT_READ, "child")
-            idle = self._child is not None or self._start_at == math.inf
-            timeout = None if idle else max(0.0, self._start_at - now)
-            for key, _ in selector.select(timeout):
-                if key.data == "woken":
-                    self._woken.recv(4096)
-                else:
-                    self._hear_child()
+            events = selector.select(self._patience_s(now))
+        if not events and self._child is not None:
+            self._not_heard(self._child)
+        for key, _ in events:
+            if key.data == "woken":
+                self._woken.recv(4096)
+            else:
+                self._hear_child()
+
+    def _patience_s(self, now: float) -> float | None:
+        """How long to wait for something to happen; None: for ever."""
+        if self._child is not None:
+            return LISTEN_S if self._is_ready else None
+        return None if self._start_at == math.inf else max(0.0, self._start_at - now)
+
+    def _not_heard(self, child: Child) -> None:
+        """The container has said nothing for another while."""
+        self._silent_s += LISTEN_S
+        if self._silent_s >= self._silence_s:
+            self._say(f"the container has said nothing for {self._silence_s:.0f} s: it hangs, and is killed")
+            self._silent_s = 0.0
+            child.end_group()  # the end of its channel tells us when it is gone
 
     def _start_child(self, now: float) -> None:
         try:
@@ -131,11 +153,14 @@ class Supervisor(JobCoordinatorListener):
         child = self._child
         if child is None:
             return
+        self._silent_s = 0.0
         reports = child.receive()
         if reports is None:
             self._child_died(child)
             return
         for report in reports:
+            if isinstance(report, Alive):
+                continue
             if isinstance(report, Ready):
                 self._is_ready = True
                 self._say(f"container ready after {boot_time() - self._started_at:.1f} s")

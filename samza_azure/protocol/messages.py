@@ -138,6 +138,11 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
+class Alive:
+    """The container looks after its tasks, and its JVM answers. Once a second after `Ready`; for the supervisor."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskError:
     """Why a task failed. Secrets are removed; at most 16 KiB."""
 
@@ -172,16 +177,16 @@ Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit
 Report: TypeAlias = Ready | Rejected | TaskReport
 
 _TYPES: dict[str, type] = {
-    kind.__name__: kind for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, TaskReport)
+    kind.__name__: kind for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, TaskReport)
 }
 
 
-def encode(message: Command | Report) -> bytes:
+def encode(message: Command | Report | Alive) -> bytes:
     """One line."""
     return json.dumps({"is": type(message).__name__, **asdict(message)}).encode() + b"\n"
 
 
-def decode(line: bytes) -> Command | Report:
+def decode(line: bytes) -> Command | Report | Alive:
     """The message of one line, as `encode` made it."""
     fields: dict[str, Any] = json.loads(line)
     kind = fields.pop("is")

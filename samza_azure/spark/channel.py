@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 
-from samza_azure.protocol.messages import Command, Report, decode, encode
+from samza_azure.protocol.messages import Alive, Command, Report, decode, encode
 
 
 class Channel:
@@ -19,7 +19,7 @@ class Channel:
         """From now on commands come in, and the supervisor's end is noticed."""
         threading.Thread(target=self._listen, name="channel", daemon=True).start()
 
-    def tell(self, report: Report) -> None:
+    def tell(self, report: Report | Alive) -> None:
         """One report, whole. From the main thread."""
         try:
             self._socket.sendall(encode(report))

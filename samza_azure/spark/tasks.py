@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import (
+    Alive,
     Command,
     Drain,
     Exit,
@@ -21,14 +22,16 @@ from samza_azure.protocol.messages import (
 )
 from samza_azure.spark.channel import Channel
 from samza_azure.spark.gate import PermitFile
+from samza_azure.spark.session import jvm_of
 from samza_azure.spark.task import Surroundings, Task
 
 log = logging.getLogger(__name__)
 
-#: How often tasks are looked at, and how often a task's batches are told.
+#: How often tasks are looked at, how often a task's batches are told, and how often that we are alive.
 LOOK_S = 0.25
 LOOK_DRAINING_S = 0.05
 TELL_S = 0.5
+LIFE_S = 1.0
 
 
 class Tasks:
@@ -45,8 +48,13 @@ class Tasks:
         self._threads = ThreadPoolExecutor(32, "task")
 
     def run(self) -> None:
-        """Do as told until Exit."""
+        """Do as told until Exit. A sign of life is given while this goes round and the JVM answers."""
+        alive_at = -LIFE_S
         while True:
+            if boot_time() - alive_at >= LIFE_S:
+                jvm_of(self._around.spark).System.nanoTime()
+                self._channel.tell(Alive())
+                alive_at = boot_time()
             try:
                 command = self._channel.commands.get(timeout=LOOK_S if self._drain.step is None else LOOK_DRAINING_S)
             except queue.Empty:

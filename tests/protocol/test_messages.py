@@ -3,6 +3,7 @@
 import pytest
 
 from samza_azure.protocol.messages import (
+    Alive,
     Command,
     Drain,
     DrainPhase,
@@ -42,6 +43,7 @@ PLAN = Plan(
         Exit(),
         Ready(PLAN),
         Rejected("No."),
+        Alive(),
         TaskReport("clean-0", 7, 1, Phase.RUNNING),
         TaskReport(
             "clean-0",
@@ -56,7 +58,7 @@ PLAN = Plan(
         ),
     ],
 )
-def test_each_message_survives_the_wire(message: Command | Report) -> None:
+def test_each_message_survives_the_wire(message: Command | Report | Alive) -> None:
     line = encode(message)
     assert line.count(b"\n") == 1 and line.endswith(b"\n")
     assert decode(line) == message
