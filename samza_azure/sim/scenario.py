@@ -101,7 +101,7 @@ def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None
         sources=4,
         counts=dice.choice([2, 3]),
         profile="default",
-        fault_s=fault_s or 600.0,
+        fault_s=fault_s or 300.0,
         every_s=1.0,
         faults=BUSY,
         aimed=0.25,

@@ -45,7 +45,7 @@ RUNS = 0.95
 STARTS_WITHIN_S = 10.0
 
 #: In a busy fleet logs roll within the short life of a run.
-SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=6, record_bytes=3_000)
+SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
 #: So many faults wait for the same step at most; they happen together.
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
