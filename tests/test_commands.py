@@ -16,14 +16,9 @@ import pytest
 from samza_azure.cli import with_rows
 from samza_azure.config import Config
 from samza_azure.host.azurite import Azurite
-from samza_azure.host.produce import produce
 from samza_azure.host.status import read
 from samza_azure.host.supervisor import GOODBYE_S
-from samza_azure.protocol.partition import partition_of
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import batches_of
-from samza_azure.storage.log import LogReader
-from samza_azure.storage.source_stream import source_prefix
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
 
@@ -127,68 +122,10 @@ def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Pat
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
 
 
-def test_a_key_that_looks_like_a_number_stays_the_text_that_it_is(emulator: Azurite, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("zip,carrier,ts,dep_delay\n02101,UA,2013-01-01 05:00:00,1\n")
-    environment = {"AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
-    config = Config.load(EXAMPLE, environment=environment, overrides={"app.name": "keyed"})
-    account = Account.from_config(config.storage)
-    account.ensure_created()
-    produce(config, account, "flights", rows, key="zip", rate=None, progress=lambda *_: None, say=print)
-    assert (partition_of(("02101",), 4), partition_of((2101,), 4)) == (3, 0)
-    assert LogReader(account.blobs(), source_prefix("flights", 3)).scan((0, 0)).rows == 1
-
-
-def test_who_interrupts_produce_is_told_which_rows_are_stored(emulator: Azurite, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text("carrier,ts,dep_delay\n" + "".join(f"UA,2013-01-01 05:{n:02}:00,{n}\n" for n in range(30)))
-    environment = {"AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
-    config = Config.load(EXAMPLE, environment=environment, overrides={"app.name": "interrupted"})
-    account = Account.from_config(config.storage)
-    account.ensure_created()
-
-    def interrupt(written: int, total: int) -> None:
-        if written == 20:
-            raise KeyboardInterrupt
-
-    said: list[str] = []
-    with pytest.raises(KeyboardInterrupt):
-        produce(config, account, "flights", rows, key=None, rate=50.0, progress=interrupt, say=said.append)
-    assert said == [f"\nInterrupted. The first 20 rows of {rows} are stored, and perhaps some of the next 10."]
-    assert sum(batch.num_rows for batch in batches_of(account.blobs(), "flights")) == 20
-
-
 def test_a_run_id_that_cannot_be_is_refused() -> None:
     code, _, said = samza_azure("drain", str(EXAMPLE), "--run-id", "x" * 70_000)
     assert code == 2
     assert "app.run.id" in said
-
-
-def test_an_export_over_an_upgrade_has_the_columns_of_both_runs(emulator: Azurite, tmp_path: Path) -> None:
-    rows, job, to = tmp_path / "rows.csv", tmp_path / "job.toml", tmp_path / "out.parquet"
-    rows.write_text("carrier,ts,dep_delay,gate\nUA,2013-01-01 05:00:00,1,7\n")
-    schema = "carrier string, ts timestamp, dep_delay double"
-    text, connect = EXAMPLE.read_text().replace("flights", "upgraded", 1), emulator.connection_string
-    for columns in (schema, f"{schema}, gate int"):
-        job.write_text(text.replace(schema, columns).replace("partitions = 4", "partitions = 1"))
-        assert samza_azure("produce", str(job), "flights", str(rows), connect=connect)[0] == 0
-    assert samza_azure("export", str(job), "flights", "--to", str(to), connect=connect)[0] == 0
-    assert pq.read_table(to).select(["carrier", "gate"]).to_pylist() == [
-        {"carrier": "UA", "gate": None},
-        {"carrier": "UA", "gate": 7},
-    ]
-    assert sorted(tmp_path.iterdir()) == [job, to, rows]
-
-
-def test_an_export_to_a_folder_says_so_and_leaves_nothing_there(emulator: Azurite, tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    code, _, said = samza_azure(
-        "export", str(EXAMPLE), "flights", "--to", str(folder), connect=emulator.connection_string
-    )
-    assert code == 2
-    assert "is a folder" in said
-    assert list(tmp_path.rglob("*")) == [folder]
 
 
 def test_a_disk_that_is_full_is_told_in_one_line(emulator: Azurite) -> None:
@@ -248,14 +185,6 @@ def test_who_must_leave_while_its_container_starts_leaves_at_once(emulator: Azur
         processor.terminate()
         assert processor.wait(30) == 0
     assert time.monotonic() - told_at < GOODBYE_S
-
-
-def test_a_line_that_is_too_long(emulator: Azurite, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text(f"carrier,ts,dep_delay\n{'x' * (33 << 20)},2013-01-01 05:00:00,1\n")
-    code, _, said = samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=emulator.connection_string)
-    assert code == 2
-    assert "longer than 16 MiB" in said
 
 
 def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:
