@@ -95,8 +95,8 @@ class JobCoordinator(ABC):
         """The version adopted last."""
 
     @abstractmethod
-    def report(self, report: Report) -> None:
-        """What this processor's container says of itself and its tasks. Any thread."""
+    def report(self, *reports: Report) -> None:
+        """What this processor's container says of itself and its tasks, at once if it is much. Any thread."""
 
     @abstractmethod
     def container_lost(self, reason: str) -> None:

@@ -178,8 +178,12 @@ class ThreadedCoordinator(JobCoordinator):
             raise StorageUnavailable("This processor is not in the group: start it, and wait until it has joined.")
         return asyncio.run_coroutine_threadsafe(question(table), loop).result(timeout)
 
-    def report(self, report: Report) -> None:
-        self._post(lambda processor: processor.hear(report))
+    def report(self, *reports: Report) -> None:
+        def hear(processor: Processor) -> None:
+            for report in reports:
+                processor.hear(report)
+
+        self._post(hear)
 
     def container_lost(self, reason: str) -> None:
         self._post(lambda processor: processor.hear(ContainerLost(reason)))

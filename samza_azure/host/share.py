@@ -36,6 +36,9 @@ from samza_azure.protocol.messages import (
 
 log = logging.getLogger(__name__)
 
+#: A task that started is told after so long, whatever else is to start.
+TOGETHER_S = 0.02
+
 
 def plan_of(name: str, count: int) -> Plan:
     """The plan of `count` tasks `name-0`, `name-1`, …, which read no stream. Groups with other tasks do not mix."""
@@ -54,6 +57,8 @@ class SharedTasks(JobCoordinatorListener):
         self._tasks: dict[str, StartTask] = {}
         self._until = 0.0
         self._draining = False
+        self._said: list[TaskReport] = []  # and not told yet
+        self._tell_by = 0.0
         self._ended = threading.Event()
         self.error: Exception | None = None
 
@@ -115,17 +120,28 @@ class SharedTasks(JobCoordinatorListener):
 
     def _obey(self) -> None:
         while (command := self._commands.get()) is not None:
-            match command:
-                case StartTask():
-                    self._start(command)
-                case ReleaseTask(task=task):
-                    self._release(task, Phase.RELEASED)
-                case Drain(step=step):
-                    self._drain(step)
-                case Exit() | Permit():
-                    pass
+            self._do(command)
+            if self._commands.empty() or boot_time() > self._tell_by:
+                self._tell()
         for task in self.tasks:  # the coordinator failed: nobody asked for them back
             self._release(task, Phase.RELEASED)
+        self._tell()
+
+    def _do(self, command: Command) -> None:
+        match command:
+            case StartTask():
+                self._start(command)
+            case ReleaseTask(task=task):
+                self._release(task, Phase.RELEASED)
+            case Drain(step=step):
+                self._drain(step)
+            case Exit() | Permit():
+                pass
+
+    def _tell(self) -> None:
+        """At once, what happened to many tasks: others wait for it, and a row is not written for each of them."""
+        said, self._said = self._said, []
+        self.coordinator.report(*said)
 
     def _start(self, start: StartTask) -> None:
         if self._draining:  # there is nothing left to do in it
@@ -160,7 +176,9 @@ class SharedTasks(JobCoordinatorListener):
                 self._release(task, Phase.DRAINED)
 
     def _say(self, start: StartTask, phase: Phase, error: TaskError | None = None) -> None:
-        self.coordinator.report(TaskReport(start.task, start.generation, start.attempt, phase, error=error))
+        if not self._said:
+            self._tell_by = boot_time() + TOGETHER_S
+        self._said.append(TaskReport(start.task, start.generation, start.attempt, phase, error=error))
 
     def _fail(self, start: StartTask, error: Exception) -> None:
         self._say(start, Phase.FAILED, TaskError(f"{type(error).__name__}: {error}", traceback.format_exc()))
