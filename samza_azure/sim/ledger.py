@@ -57,7 +57,11 @@ class Facts:
     note: Callable[[str], None] = lambda text: None
     clock_slack: float = 0.0  # what a slow clock adds to a deadline, as a part of it
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
-    jumps: dict[str, float] = field(default_factory=dict)  # when a processor's clock jumped last
+    jumps: list[tuple[str, float]] = field(default_factory=list)  # whose clock jumped, and when
+
+    def jumped(self, processor: str, since: float) -> int:
+        """How often this processor's clock has jumped since then."""
+        return sum(who == processor and at >= since for who, at in self.jumps)
 
 
 class Ledger(MemoryStorage):
@@ -146,7 +150,7 @@ class Ledger(MemoryStorage):
         """Unless a task has lost its owner, versions come one debounce apart, by the leader's clock."""
         epoch, instant = self._published
         self._published = (after.epoch, self.facts.instant())
-        if after.leader is not None and self.facts.jumps.get(after.leader.processor, -1.0) >= instant:
+        if after.leader is not None and self.facts.jumped(after.leader.processor, instant):
             return
         leaver = before.leader if before.leader == after.leader else None
         for task, assignment in before.tasks.items():
@@ -315,7 +319,9 @@ class Ledger(MemoryStorage):
         self.facts.note(f"{processor} is marked dead after {silence:.1f} s of silence, epoch {epoch}")
         control = self.control
         behind = control is not None and _whole(before.get("adopted")) < control.version
-        enough = silence >= self.facts.timing.heartbeat_timeout_s * CLOCK_RATE
+        timing, jumps = self.facts.timing, self.facts.jumped(_sender(), beats.last)
+        # Between two reads a leader counts two intervals at most, so a jump of its clock adds no more.
+        enough = silence >= timing.heartbeat_timeout_s * CLOCK_RATE - jumps * 2 * timing.scan_s
         demand(enough or behind, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
         timeout, now = self.facts.timing.heartbeat_timeout_s, self.facts.instant()
         for begun, ended in self.facts.no_beats:

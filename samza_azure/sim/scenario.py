@@ -29,7 +29,7 @@ FAULTS = (
     "old code",
 )
 #: What makes others lead, tasks move and runs end, without long silences.
-BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "stop")
+BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id")
 
@@ -93,7 +93,7 @@ def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | Non
 
 
 def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
-    some = dice.choice([0.0, 0.0, 0.01, 0.02])
+    some = dice.choice([0.0, 0.0, 0.0, 0.01])
     return Scenario(
         seed=seed,
         style="busy",
@@ -109,8 +109,8 @@ def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None
         refused=some,
         lost=some,
         late=some / 2,
-        slow_batch=3 * some,
-        slow_release=10 * some,
+        slow_batch=dice.choice([0.0, 0.0, 0.08]),
+        slow_release=dice.choice([0.0, 0.0, 0.5]),
         clocks=False,
         aims=AIMED,
     )

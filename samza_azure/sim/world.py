@@ -326,15 +326,17 @@ class World:
         """Anyone, the leader often, and whoever has just begun something more often. Nobody is sent away twice."""
         dice = self.dice
         alive = [life for life in self.lives.values() if life.supervisor.alive]
+        control = self.ledger.control
         if kind == "leaves":
-            if self.scenario.style == "busy" and not who and any(life.told_to_leave for life in alive):
-                return None  # one after the other, or nobody is left to lead
+            if self.scenario.style == "busy" and not who:
+                is_draining = control is not None and control.phase is RunPhase.DRAINING
+                if any(life.told_to_leave for life in alive) or (is_draining and dice.random() < 0.7):
+                    return None  # one after the other, or nobody is left to lead, and no drain comes to its end
             alive = [life for life in alive if not life.told_to_leave]
         if not alive:
             return None
         luck, victim = dice.random(), dice.choice(alive)
         leads = 0.9 if self.scenario.style == "busy" else 0.3
-        control = self.ledger.control
         leader = control.leader.processor if control is not None and control.leader is not None else ""
         for name, share in ((who, 0.5), (leader, leads)):
             if luck < share and name in self.lives and self.lives[name] in alive:
@@ -362,7 +364,7 @@ class World:
                 victim.freeze(lasts, supervisor=True, container=True)
             case "clock jumps":
                 victim.clock.jump(lasts)
-                self.facts.jumps[victim.name] = self.loop.time()
+                self.facts.jumps.append((victim.name, self.loop.time()))
             case "cut off":
                 part = dice.choice(["blob", "table", "writes", "all"])
                 victim.link.outages.append(Outage(part, self.loop.time() + lasts, dice.random() < 0.5))
