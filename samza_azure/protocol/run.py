@@ -161,6 +161,8 @@ def _after_drain(view: View, control: Control) -> Finish | None:
             "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
             "to go back to it.",
         )
+    if not control.cleaned:
+        return None  # its leader may have died over it: then whoever comes next leads, and cleans up
     return Finish(
         0,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "

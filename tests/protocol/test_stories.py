@@ -721,6 +721,16 @@ def test_who_is_in_a_drained_run_goes_and_who_comes_to_it_unchanged_goes_too() -
     assert BeginEnd not in kinds(decide(upgraded, NOW))
 
 
+def test_who_comes_to_a_drained_run_that_nobody_has_cleaned_up_stays_and_would_lead() -> None:
+    """Its leader may have died over it, and the others have gone: seed 168044708."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=None)
+    comer = view_of("p3", drained, active_run="", tasks={}, leaderless_since=NOW - 4)
+    found = decide(comer, NOW)
+    assert BeginEnd not in kinds(found)
+    assert AcquireLease in kinds(found)
+    assert CleanRun("run") in decide(leader(drained, active_run="", tasks={}, members={"p1": ROWS["p1"]}), NOW)
+
+
 def test_an_upgraded_pipeline_begins_the_next_run_where_the_last_one_ended() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), positions={"flights/0": (0, 7)})
     view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="0" * 64))
