@@ -26,7 +26,7 @@ help:
 	@echo "make setup   what the others need; they ask for it themselves"
 	@echo "make clean   remove .venv and everything that was made here"
 
-# The demo: about three minutes after the first set-up.
+# The demo: about two minutes after the first set-up.
 demo: setup
 	$(BIN)/python examples/flights/demo.py
 

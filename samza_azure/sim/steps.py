@@ -8,6 +8,8 @@ fault meets the steps that are under way when it happens, and those that begin w
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from samza_azure.sim.scenario import FAULTS
+
 STEPS = (
     "joining",
     "campaign",
@@ -27,31 +29,9 @@ STEPS = (
 RARE = ("campaign", "death", "log rolls", "stopping")
 #: Faults as the table shows them; an outage is one of four, and what happens to single calls comes last.
 MET_FAULTS = (
-    "crash",
-    "container dies",
-    "supervisor freezes",
-    "container freezes",
-    "machine freezes",
-    "clock jumps",
-    "outage of blob",
-    "outage of table",
-    "outage of writes",
-    "outage of all",
-    "cut off",
-    "leaves",
-    "joins",
-    "drain",
-    "cancel",
-    "stop",
-    "garbage",
-    "poison",
-    "old code",
-    "slow release",
-    "slow batch",
-    "call refused",
-    "answer lost",
-    "call late",
-    "call slow",
+    *(kind for kind in FAULTS if kind not in ("crash, other id", "outage")),
+    *(f"outage of {what}" for what in ("blob", "table", "writes", "all")),
+    *("slow release", "slow batch", "call refused", "answer lost", "call late", "call slow"),
 )
 #: Each fault ought to have met each step so often in a long run.
 ENOUGH = 20
