@@ -90,7 +90,7 @@ def next_control(view: View, control: Control, now: float) -> Control:
         return control  # nothing is decided before the first look at the others
     before, has_read = control, view.requests_read_at > view.lead_since
     if has_read:
-        control = with_stop(view, with_cancel(control, view.requests), present(view))
+        control = with_stop(view, with_cancel(control, view.requests), view.present)
     if control.stop is None:
         control = with_run(view, control, now, view.requests if has_read else ())
     return with_births(view, before, with_clean_up(view, with_churn(view, control, now)))
@@ -105,17 +105,8 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
         control = with_drain(control, requests)
         control = with_assignment(view, control, now)
         control = with_barrier(view, control, now)
-        control = progress(control, present(view), view.plan)
+        control = progress(control, view.present, view.plan)
     return control
-
-
-def present(view: View) -> dict[str, ProcessorRow]:
-    """The rows of all that live, our own as we know it ourselves."""
-    rows = {processor: row for processor, row in view.members.items() if row.alive}
-    rows.pop(view.me, None)
-    if view.written is not None and view.written.alive:
-        rows[view.me] = replace(view.written, state=State.LEAVING) if view.ending else view.written
-    return rows
 
 
 def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
@@ -126,7 +117,7 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
     """
     return {
         processor: row
-        for processor, row in present(view).items()
+        for processor, row in view.present.items()
         if row.state is not State.LEAVING
         and row.fingerprint == control.fingerprint
         and (row.adopted or not control.version or Member(processor, row.incarnation) in control.members)
@@ -142,7 +133,7 @@ def begin_run(view: View, control: Control) -> Control:
         if view.active_run == control.run_id or plan.fingerprint != control.fingerprint:
             return control
         return replace(control, phase=RunPhase.DRAINING if control.drain else RunPhase.RUNNING, failure=None)
-    wishes = [row.new_run for row in present(view).values() if row.new_run and row.fingerprint == plan.fingerprint]
+    wishes = [row.new_run for row in view.present.values() if row.new_run and row.fingerprint == plan.fingerprint]
     again = not control.has_finished(plan.fingerprint) or bool(wishes)
     fresh = control.phase is RunPhase.DRAINED and view.active_run != control.run_id and again
     if control.phase is not RunPhase.NONE and not fresh:
@@ -165,7 +156,7 @@ def begin_run(view: View, control: Control) -> Control:
 
 def with_failure(view: View, control: Control) -> Control:
     """A task that failed beyond its limit fails the run: all commit what they have, and exit."""
-    for row in present(view).values():
+    for row in view.present.values():
         for task, report in row.tasks.items():
             if report.phase is Phase.FAILED and report.error is not None:
                 owner = control.tasks[task].owner if task in control.tasks else None
@@ -178,7 +169,7 @@ def with_failure(view: View, control: Control) -> Control:
 
 def with_assignment(view: View, control: Control, now: float) -> Control:
     """Sticky, balanced, published at once for a death, otherwise not more often than the debounce allows."""
-    rows, able = present(view), candidates(view, control)
+    rows, able = view.present, candidates(view, control)
     current = {
         task: assignment.owner.processor
         for task, assignment in control.tasks.items()
@@ -194,6 +185,7 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
     if not urgent and not view.reached(view.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
+    owners = {processor: Owner(processor, row.incarnation, version) for processor, row in able.items()}
     tasks = {}
     for task, assignment in control.tasks.items():
         before, to = assignment.owner, wanted.get(task)
@@ -203,8 +195,7 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
         after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
             after.append(before)
-        owner = Owner(to, able[to].incarnation, version) if to is not None else None
-        tasks[task] = Assignment(owner, tuple(after), assignment.first)
+        tasks[task] = Assignment(owners[to] if to is not None else None, tuple(after), assignment.first)
     members = tuple(sorted(Member(row.processor, row.incarnation) for row in able.values()))
     return replace(control, version=version, tasks=tasks, members=members, barrier=Barrier(version, BarrierState.START))
 
@@ -225,12 +216,15 @@ def with_births(view: View, before: Control, control: Control) -> Control:
 
     It goes along with any write, so a task that moves on cannot be created again; alone only once all have logs.
     """
-    rows = {**view.members, **present(view)}
+    rows = {**view.members, **view.present}
     owners = {task: each.owner for task, each in before.tasks.items() if each.first and each.owner is not None}
     born = {task for task, owner in owners.items() if _has_log(rows, task, owner)}
     if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
         return control
-    tasks = {task: replace(each, first=each.first and task not in born) for task, each in control.tasks.items()}
+    tasks = {
+        task: Assignment(each.owner, each.after, first=False) if task in born and each.first else each
+        for task, each in control.tasks.items()
+    }
     return replace(control, tasks=tasks)
 
 
@@ -292,7 +286,7 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
         processor
-        for processor, row in present(view).items()
+        for processor, row in view.present.items()
         if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
     ]
     return tuple(sorted(others, key=lambda processor: (processor in owners, processor))[:SUCCESSORS])
@@ -371,7 +365,7 @@ def _answers(view: View, control: Control, now: float) -> list[Action]:
         for each in view.requests
         if each.key in view.request_ages and view.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
-    said = answers(control, view.requests, present(view))
+    said = answers(control, view.requests, view.present)
     actions += [AnswerRequest(each.key, each.etag, text) for each, text in said]
     under_way = sum(name.startswith("request ") for name in view.busy)
     free: list[Action] = [act for act in actions if view.free(resource(act), now)]

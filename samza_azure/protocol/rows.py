@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from samza_azure.errors import ConfigError
@@ -71,12 +72,17 @@ class ProcessorRow:
     @property
     def is_ours(self) -> bool:
         """Whether a processor can have written it: an id for a key, and the life that it tells of."""
-        return bool(self.incarnation) and _ID.fullmatch(self.processor) is not None
+        return bool(self.incarnation) and _is_id(self.processor)
 
     @property
     def alive(self) -> bool:
         """Neither dead nor left, nor a stranger's."""
         return self.state not in (State.DEAD, State.LEFT) and self.is_ours
+
+
+@lru_cache(4096)  # each turn of a leader asks for each row
+def _is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
 
 
 def columns(row: ProcessorRow) -> dict[str, str | int | bool]:

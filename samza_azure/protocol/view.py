@@ -216,7 +216,7 @@ class View:
     published_at: float = -1e9
     barrier_since: float = 0.0
     # The others.
-    members: dict[str, ProcessorRow] = field(default_factory=dict)
+    members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
@@ -246,7 +246,9 @@ class View:
     not_before: dict[str, float] = field(default_factory=dict)
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
-    _share: Share | None = None  # as worked out last
+    # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
+    _share: Share | None = None
+    _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = None
 
     @property
     def me(self) -> str:
@@ -267,6 +269,15 @@ class View:
         if self._share is None or self._share.control is not control or self._share.member != member:
             self._share = _share_of(control, member)
         return self._share
+
+    @property
+    def present(self) -> Mapping[str, ProcessorRow]:
+        """The rows of all that live, our own as we know it ourselves."""
+        members, written, leaves = self.members, self.written, self.ending is not None
+        known = self._present
+        if known is None or known[0] is not members or known[1] is not written or known[2] is not leaves:
+            self._present = known = (members, written, leaves, _present(self.me, members, written, leaves))
+        return known[3]
 
     @property
     def timing(self) -> Timing:
@@ -325,8 +336,22 @@ def _share_of(control: Control, member: Member) -> Share:
         owner = assignment.owner
         if owner is not None and owner.incarnation == incarnation and owner.processor == processor:
             mine[task] = owner
-        awaited += [(task, earlier.generation) for earlier in assignment.after if earlier.member == member]
+        awaited += [
+            (task, earlier.generation)
+            for earlier in assignment.after
+            if earlier.incarnation == incarnation and earlier.processor == processor
+        ]
     return Share(control, member, mine, tuple(awaited))
+
+
+def _present(
+    me: str, members: Mapping[str, ProcessorRow], written: ProcessorRow | None, leaves: bool
+) -> dict[str, ProcessorRow]:
+    rows = {processor: row for processor, row in members.items() if row.alive}
+    rows.pop(me, None)
+    if written is not None and written.alive:
+        rows[me] = replace(written, state=State.LEAVING) if leaves else written
+    return rows
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
@@ -386,12 +411,12 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
         case MarkDead():
             if isinstance(answer, str):
                 row = view.members[action.processor]
-                view.members[action.processor] = replace(row, state=State.DEAD, etag=answer, epoch=action.epoch)
+                _know_member(view, replace(row, state=State.DEAD, etag=answer, epoch=action.epoch))
             elif isinstance(answer, No):
                 view.ages.pop(action.processor, None)
         case DeleteMember():
             if answer is None:
-                view.members.pop(action.processor, None)
+                _forget_member(view, action.processor)
         case CleanRun():
             if answer is None:
                 view.clean_done = action.run_id
@@ -581,15 +606,14 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         view.active_run = control.run_id
     view.waiting_since = {
         task: view.waiting_since.get(task, now)
-        for task, assignment in control.tasks.items()
-        if assignment.after and assignment.owner is not None and _awaited(view, task, assignment.owner)
+        for task, owner in (view.share.mine.items() if view.share is not None else ())
+        if control.tasks[task].after and not _has_begun(view, task, owner)
     }
 
 
-def _awaited(view: View, task: str, owner: Owner) -> bool:
-    """It is ours, and we have not started it since it is."""
+def _has_begun(view: View, task: str, owner: Owner) -> bool:
     local = view.tasks.get(task)
-    return owner.member == view.member and (local is None or local.generation != owner.generation)
+    return local is not None and local.generation == owner.generation
 
 
 def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
@@ -628,14 +652,22 @@ def _learn_member(view: View, processor: str, answer: Answer, now: float) -> Non
     """One row. Its age is of that very ETag, as always."""
     match answer:
         case ProcessorRow() as row:
-            view.members[processor] = row
+            _know_member(view, row)
             view.ages[processor] = observed(view.ages.get(processor), row.etag, now, view.scan_interval)
         case Absent():
-            view.members.pop(processor, None)
+            _forget_member(view, processor)
             view.ages.pop(processor, None)
         case _:
             return
     view.read_at[processor] = now
+
+
+def _know_member(view: View, row: ProcessorRow) -> None:
+    view.members = {**view.members, row.processor: row}
+
+
+def _forget_member(view: View, processor: str) -> None:
+    view.members = {name: row for name, row in view.members.items() if name != processor}
 
 
 def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:

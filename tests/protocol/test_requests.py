@@ -225,7 +225,7 @@ def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> 
 
 def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
     view = asked(STOPPED, stop(answer="accepted"), drain())
-    view.members["p3"] = replace(ROWS["p3"], state=State.LEFT)
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
     assert next_control(view, STOPPED, NOW + 60) == STOPPED
     drained = replace(DRAINED, stop=STOPPED.stop, fingerprint="another")
     assert next_control(asked(drained, active_run=""), drained, NOW) == drained
@@ -237,13 +237,13 @@ def test_who_waits_for_an_upgrade_after_a_drain_can_be_stopped_too() -> None:
 
 def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() -> None:
     view = asked(STOPPED, stop(answer="accepted"))
-    view.members["p4"] = row("p4", adopted=0)
+    view.members = {**view.members, "p4": row("p4", adopted=0)}
     after = next_control(view, STOPPED, NOW)
     assert after.stop == Stop("s", (*EVERYBODY, member("p4")))
     assert signal(after) != signal(STOPPED)
-    view.members["p3"] = replace(ROWS["p3"], state=State.LEFT)
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
     assert next_control(view, after, NOW) == after
-    view.members["p5"] = row("p5", adopted=0)
+    view.members = {**view.members, "p5": row("p5", adopted=0)}
     grown = next_control(view, after, NOW)
     assert grown.stop == Stop("s", (member("p1"), member("p2"), member("p4"), member("p5")))
     assert BeginEnd not in map(type, decide(view_of("p2", replace(STOPPED, stop=Stop("s", (member("p1"),)))), NOW))

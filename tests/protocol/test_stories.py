@@ -376,7 +376,7 @@ def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
 
 def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
     view = leader(published_at=NOW)  # within the debounce
-    view.members["p3"] = replace(ROWS["p3"], state=State.DEAD)
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.DEAD)}
     after = next_control(view, CONTROL, NOW)
     assert after.version == 10
     assert {task: each.owner for task, each in after.tasks.items()} == {
@@ -393,16 +393,19 @@ FIRST = replace(CONTROL, tasks={task: replace(each, first=True) for task, each i
 
 def test_tasks_whose_logs_exist_are_first_no_more_and_that_is_one_write_for_all_of_them() -> None:
     view = leader(FIRST)
-    view.members["p3"] = row("p3", {"daily-0": report("daily-0", Phase.STARTING)})
+    view.members = {**view.members, "p3": row("p3", {"daily-0": report("daily-0", Phase.STARTING)})}
     assert next_control(view, FIRST, NOW) == FIRST
-    view.members["p3"] = ROWS["p3"]
+    view.members = {**view.members, "p3": ROWS["p3"]}
     assert next_control(view, FIRST, NOW) == CONTROL
 
 
 def test_a_log_that_exists_is_not_created_again_by_its_next_owner_although_other_tasks_have_none_yet() -> None:
     view = leader(FIRST)
-    view.members["p3"] = row("p3", {"daily-0": report("daily-0", Phase.FAILED, batch=7)}, state=State.DEAD)
-    view.members["p2"] = row("p2", {"clean-1": report("clean-1", Phase.STARTING)})
+    view.members = {
+        **view.members,
+        "p3": row("p3", {"daily-0": report("daily-0", Phase.FAILED, batch=7)}, state=State.DEAD),
+    }
+    view.members = {**view.members, "p2": row("p2", {"clean-1": report("clean-1", Phase.STARTING)})}
     after = next_control(view, FIRST, NOW)
     assert after.tasks["daily-0"] == Assignment(owner("p1", 10), first=False)
     assert after.tasks["clean-1"] == Assignment(owner("p2"), first=True)
@@ -420,7 +423,7 @@ def test_a_join_waits_for_the_debounce() -> None:
     control = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p1"), first=False)})
     view = leader(control, published_at=NOW - 1)
     view.tasks["daily-0"] = LocalTask(2, 1, NOW, report("daily-0"))
-    view.members["p3"] = replace(ROWS["p3"], tasks={})
+    view.members = {**view.members, "p3": replace(ROWS["p3"], tasks={})}
     assert next_control(view, control, NOW) == control
     after = next_control(view, control, NOW + 1)
     assert after.tasks["daily-0"] == Assignment(owner("p3", 10), (owner("p1"),), first=False)
@@ -428,15 +431,15 @@ def test_a_join_waits_for_the_debounce() -> None:
 
 def test_one_that_leaves_loses_its_tasks_and_its_successor_waits_for_it() -> None:
     view = leader()
-    view.members["p3"] = replace(ROWS["p3"], state=State.LEAVING)
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEAVING)}
     after = next_control(view, CONTROL, NOW)
     assert after.tasks["daily-0"] == Assignment(owner("p1", 10), (owner("p3"),), first=False)
 
 
 def test_one_with_other_code_or_without_the_control_blob_gets_no_task() -> None:
     view = leader()
-    view.members["p4"] = row("p4", fingerprint="0" * 64)
-    view.members["p5"] = row("p5", adopted=0)
+    view.members = {**view.members, "p4": row("p4", fingerprint="0" * 64)}
+    view.members = {**view.members, "p5": row("p5", adopted=0)}
     assert next_control(view, CONTROL, NOW) == CONTROL
 
 
@@ -447,7 +450,7 @@ def test_the_barrier_ends_when_all_have_adopted_and_times_out_when_one_does_not(
     view.written = replace(ROWS["p1"], adopted=9)
     assert next_control(view, started, NOW).barrier == Barrier(9, BarrierState.END)
 
-    view.members["p3"] = ROWS["p3"]
+    view.members = {**view.members, "p3": ROWS["p3"]}
     assert next_control(view, started, NOW + 29).barrier == Barrier(9, BarrierState.START)
     overdue = next_control(view, started, NOW + 30)
     assert overdue.barrier == Barrier(9, BarrierState.TIMEOUT)
@@ -471,17 +474,17 @@ def test_a_deposed_leader_that_shows_life_raises_the_churn_and_a_long_term_reset
 
 def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
     view = leader()
-    view.members["p4"] = row("p4")
-    view.members["p0"] = row("p0", state=State.LEAVING)
+    view.members = {**view.members, "p4": row("p4")}
+    view.members = {**view.members, "p0": row("p0", state=State.LEAVING)}
     assert successors_of(view, CONTROL) == ("p4", "p2", "p3")
 
 
 def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None:
     failed = report("daily-0", Phase.FAILED, error=TaskError("no", "Traceback"))
     view = leader()
-    view.members["p3"] = row("p3", {"daily-0": replace(failed, generation=1)})
+    view.members = {**view.members, "p3": row("p3", {"daily-0": replace(failed, generation=1)})}
     assert next_control(view, CONTROL, NOW) == CONTROL
-    view.members["p3"] = row("p3", {"daily-0": failed})
+    view.members = {**view.members, "p3": row("p3", {"daily-0": failed})}
     after = next_control(view, CONTROL, NOW)
     assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
 
@@ -495,7 +498,7 @@ def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let
     view = view_of("p2", control, waiting_since={"daily-0": NOW - 1})
     view.tasks.pop("daily-0", None)
     assert told(decide(view, NOW)) == []
-    view.members["p3"] = replace(ROWS["p3"], released={"daily-0": 2})
+    view.members = {**view.members, "p3": replace(ROWS["p3"], released={"daily-0": 2})}
     assert told(decide(view, NOW)) == [StartTask("daily-0", 9, 1, False, "run", "ab" * 16)]
 
 
@@ -511,7 +514,7 @@ def test_a_former_owner_that_is_dead_left_or_replaced_is_not_waited_for(former: 
     moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
     view = view_of("p2", replace(CONTROL, version=9, tasks=moved), waiting_since={"daily-0": NOW - 1})
     view.tasks.pop("daily-0", None)
-    view.members["p3"] = former
+    view.members = {**view.members, "p3": former}
     assert [type(command) for command in told(decide(view, NOW))] == [StartTask]
 
 
@@ -707,8 +710,8 @@ def test_the_container_hears_of_each_step_once() -> None:
 
 def test_while_draining_nothing_moves_by_choice() -> None:
     view = leader(DRAINING)
-    view.members["p4"] = row("p4")
-    view.members["p0"] = row("p0")
+    view.members = {**view.members, "p4": row("p4")}
+    view.members = {**view.members, "p0": row("p0")}
     assert next_control(view, DRAINING, NOW + 60) == DRAINING
 
 
@@ -797,7 +800,7 @@ def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told
 
 def test_the_leader_gives_it_no_task_and_the_run_goes_on_as_it_is() -> None:
     view = leader()
-    view.members["p4"] = row("p4", fingerprint=WIDER.fingerprint)
+    view.members = {**view.members, "p4": row("p4", fingerprint=WIDER.fingerprint)}
     assert next_control(view, CONTROL, NOW + 60) == CONTROL
 
 
@@ -826,7 +829,7 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
 @pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
 def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state: State) -> None:
     view = leader()
-    view.members["p3"] = replace(ROWS["p3"], state=state)
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=state)}
     view.ages["p3"] = Age("row of p3", 3599.0, 3, NOW)
     assert DeleteMember not in kinds(decide(view, NOW + 0.05))
     view.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)

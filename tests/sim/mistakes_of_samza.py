@@ -280,10 +280,9 @@ def other_partitions_are_not_noticed(patch: Patch) -> None:
     candidates = leading.candidates
 
     def anyone(view: Any, control: Any) -> Any:
-        rows = leading.present(view)
-        alike = {name: replace(row, fingerprint=control.fingerprint) for name, row in rows.items()}
+        alike = {name: replace(row, fingerprint=control.fingerprint) for name, row in view.present.items()}
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(leading, "present", lambda view: alike)
+            inner.setattr(viewing.View, "present", alike)
             return candidates(view, control)
 
     patch.setattr(leading, "candidates", anyone)
