@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from samza_azure.application import Stage
 from samza_azure.config import Stream
-from samza_azure.protocol.timing import RENEW_EVERY_S, ROWS_PER_S, SELF_STOP, Timing
+from samza_azure.protocol.timing import RENEW_EVERY_S, SELF_STOP, Timing
 
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block
@@ -86,9 +86,9 @@ def per_hour(every_s: float) -> float:
     return 3600 / every_s
 
 
-def follower(timing: Timing) -> Operations:
-    """A beat and a look at the leader row per heartbeat."""
-    return Operations(table=2 * per_hour(timing.heartbeat_s))
+def follower(timing: Timing, processors: int) -> Operations:
+    """A beat per heartbeat, and a look at the leader row at the same rate unless the group is very large."""
+    return Operations(table=per_hour(timing.heartbeat_s) + per_hour(timing.look_every_s(processors)))
 
 
 def successor(timing: Timing, processors: int) -> Operations:
@@ -96,7 +96,7 @@ def successor(timing: Timing, processors: int) -> Operations:
 
     It looks at the leader row at that rate too, but only once that did not change: in an idle hour it always does.
     """
-    return follower(timing) + Operations(table=_scans(timing, processors))
+    return Operations(table=2 * per_hour(timing.heartbeat_s) + _scans(timing, processors))
 
 
 def leader(timing: Timing, processors: int) -> Operations:
@@ -111,7 +111,11 @@ def coordination(timing: Timing, processors: int) -> Operations:
     """The whole group's, while nothing happens."""
     successors = min(SUCCESSORS, processors - 1)
     followers = processors - 1 - successors
-    return leader(timing, processors) + successor(timing, processors) * successors + follower(timing) * followers
+    return (
+        leader(timing, processors)
+        + successor(timing, processors) * successors
+        + follower(timing, processors) * followers
+    )
 
 
 def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
@@ -134,14 +138,9 @@ def unasked_s(producers: int) -> float:
     return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
 
 
-def scan_s(timing: Timing, processors: int) -> float:
-    """How often all rows are read: in a very large group less often."""
-    return max(timing.scan_s, processors / ROWS_PER_S)
-
-
 def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
     """How long it takes at worst until the new assignment is published; `call_s` bounds one call."""
-    scan = scan_s(timing, processors)
+    scan, look = timing.scan_every_s(processors), timing.look_every_s(processors)
     farthest = max(min(SUCCESSORS, processors - 1) - 1, 0)
     fastest_death = timing.heartbeat_timeout_s * (1 - CLOCK_RATE)
     slowest_pause = SELF_STOP * timing.heartbeat_timeout_s * (1 + CLOCK_RATE)
@@ -149,7 +148,7 @@ def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
         follower_lost=timing.heartbeat_timeout_s + 2 * scan,
         leader_lost=max(timing.leader_timeout_s, timing.heartbeat_timeout_s) + 2 * scan + farthest * timing.scan_s,
         leader_and_successors_lost=(
-            timing.leader_timeout_s + timing.heartbeat_timeout_s + 2 * scan + 6 * timing.heartbeat_s
+            timing.leader_timeout_s + timing.heartbeat_timeout_s + 2 * scan + 4 * timing.heartbeat_s + 2 * look
         ),
         two_leaders=timing.heartbeat_s + call_s,
         two_owners=max(slowest_pause - fastest_death, 0.0),
@@ -187,7 +186,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
     tasks = sum(flow.tasks for flow in flows)
     group, full, empty = coordination(timing, processors), busy(flows, processors, commit_s), idle(flows, processors)
     shown = [
-        ("one follower", follower(timing)),
+        ("one follower", follower(timing, processors)),
         ("one named successor", successor(timing, processors)),
         ("the leader", leader(timing, processors)),
         (f"the group of {processors}", group),
@@ -197,7 +196,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
     worst = bounds(timing, processors, call_s)
     return [
         f"Heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s, leader dead after "
-        f"{timing.leader_timeout_s:g} s, scan {scan_s(timing, processors):g} s; {processors} processors, "
+        f"{timing.leader_timeout_s:g} s, scan {timing.scan_every_s(processors):g} s; {processors} processors, "
         f"{tasks} tasks: " + ", ".join(f"{flow.stage} {flow.tasks}" for flow in flows),
         "",
         f"{'operations per hour':34}{'table':>12}{'read':>12}{'append':>12}{'lease':>8}{'$ per month':>14}",
@@ -224,7 +223,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
 
 def _scans(timing: Timing, processors: int) -> float:
     """Queries for all rows."""
-    return per_hour(scan_s(timing, processors)) * -(-processors // ROWS_PER_QUERY)
+    return per_hour(timing.scan_every_s(processors)) * -(-processors // ROWS_PER_QUERY)
 
 
 def _containers(tasks: int, processors: int) -> int:

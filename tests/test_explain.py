@@ -46,7 +46,7 @@ def stage(name: str, *inputs: str, output: str, partition_by: str | tuple[str, .
 
 
 def test_a_follower_of_the_default_profile_beats_and_looks_1800_times_an_hour_each() -> None:
-    assert follower(DEFAULT) == Operations(table=3600)
+    assert follower(DEFAULT, 10) == Operations(table=3600)
 
 
 def test_a_successor_looks_at_the_members_with_each_scan_besides() -> None:
@@ -54,7 +54,7 @@ def test_a_successor_looks_at_the_members_with_each_scan_besides() -> None:
 
 
 def test_the_default_profile_keeps_to_its_budget() -> None:
-    assert follower(DEFAULT).table <= 3_700
+    assert follower(DEFAULT, 10).table <= 3_700
     assert successor(DEFAULT, 20).table <= 7_400
 
 
@@ -70,7 +70,7 @@ def test_two_thousand_members_are_two_queries_every_four_seconds() -> None:
 def test_a_group_has_one_leader_at_most_three_successors_and_the_rest_follows() -> None:
     assert coordination(DEFAULT, 1) == leader(DEFAULT, 1)
     assert coordination(DEFAULT, 3) == leader(DEFAULT, 3) + successor(DEFAULT, 3) * 2
-    assert coordination(DEFAULT, 10) == leader(DEFAULT, 10) + successor(DEFAULT, 10) * 3 + follower(DEFAULT) * 6
+    assert coordination(DEFAULT, 10) == leader(DEFAULT, 10) + successor(DEFAULT, 10) * 3 + follower(DEFAULT, 10) * 6
 
 
 def test_ten_thousand_of_each_cost_what_the_price_list_says() -> None:

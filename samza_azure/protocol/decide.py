@@ -34,7 +34,7 @@ from samza_azure.protocol.actions import (
 )
 from samza_azure.protocol.control import Control, signal
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, State
-from samza_azure.protocol.timing import CHURN_MAX, LEASE_MARGIN_S, URGENT_GAP_S
+from samza_azure.protocol.timing import CHURN_MAX, LEASE_MARGIN_S, WAITS_PER_S
 from samza_azure.protocol.view import Absent, Campaign, View
 
 #: A processor that leaves gives each of its last calls so long, then goes without.
@@ -67,7 +67,7 @@ def beat(view: View, now: float) -> list[Action]:
     if _fenced(view):
         return [Rejoin("This processor was declared dead, or its row taken; it comes back as a new incarnation.")]
     row = own_row(view)
-    gap = view.timing.heartbeat_s if row == view.written else URGENT_GAP_S
+    gap = view.timing.heartbeat_s if row == view.written else view.timing.urgent_gap_s(view.size)
     if view.reached(view.beat_sent_at + gap, now):
         return [MergeOwnRow(replace(row, beat=view.beat + 1), view.etag)]
     return []
@@ -141,9 +141,13 @@ def _look_at_members(view: View, now: float) -> list[Action]:
         return [ScanMembers()]
     if SCAN in view.busy:
         return []
+    awaited, gap = sorted(run.awaited(view)), view.size / WAITS_PER_S
+    if len(awaited) * gap > view.timing.scan_s:  # one after the other, in a circle
+        is_due = view.reached(max(view.read_at.values(), default=-1e9) + gap, now)
+        awaited = [min(awaited, key=view.seen_at)] if is_due else []
     return [
         ReadMember(processor)
-        for processor in sorted(run.awaited(view))
+        for processor in awaited
         if view.reached(view.seen_at(processor) + view.timing.scan_s, now)
         and view.free(resource(ReadMember(processor)), now)
     ]

@@ -115,12 +115,13 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
     Who is a member already keeps what it has until the barrier times out: after the first version nobody has adopted
     one yet.
     """
+    members = set(control.members)
     return {
         processor: row
         for processor, row in view.present.items()
         if row.state is not State.LEAVING
         and row.fingerprint == control.fingerprint
-        and (row.adopted or not control.version or Member(processor, row.incarnation) in control.members)
+        and (row.adopted or not control.version or Member(processor, row.incarnation) in members)
     }
 
 
@@ -399,8 +400,10 @@ def _is(row: ProcessorRow | None, owner: Owner) -> bool:
 
 
 def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
+    if not view.is_me(owner):
+        return False
     local = view.tasks.get(task)
-    return owner.member == view.member and (local is None or local.closed)
+    return local is None or local.closed
 
 
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:

@@ -232,7 +232,7 @@ def awaited(view: View) -> set[str]:
 
 
 def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
-    if earlier.member == view.member:
+    if view.is_me(earlier):
         return True  # our own earlier life of the task is closed, `_may_start` saw to that
     waiting_since = view.waiting_since.get(task, now)
     if view.reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):

@@ -8,8 +8,8 @@ LEASE_S = 60
 RENEW_EVERY_S = 20.0
 #: The holder counts from before it asked, and stops this long before the service could let go.
 LEASE_MARGIN_S = 5.0
-#: What others wait for is written at once, but not more often than this.
-URGENT_GAP_S = 0.1
+#: What others wait for is written at once, but not more often than this, and by all together not more often than that.
+URGENT_GAP_S, URGENT_PER_S = 0.1, 1_000
 #: After a failed call the next try of the same thing comes this much later, or at its usual time if that is sooner.
 RETRY_S = 0.25
 #: Each wrong suspicion of a leader doubles the patience with the next, at most so many times.
@@ -20,6 +20,10 @@ CHURN_FORGOTTEN = 10
 FORGIVE_AFTER_S = 600.0
 #: An observer reads at most so many rows a second.
 ROWS_PER_S = 500
+#: All followers together read the control blob at most so many times a second; Azure carries 500.
+NEWS_PER_S = 300
+#: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.
+WAITS_PER_S = 800
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75
 
@@ -34,6 +38,21 @@ class Timing:
     scan_s: float = 1.0
     debounce_s: float = 2.0
     barrier_timeout_s: float = 30.0
+
+    def scan_every_s(self, members: int) -> float:
+        """How often all rows are read: in a very large group less often."""
+        return max(self.scan_s, members / ROWS_PER_S)
+
+    def look_every_s(self, members: int) -> float:
+        """How often a follower looks at the leader row: in a very large group less often.
+
+        News there sends everybody to the control blob; who looks at different times, comes at different times.
+        """
+        return max(self.heartbeat_s, members / NEWS_PER_S)
+
+    def urgent_gap_s(self, members: int) -> float:
+        """How soon after a write of its own row a member may write again what others wait for."""
+        return min(max(URGENT_GAP_S, members / URGENT_PER_S), self.heartbeat_s)
 
 
 PROFILES = {

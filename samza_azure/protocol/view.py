@@ -54,7 +54,7 @@ from samza_azure.protocol.messages import (
     TaskReport,
 )
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
-from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, ROWS_PER_S, SELF_STOP, Timing
+from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, SELF_STOP, Timing
 
 
 class Trouble(Enum):
@@ -260,6 +260,10 @@ class View:
         """This life of ours."""
         return Member(self.settings.processor, self.incarnation)
 
+    def is_me(self, owner: Owner) -> bool:
+        """Whether it is this life of ours; asked for ten thousand tasks at a time."""
+        return owner.incarnation == self.incarnation and owner.processor == self.settings.processor
+
     @property
     def share(self) -> Share | None:
         """What the control blob says of this life; None without one."""
@@ -312,9 +316,14 @@ class View:
         return isinstance(self.leader_row, LeaderRow) and self.me in self.leader_row.successors
 
     @property
+    def size(self) -> int:
+        """How many the group is, as far as we know."""
+        return max(len(self.members), len(self.control.members) if isinstance(self.control, Control) else 0)
+
+    @property
     def scan_interval(self) -> float:
-        """How often we read all rows: with very many members less often, at most `ROWS_PER_S`."""
-        return max(self.timing.scan_s, len(self.members) / ROWS_PER_S)
+        """How often we read all rows."""
+        return self.timing.scan_every_s(len(self.members))
 
     def seen_at(self, processor: str) -> float:
         """When this member's row, or its absence, was seen last."""
@@ -325,8 +334,10 @@ class View:
 
         It changes with each heartbeat, so who watches looks at the leader's rate only once it did not change.
         """
+        if not self.watching():
+            return self.timing.look_every_s(self.size)
         is_due = self.leader_age is None or self.leader_age.reads > 0 or not self.leader_age.etag
-        return self.timing.scan_s if self.watching() and is_due else self.timing.heartbeat_s
+        return self.timing.scan_s if is_due else self.timing.heartbeat_s
 
 
 def _share_of(control: Control, member: Member) -> Share:

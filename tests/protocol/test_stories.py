@@ -899,6 +899,42 @@ def test_with_very_many_members_nobody_reads_more_than_500_rows_a_second() -> No
     assert ScanMembers in kinds(decide(view, NOW + 2_003 / 500))
 
 
+CROWD = tuple(member(f"q{number:03}") for number in range(900))
+
+
+def test_in_a_very_large_group_followers_come_to_the_control_blob_at_different_times() -> None:
+    """A blob answers 500 calls a second: who is not named looks for news each 3 s, not each 2 s. It beats as ever."""
+    follower = view_of("p3", replace(CONTROL, members=CROWD), leader_row=replace(LEADER_ROW, successors=("p2",)))
+    assert kinds(decide(follower, NOW + 2)) == [MergeOwnRow]
+    assert kinds(decide(follower, NOW + 3)) == [MergeOwnRow, ReadLeaderRow]
+    named = view_of("p2", replace(CONTROL, members=CROWD))
+    assert ReadLeaderRow in kinds(decide(named, NOW + 2))
+
+
+def test_in_a_very_large_group_who_waits_for_many_reads_one_row_after_the_other() -> None:
+    """A table partition carries 2,000 calls a second. Each of 900 reads one per 1.125 s, the least recently seen."""
+    moved = {f"t-{n}": Assignment(owner("p3", 8), after=(owner(f"q{n}"),), first=False) for n in range(2)}
+    unnamed = replace(LEADER_ROW, successors=("p2",), version=8)
+    for crowd, expected in ((CROWD[:3], ["q0", "q1"]), (CROWD, ["q0"])):
+        blob = replace(CONTROL, version=8, revision=10, members=crowd, tasks=moved)
+        view = view_of("p3", leader_row=unnamed, scanned_at=NOW - 1)
+        learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
+        assert [each.processor for each in decide(view, NOW) if isinstance(each, ReadMember)] == expected
+    learn(view, ReadMember("q0"), row("q0"), sent_at=NOW, now=NOW)
+    assert ReadMember not in kinds(decide(view, NOW + 1.1))
+    assert ReadMember("q1") in decide(view, NOW + 1.125)
+    learn(view, ReadMember("q1"), row("q1"), sent_at=NOW + 1.125, now=NOW + 1.125)
+    assert ReadMember("q0") in decide(view, NOW + 2.25)
+
+
+def test_in_a_very_large_group_what_others_wait_for_is_written_once_in_a_second_at_most() -> None:
+    """All 900 change their rows with each version; each waits so long after its last write, no longer than a beat."""
+    for crowd, gap in ((CROWD[:3], 0.1), (CROWD, 0.9), (CROWD * 9, 2.0)):
+        view = view_of("p3", replace(CONTROL, members=crowd), plan=replace(PLAN, fingerprint="news"))
+        assert MergeOwnRow not in kinds(decide(view, NOW + gap - 0.01))
+        assert MergeOwnRow in kinds(decide(view, NOW + gap))
+
+
 def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> None:
     """Reads four seconds apart are as they should be with 2,000 members, and count in full."""
     rows = tuple(ROWS.values()) + tuple(row(f"q{number}") for number in range(2_000))

@@ -116,7 +116,7 @@ def test_an_idle_hour_costs_what_explain_says(profile: str) -> None:
     expected: dict[str, Operations] = {}
     for member in members:
         own = member.processor.view
-        role = leader(timing, 5) if own.leads else successor(timing, 5) if own.watching() else follower(timing)
+        role = leader(timing, 5) if own.leads else successor(timing, 5) if own.watching() else follower(timing, 5)
         expected[own.me] = role
     for member in members:
         role = expected[member.processor.view.me]
@@ -124,7 +124,7 @@ def test_an_idle_hour_costs_what_explain_says(profile: str) -> None:
         lease = {"control.renew": 180} if role.other else {}
         assert rest_of(member.link.sent) == pytest.approx(lease, rel=0.05)
     assert sum(role.other > 0 for role in expected.values()) == 1
-    assert [*expected.values()].count(follower(timing)) == 1
+    assert [*expected.values()].count(follower(timing, 5)) == 1
     assert all(assignment.owner is not None for assignment in view.control.tasks.values())  # type: ignore[union-attr]
 
 
