@@ -89,7 +89,7 @@ def test_the_handbooks_own_job_file_is_read() -> None:
     """)
     assert config.storage.connect is not None
     assert config.storage.connect.get_secret_value() == CONNECT
-    assert config.coordinator.timing == Timing(0.25, 1.5, 0.8, 0.2, 0.5, 30.0)
+    assert config.coordinator.timing == Timing(0.25, 1.5, 0.8, 0.15, 0.5, 30.0)
     assert config.streams == {
         "flights": Stream("log", 4, "carrier string, ts timestamp, dep_delay double", "ts", 0.0, 10.0, None),
         "by-carrier": Stream("log", 4, None, "ts", 0.0, 10.0, None),

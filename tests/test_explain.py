@@ -124,7 +124,7 @@ def test_the_bounds_of_the_default_profile() -> None:
 
 
 def test_with_one_successor_nobody_waits_for_another() -> None:
-    assert bounds(FAST, 2, call_s=0.5).leader_lost == 1.5 + 2 * 0.2
+    assert bounds(FAST, 2, call_s=0.5).leader_lost == 1.5 + 2 * 0.15
 
 
 def test_the_data_path_keeps_the_pace_that_is_charged_for() -> None:

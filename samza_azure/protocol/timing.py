@@ -58,5 +58,5 @@ class Timing:
 PROFILES = {
     "eco": Timing(heartbeat_s=5.0, heartbeat_timeout_s=20.0, leader_timeout_s=15.0, scan_s=4.0),
     "default": Timing(),
-    "fast": Timing(heartbeat_s=0.25, heartbeat_timeout_s=1.5, leader_timeout_s=0.8, scan_s=0.2, debounce_s=0.5),
+    "fast": Timing(heartbeat_s=0.25, heartbeat_timeout_s=1.5, leader_timeout_s=0.8, scan_s=0.15, debounce_s=0.5),
 }
