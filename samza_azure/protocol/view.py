@@ -54,7 +54,21 @@ from samza_azure.protocol.messages import (
     TaskReport,
 )
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
-from samza_azure.protocol.timing import FORGIVE_AFTER_S, LEASE_MARGIN_S, LEASE_S, RETRY_S, SELF_STOP, Timing
+from samza_azure.protocol.timing import (
+    FIT_AGAIN_S,
+    FORGIVE_AFTER_S,
+    LEASE_MARGIN_S,
+    LEASE_S,
+    RETRY_S,
+    SELF_STOP,
+    Timing,
+)
+
+#: Versions would be used twice, and who waits for one of them would wait for another.
+RESTORED = (
+    "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
+    "restore the newest copy (Azure keeps versions if that is switched on), then start again."
+)
 
 
 class Trouble(Enum):
@@ -89,10 +103,18 @@ class ControlRead:
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The job model does not fit; nothing was sent."""
+
+    reason: str
+
+
 Answer: TypeAlias = (
     None
     | str
     | No
+    | TooLarge
     | Unchanged
     | Absent
     | ControlRead
@@ -239,6 +261,7 @@ class View:
     leaving: bool = False
     ending: Finish | None = None
     ending_since: float = 0.0
+    too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
     handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
     finished: Finish | None = None
     # Calls under way, and when a failed one may be tried again.
@@ -247,8 +270,10 @@ class View:
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
     # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
-    _share: Share | None = None
-    _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = None
+    _share: Share | None = field(default=None, repr=False, compare=False)
+    _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = field(
+        default=None, repr=False, compare=False
+    )
 
     @property
     def me(self) -> str:
@@ -420,8 +445,8 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
         case AnswerRequest() | DeleteRequest():
             view.requests_read_at = -1e9
         case MarkDead():
-            if isinstance(answer, str):
-                row = view.members[action.processor]
+            row = view.members.get(action.processor)
+            if isinstance(answer, str) and row is not None:  # a scan in between may have found it deleted
                 _know_member(view, replace(row, state=State.DEAD, etag=answer, epoch=action.epoch))
             elif isinstance(answer, No):
                 view.ages.pop(action.processor, None)
@@ -567,6 +592,8 @@ def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) ->
 def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
     match action, answer:
         case (ReadControl(), ControlRead(control=control, etag=etag)):
+            if _is_older(view, control):
+                view.ending, view.ending_since = view.ending or Finish(1, RESTORED), now
             _know_control(view, control, etag, now)
         case (ReadControl(lease_id=None), Unchanged()):
             view.control_read_at = now
@@ -591,6 +618,11 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
             _control_written(view, action, control, etag, now)
         case (WriteControl(), Trouble.UNSETTLED):
             view.unsettled = action
+        case (WriteControl(control=control), TooLarge(reason=reason)):
+            view.too_large[control.members] = now + FIT_AGAIN_S
+            known = set(view.control.members) if isinstance(view.control, Control) else set()
+            if not any(Member(processor, row.incarnation) in known for processor, row in view.present.items()):
+                view.ending, view.ending_since = Finish(2, reason), now  # nobody works whom that would disturb
         case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
             demote(view, now)
             view.control_read_at = -1e9
@@ -622,6 +654,11 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     }
 
 
+def _is_older(view: View, control: Control) -> bool:
+    known = view.control
+    return isinstance(known, Control) and known.group_id == control.group_id and known.revision > control.revision
+
+
 def _has_begun(view: View, task: str, owner: Owner) -> bool:
     local = view.tasks.get(task)
     return local is not None and local.generation == owner.generation
@@ -637,6 +674,7 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
         view.deposed_etag = ""
     if isinstance(before, Control) and control.version != before.version:
         view.published_at = view.barrier_since = now
+        view.too_large = {}
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         view.lease, view.handing_over = None, view.lease

@@ -212,6 +212,8 @@ class HandOver:
     def land(self, world: World, number: int, call: int) -> tuple[int, World | Violation]:
         """The call takes effect, or is refused."""
         match self.calls.look(call):
+            case ReadControl(lease_id=lease_id) | WriteControl(lease_id=lease_id) if self.is_lost(world, lease_id):
+                return self.answers.put(No("LeaseIdMismatchWithBlobOperation")), world
             case ReadControl():
                 return self.read(world.control, world.etag), world
             case ScanMembers():
@@ -230,6 +232,10 @@ class HandOver:
                     return 0, landed
                 answer, row = landed
                 return answer, world._replace(rows=(*world.rows[:place], row, *world.rows[place + 1 :]))
+
+    def is_lost(self, world: World, lease_id: str | None) -> bool:
+        """Whether another has leased the blob since."""
+        return lease_id not in (None, f"lease {self.controls.look(world.control).epoch}")
 
     def _read(self, control: int, etag: int) -> int:
         return self.answers.put(ControlRead(self.controls.look(control), str(etag)))
@@ -356,7 +362,7 @@ class HandOver:
         view = self.views.get(local)
         found: list[Action] = []
         if news and view.etag is not None:
-            found.append(ReadControl())
+            found.append(ReadControl(lease_id=view.lease.id if view.lease is not None else None))
         for action in decide.beat(view, 0.0):
             nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.written
             if isinstance(action, StorageAction) and not (nothing_new and not changed):
