@@ -6,6 +6,7 @@ import random
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import replace
@@ -63,13 +64,14 @@ class AzureJobCoordinatorFactory:
         """Elector, membership and locks of a group. Nothing is sent yet."""
         from samza_azure.host import lock, tools  # they lean on this module
 
-        of_group = tools.config_of_group(config, group)
-        return tools.GroupUtils(
-            lambda: ThreadedCoordinator(
+        def join(who: str) -> ThreadedCoordinator:
+            of_group = tools.config_of_group(config, group, who)
+            return ThreadedCoordinator(
                 settings(processor_id, of_group), lambda: _azure(of_group), Observer(processor_id)
-            ),
-            lambda name: lock.AzureLock(of_group.storage, name),
-        )
+            )
+
+        of_locks = tools.config_of_group(config, group).storage
+        return tools.GroupUtils(join, lambda name: lock.AzureLock(of_locks, name))
 
 
 class PassthroughJobCoordinatorFactory:
@@ -85,13 +87,14 @@ class PassthroughJobCoordinatorFactory:
         """Elector, membership and locks of a group of one, in memory: locks hold between threads only."""
         from samza_azure.host import lock, tools
 
-        group_account = MemoryAccount()
-        return tools.GroupUtils(
-            lambda: ThreadedCoordinator(
-                settings(processor_id, config), lambda: _in_memory(group_account), Observer(processor_id)
-            ),
-            lambda name: lock.LeaseLock(name, lambda: MemoryAccount(group_account.storage)),
-        )
+        def join(who: str) -> ThreadedCoordinator:
+            return ThreadedCoordinator(
+                settings(processor_id, config), lambda: _in_memory(accounts[who]), Observer(processor_id)
+            )
+
+        accounts = defaultdict[str, MemoryAccount](MemoryAccount)
+        of_locks = MemoryAccount().storage
+        return tools.GroupUtils(join, lambda name: lock.LeaseLock(name, lambda: MemoryAccount(of_locks)))
 
 
 def settings(processor_id: str, config: Config) -> Settings:
@@ -298,7 +301,7 @@ async def _alone(config: Config, run_id: str) -> Stores:
     blob, table = account.control_blob(), account.rows()
     group_id = uuid.uuid5(uuid.NAMESPACE_URL, f"samza-azure:{config.app.name}:{config.app.id}:{run_id}").hex
     first = Control(group_id=group_id, revision=time.time_ns() // 1_000_000, run_id="")
-    await blob.create(control_blob.encode(first, limit=config.coordinator.blob_length), timeout=1.0)
+    await blob.create(control_blob.encode(first), timeout=1.0)
     logs: Blobs = Account.from_config(config.storage).blobs()
     return Stores(blob, table, RunLogs(logs), account.aclose)
 

@@ -1,8 +1,8 @@
 """Elector, membership and locks of one group, for programs that share no tasks: `CoordinationUtils`.
 
-A group is coordinated as a job is, in a container and a table of its own that are named after application and group;
-the locks lie in the application's container. Whoever is a member is a candidate: the elector and the membership join
-the same group. Joining starts a thread; without it nothing runs.
+Those who stand for election are one group, those who are registered another, so that a member need be no candidate.
+Each is coordinated as a job is, in a container and a table of its own that are named after application and group; the
+locks lie in the container of the members. Joining starts a thread; without it nothing runs.
 """
 
 from collections.abc import Callable
@@ -22,70 +22,65 @@ from samza_azure.host.factory import ThreadedCoordinator
 from samza_azure.protocol.rows import MEMBERS, processor_row
 from samza_azure.storage.interface import Rows
 
+#: Those who stand for election.
+CANDIDATES = "candidates"
 #: A question to the table waits no longer than this.
 ASK_S = 5.0
 
 
-def config_of_group(config: Config, group: str) -> Config:
-    """The same account, with the container and the table of a group."""
-    name, instance = config.app.name, f"{config.app.id}-{group}"
+def config_of_group(config: Config, group: str, who: str = MEMBERS) -> Config:
+    """The same account, with the container and the table of a group's members, or of its candidates."""
+    name, instance = config.app.name, f"{config.app.id}-{group}" + ("" if who == MEMBERS else f"-{who}")
     storage = replace(config.storage, container=default_container(name, instance), table=default_table(name, instance))
     return replace(config, storage=storage)
 
 
-class Group:
-    """This process's life in the group: a coordinator while anybody wants one."""
+class Life:
+    """This process's life in a group: a coordinator from `begin` to `end`."""
 
     def __init__(self, make: Callable[[], ThreadedCoordinator]) -> None:
         self._make = make
         self.listener = JobCoordinatorListener()
-        self.wanted_by: set[str] = set()
         self.coordinator: ThreadedCoordinator | None = None
 
-    def join(self, who: str) -> None:
-        """Be a member for the sake of `who`."""
-        self.wanted_by.add(who)
+    def begin(self) -> None:
+        """Join. Idempotent."""
         if self.coordinator is None:
             self.coordinator = self._make()
             self.coordinator.set_listener(self.listener)
             self.coordinator.start()
 
-    def leave(self, who: str) -> None:
-        """Leave. If others still want to be in it, come back as somebody who has just joined."""
-        if who not in self.wanted_by:
-            return
-        self.wanted_by.discard(who)
+    def end(self) -> None:
+        """Leave, and wait until that is done. Idempotent."""
         coordinator, self.coordinator = self.coordinator, None
         if coordinator is not None:
             coordinator.stop()
             coordinator.wait()
-        for other in tuple(self.wanted_by):
-            self.join(other)
 
 
 class GroupElector(LeaderElector):
-    """The leader of the group is the leader of its coordination."""
+    """The leader of the candidates' group is the leader of its coordination."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, life: Life) -> None:
+        self._life = life
 
     def set_listener(self, listener: LeaderElectorListener) -> None:
-        self._group.listener = _Told(listener)
+        self._life.listener = _Told(listener)
 
     def try_become_leader(self) -> None:
-        self._group.join("elector")
+        self._life.begin()
 
     def resign_leadership(self) -> None:
-        self._group.leave("elector")
+        self._life.end()
 
     @property
     def is_leader(self) -> bool:
-        coordinator = self._group.coordinator
-        return coordinator is not None and "elector" in self._group.wanted_by and coordinator.is_leader
+        coordinator = self._life.coordinator
+        return coordinator is not None and coordinator.is_leader
 
     @property
     def epoch(self) -> int:
-        coordinator = self._group.coordinator
+        coordinator = self._life.coordinator
         return coordinator.epoch if coordinator is not None else 0
 
 
@@ -103,17 +98,17 @@ class _Told(JobCoordinatorListener):
 class GroupMembership(ClusterMembership):
     """The members are the rows that are neither dead nor left."""
 
-    def __init__(self, group: Group) -> None:
-        self._group = group
+    def __init__(self, life: Life) -> None:
+        self._life = life
 
     def register_processor(self) -> None:
-        self._group.join("membership")
+        self._life.begin()
 
     def unregister_processor(self) -> None:
-        self._group.leave("membership")
+        self._life.end()
 
     def processors(self) -> tuple[str, ...]:
-        coordinator = self._group.coordinator
+        coordinator = self._life.coordinator
         return () if coordinator is None else coordinator.ask_storage(_alive, ASK_S)
 
 
@@ -123,11 +118,12 @@ async def _alive(table: Rows) -> tuple[str, ...]:
 
 
 class GroupUtils(CoordinationUtils):
-    """The tools of one group."""
+    """The tools of one group. `make` has the name of the group to join: of candidates, or of members."""
 
-    def __init__(self, make: Callable[[], ThreadedCoordinator], lock: Callable[[str], Lock]) -> None:
-        self._group, self._lock = Group(make), lock
-        self._elector, self._membership = GroupElector(self._group), GroupMembership(self._group)
+    def __init__(self, make: Callable[[str], ThreadedCoordinator], lock: Callable[[str], Lock]) -> None:
+        self._stands, self._is_member = Life(lambda: make(CANDIDATES)), Life(lambda: make(MEMBERS))
+        self._elector, self._membership = GroupElector(self._stands), GroupMembership(self._is_member)
+        self._lock = lock
 
     @property
     def leader_elector(self) -> LeaderElector:
@@ -141,5 +137,5 @@ class GroupUtils(CoordinationUtils):
         return self._lock(name)
 
     def close(self) -> None:
-        for who in tuple(self._group.wanted_by):
-            self._group.leave(who)
+        self._stands.end()
+        self._is_member.end()

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from samza_azure.host.azurite import Azurite
 from samza_azure.host.factory import Stores, ThreadedCoordinator, settings
 from samza_azure.host.lock import LeaseLock
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.tools import GroupUtils, config_of_group
+from samza_azure.host.tools import CANDIDATES, GroupUtils, config_of_group
 from samza_azure.metrics import Observer
 from samza_azure.sim.memory import MemoryAccount, MemoryStorage
 
@@ -43,13 +44,13 @@ class World:
     """One account in memory, and what happened to each task, in order."""
 
     def __init__(self) -> None:
-        self.storage = MemoryStorage()
+        self.storages = defaultdict[str, MemoryStorage](MemoryStorage)
         self.events: list[tuple[str, str, int]] = []
         self.lock = threading.Lock()
         self.ends: list[Callable[[], object]] = []
 
-    def coordinator(self, name: str) -> ThreadedCoordinator:
-        account = MemoryAccount(self.storage)
+    def coordinator(self, name: str, group: str = "tasks") -> ThreadedCoordinator:
+        account = MemoryAccount(self.storages[group])
 
         async def stores() -> Stores:
             return Stores(account.control_blob(), account.rows(), RunLogs(account.blobs()), account.aclose)
@@ -64,7 +65,8 @@ class World:
 
     def utils(self, name: str) -> GroupUtils:
         made = GroupUtils(
-            lambda: self.coordinator(name), lambda lock: LeaseLock(lock, lambda: MemoryAccount(self.storage))
+            lambda group: self.coordinator(name, group),
+            lambda lock: LeaseLock(lock, lambda: MemoryAccount(self.storages["locks"])),
         )
         self.ends.append(made.close)
         return made
@@ -142,7 +144,7 @@ def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its
 def test_a_drain_gives_all_tasks_up_for_good(world: World) -> None:
     mine = world.member("a")
     until("all run", lambda: len(mine.tasks) == 16)
-    world.storage.insert("requests", str(uuid.uuid4()), {"kind": "drain", "runId": ""})
+    world.storages["tasks"].insert("requests", str(uuid.uuid4()), {"kind": "drain", "runId": ""})
     until("drained", lambda: isinstance(mine.coordinator, ThreadedCoordinator) and mine.coordinator.ending is not None)
     mine.stop()
     assert (mine.tasks, mine.error) == ((), None)
@@ -175,6 +177,19 @@ def test_one_of_two_is_elected_and_when_it_resigns_the_other_is_with_a_higher_ep
     assert told[0].said == [1, None]
     until("b is told", lambda: told[1].said == [electors[1].epoch])
     assert electors[1].epoch > 1
+
+
+def test_a_member_that_does_not_stand_is_not_elected_and_one_that_resigns_stays_a_member(world: World) -> None:
+    member, both = world.utils("a"), world.utils("b")
+    member.cluster_membership.register_processor()
+    both.cluster_membership.register_processor()
+    until("both are in", lambda: two_in(member))
+    both.leader_elector.try_become_leader()
+    until("who stands leads", lambda: both.leader_elector.is_leader)
+    assert not member.leader_elector.is_leader
+    both.leader_elector.resign_leadership()
+    assert not both.leader_elector.is_leader
+    assert member.cluster_membership.processors() == ("a", "b")
 
 
 def test_members_are_those_who_registered_and_have_not_left(world: World) -> None:
@@ -221,7 +236,9 @@ def test_the_configuration_names_the_factory_of_both() -> None:
 
 def test_a_group_has_a_container_and_a_table_of_its_own() -> None:
     config = Config.parse(JOB)
-    group = config_of_group(config, "reports")
+    group, stands = config_of_group(config, "reports"), config_of_group(config, "reports", CANDIDATES)
+    assert len({each.storage.container for each in (config, group, stands)}) == 3
+    assert len({each.storage.table for each in (config, group, stands)}) == 3
     assert group.storage.container != config.storage.container
     assert group.storage.table != config.storage.table
     assert config_of_group(config, "reports") == group
