@@ -2,8 +2,8 @@
 
 The profile is the default one. Time is virtual, so what takes time here is the processors' own work; of the leader it
 is measured, in processor time. All join within half a minute, then 30 of 100 die at once, then the leader dies. Counted
-at the storage, per second and partition, is what Azure bounds. A control blob is decoded once for all who read it: a
-thousand copies fit no machine.
+at the storage is what Azure bounds: rows of each partition, calls on the control blob. A control blob is decoded once
+for all who read it: a thousand copies fit no machine.
 """
 
 import asyncio
@@ -38,8 +38,9 @@ TASKS_EACH = 10
 JOIN_WITHIN_S, HEAL_WITHIN_S, LOOK_S = 30.0, 120.0, 0.5
 DYING = 0.3
 LATENCY_S = 0.02
-#: What Azure documents: so many calls per second on a partition of rows of 1 KiB, and on a blob.
-PARTITION_MAX, BLOB_MAX = 2_000, 500
+#: What Azure documents: so many rows of 1 KiB per second of a partition, and so many calls on a blob. Rows are read a
+#: page at a time, so they are counted over ten seconds.
+PARTITION_MAX, BLOB_MAX, WINDOW_S = 2_000, 500, 10
 TURN_MAX_S = 0.05
 BLOB_LIMIT = Settings("p").blob_limit
 
@@ -55,7 +56,7 @@ class Slow(Link):
 
 
 class Counting(MemoryStorage):
-    """Counts, for each second, the calls on each partition and on the control blob. A query is one for 1,000 rows."""
+    """Counts, for each second, the rows touched in each partition, and the calls on the control blob."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         super().__init__(clock)
@@ -66,9 +67,11 @@ class Counting(MemoryStorage):
     def _count(self, what: str, number: int = 1) -> None:
         self.touched[what, int(self._now())] += number
 
-    def most(self, what: str) -> int:
-        """In the busiest second."""
-        return max((count for (of, _), count in self.touched.items() if of == what), default=0)
+    def most(self, what: str, seconds: int = 1) -> float:
+        """Per second, in the busiest so many seconds."""
+        counts = {second: count for (of, second), count in self.touched.items() if of == what}
+        windows = (sum(counts.get(begin + more, 0) for more in range(seconds)) for begin in counts)
+        return max(windows, default=0) / seconds
 
     def insert(self, partition: str, key: str, values: Mapping[str, Value]) -> str | Refused:
         self._count(partition)
@@ -84,8 +87,7 @@ class Counting(MemoryStorage):
 
     def query(self, partition: str) -> Sequence[Row]:
         rows = super().query(partition)
-        self._count(partition, 1 + len(rows) // 1000)
-        self._count(f"rows of {partition}", len(rows))
+        self._count(partition, max(len(rows), 1))
         return rows
 
     def control_read(self, unless_etag: str | None, lease_id: str | None) -> Content | NotModified | Missing | Refused:
@@ -281,11 +283,13 @@ def claims(world: World, healed: dict[str, float]) -> list[Claim]:
         ),
         Claim("  largest control blob", f"{storage.largest:,} bytes", f"{BLOB_LIMIT:,}", storage.largest <= BLOB_LIMIT),
     ]
-    bounds = {"members": PARTITION_MAX, "leader": PARTITION_MAX, "requests": PARTITION_MAX, "control blob": BLOB_MAX}
-    for what, bound in bounds.items():
-        most = storage.most(what)
-        shown.append(Claim(f"  {what}, calls in the busiest second", f"{most:,}", f"{bound:,}", most <= bound))
-    return [*shown, Claim("  rows that scans read in the busiest second", f"{storage.most('rows of members'):,}")]
+    for what in ("members", "leader", "requests"):
+        rows = storage.most(what, WINDOW_S)
+        title = f"  partition {what}: rows per second in the busiest {WINDOW_S} s"
+        shown.append(Claim(title, f"{rows:,.0f}", f"{PARTITION_MAX:,}", rows <= PARTITION_MAX))
+    calls = storage.most("control blob")
+    title = "  control blob: calls in the busiest second"
+    return [*shown, Claim(title, f"{calls:,.0f}", f"{BLOB_MAX}", calls <= BLOB_MAX)]
 
 
 def growth(slowest: Mapping[int, float]) -> Claim:

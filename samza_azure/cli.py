@@ -404,9 +404,9 @@ def reach(config: "Config") -> "Account":
 @app.command()
 def simulate(
     seed: Annotated[int | None, typer.Option(help="Replays one history; a fresh seed without it.")] = None,
-    processors: Annotated[int | None, typer.Option(min=1, help="How many; without it the seed says.")] = None,
+    processors: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; without it the seed says.")] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.001, help="Of the fleet's time with faults; without it minutes.")
+        float | None, typer.Option(min=0.001, max=1000, help="Of the fleet's time with faults; without it minutes.")
     ] = None,
 ) -> None:
     """Run a fleet under faults, in memory, from one seed, and print what happened.

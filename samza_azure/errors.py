@@ -29,6 +29,10 @@ class ConfigError(SamzaAzureError):
     exit_code = 2
 
 
+class ModelTooLarge(ConfigError):
+    """The job model does not fit into the control blob."""
+
+
 class AccessDenied(ConfigError):
     """The storage account refuses the key, the token or the identity."""
 

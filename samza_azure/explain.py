@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from samza_azure.application import Stage
 from samza_azure.config import Stream
-from samza_azure.protocol.timing import RENEW_EVERY_S, SELF_STOP, Timing
+from samza_azure.protocol.age import LEAST_READS
+from samza_azure.protocol.timing import LEASE_MARGIN_S, LEASE_S, RENEW_EVERY_S, SELF_STOP, Timing
 
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block
@@ -71,12 +72,12 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The worst cases, in seconds. To *running*: two heartbeats more, and the start of the task."""
+    """The worst cases, in seconds. To *running*: a look and a heartbeat more, and the start of the task."""
 
     follower_lost: float
     leader_lost: float  # a named successor takes over
     leader_and_successors_lost: float
-    two_leaders: float  # both believe to lead; only one's writes are accepted
+    two_leaders: float  # both believe to lead; only one's writes are accepted. One may be cut off, with a lease
     two_owners: float  # both may start batches; only one's appends are accepted
     pause_after: float  # a processor that is cut off pauses itself
 
@@ -122,7 +123,7 @@ def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
     """The data path while every task has rows for every batch, and a record is read in one go."""
     appends = per_hour(commit_s)
     tasks, links = sum(flow.tasks for flow in flows), sum(flow.links for flow in flows)
-    hints = tasks * appends + _containers(tasks, processors) * per_hour(HINTS_BUSY_S)
+    hints = tasks * appends + _polls(tasks, processors) * per_hour(HINTS_BUSY_S)
     return Operations(table=hints, read=links * appends, write=tasks * appends)
 
 
@@ -130,12 +131,17 @@ def idle(flows: Sequence[Flow], processors: int) -> Operations:
     """The data path while no row comes."""
     tasks = sum(flow.tasks for flow in flows)
     reads = sum(flow.links * per_hour(unasked_s(flow.producers)) for flow in flows)
-    return Operations(table=_containers(tasks, processors) * per_hour(HINTS_IDLE_S), read=reads)
+    return Operations(table=_polls(tasks, processors) * per_hour(HINTS_IDLE_S), read=reads)
 
 
 def unasked_s(producers: int) -> float:
     """How often a task looks at each producer's log although no hint speaks of it."""
     return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
+
+
+def _noticed(timeout_s: float, every_s: float) -> float:
+    """When a row that is read every so often, and changes no more, has certainly been silent for a timeout."""
+    return every_s + max(timeout_s + every_s, LEAST_READS * every_s)
 
 
 def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
@@ -144,13 +150,13 @@ def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
     farthest = max(min(SUCCESSORS, processors - 1) - 1, 0)
     fastest_death = timing.heartbeat_timeout_s * (1 - CLOCK_RATE)
     slowest_pause = SELF_STOP * timing.heartbeat_timeout_s * (1 + CLOCK_RATE)
+    member_lost = _noticed(timing.heartbeat_timeout_s, scan)
+    leader_missed = _noticed(timing.leader_timeout_s, timing.scan_s) + farthest * timing.scan_s
     return Bounds(
-        follower_lost=timing.heartbeat_timeout_s + 2 * scan,
-        leader_lost=max(timing.leader_timeout_s, timing.heartbeat_timeout_s) + 2 * scan + farthest * timing.scan_s,
-        leader_and_successors_lost=(
-            timing.leader_timeout_s + timing.heartbeat_timeout_s + 2 * scan + 4 * timing.heartbeat_s + 2 * look
-        ),
-        two_leaders=timing.heartbeat_s + call_s,
+        follower_lost=member_lost,
+        leader_lost=max(member_lost + farthest * timing.scan_s, leader_missed),
+        leader_and_successors_lost=_noticed(timing.leader_timeout_s + 6 * timing.heartbeat_s, look) + member_lost,
+        two_leaders=max(timing.heartbeat_s + call_s, LEASE_S - LEASE_MARGIN_S - timing.leader_timeout_s),
         two_owners=max(slowest_pause - fastest_death, 0.0),
         pause_after=SELF_STOP * timing.heartbeat_timeout_s,
     )
@@ -206,8 +212,8 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ),
         "",
         (
-            "At worst, until the new assignment is published; to running: "
-            f"{2 * timing.heartbeat_s:g} s and the task's start more"
+            "At worst, until the new assignment is published, some five calls not counted; to running: "
+            f"{timing.heartbeat_s + timing.look_every_s(processors):g} s and the task's start more"
         ),
         f"  a follower is lost                     {worst.follower_lost:6.2f} s",
         f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",
@@ -223,7 +229,16 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
 
 def _scans(timing: Timing, processors: int) -> float:
     """Queries for all rows."""
-    return per_hour(timing.scan_every_s(processors)) * -(-processors // ROWS_PER_QUERY)
+    return per_hour(timing.scan_every_s(processors)) * _pages(processors)
+
+
+def _pages(rows: int) -> int:
+    return -(-rows // ROWS_PER_QUERY)
+
+
+def _polls(tasks: int, processors: int) -> int:
+    """Queries each time that all containers look at all hints."""
+    return _containers(tasks, processors) * _pages(tasks)
 
 
 def _containers(tasks: int, processors: int) -> int:

@@ -26,7 +26,7 @@ from samza_azure.protocol.control import BarrierState, Control
 from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.requests import ignored
 from samza_azure.protocol.run import assigned
-from samza_azure.protocol.view import Absent, Answer, No, Trouble, Unchanged, View
+from samza_azure.protocol.view import Absent, Answer, No, TooLarge, Trouble, Unchanged, View
 
 log = logging.getLogger(__name__)
 
@@ -120,6 +120,8 @@ def outcome(answer: Answer) -> str:
             return "absent"
         case Unchanged():
             return "unchanged"
+        case TooLarge():
+            return "too large"
     return "done"
 
 

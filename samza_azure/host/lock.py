@@ -196,7 +196,10 @@ class LeaseLock(Lock):
                 answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=CALL_S)
             if answer is not None:
                 return None
-            return await self._take_token(blob, lease_id, asked_at)
+            grant = await self._take_token(blob, lease_id, asked_at)
+            if grant is None:
+                await _give_back(blob, lease_id)
+            return grant
         except BaseException:
             await _give_back(blob, lease_id)  # it may be ours without our knowing
             raise

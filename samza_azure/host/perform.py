@@ -6,8 +6,8 @@ lease id as well. No call is repeated here; whatever went wrong becomes an answe
 
 from collections.abc import Sequence
 
-from samza_azure.errors import StateLost, StorageUnavailable, Unsettled
-from samza_azure.host.runs import RunLogs
+from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, Unsettled
+from samza_azure.host.runs import RunLogs, run_prefix
 from samza_azure.protocol import control, rows
 from samza_azure.protocol.actions import (
     AcquireLease,
@@ -35,8 +35,9 @@ from samza_azure.protocol.actions import (
 )
 from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.protocol.timing import LEASE_S
-from samza_azure.protocol.view import Absent, Answer, ControlRead, No, Trouble, Unchanged
+from samza_azure.protocol.view import Absent, Answer, ControlRead, No, TooLarge, Trouble, Unchanged
 from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
+from samza_azure.storage.limits import HINTS, hint_name
 
 
 async def perform(
@@ -90,7 +91,7 @@ async def _perform(
                 if isinstance(await blob.read(timeout=timeout), Missing):
                     raise
                 return No("BlobAlreadyExists")  # others were faster, and have begun already
-            return _etag(await blob.create(control.encode(value, limit=limit), timeout=timeout))
+            return _etag(await blob.create(control.encode(value), timeout=timeout))
         case BreakLease(etag=etag):
             return _done(await blob.break_now(etag=etag, timeout=timeout))
         case AcquireLease(lease_id=lease_id, etag=etag):
@@ -99,8 +100,11 @@ async def _perform(
             return _done(await blob.renew(lease_id, timeout=timeout))
         case ReleaseLease(lease_id=lease_id):
             return _done(await blob.release(lease_id, timeout=timeout))
-        case WriteControl(control=value, etag=etag, lease_id=lease_id):
-            data = control.encode(value, limit=limit)
+        case WriteControl(control=value, etag=etag, lease_id=lease_id, has_newcomers=has_newcomers):
+            try:
+                data = control.encode(value, limit=limit if has_newcomers else None)
+            except ModelTooLarge as error:
+                return TooLarge(str(error))
             return _etag(await blob.write(data, etag=etag, lease_id=lease_id, timeout=timeout))
         case ScanMembers():
             return _all(await table.query(MEMBERS, timeout=timeout))
@@ -118,6 +122,9 @@ async def _perform(
             return _done(await table.delete(REQUESTS, key, etag=etag, timeout=timeout))
         case CleanRun(run_id=run_id):
             await runs.clean(run_id)
+            for hint in await table.query(HINTS, timeout=timeout):
+                if hint_name(hint.key).startswith(run_prefix(run_id)):
+                    await table.delete(HINTS, hint.key, etag=hint.etag, timeout=timeout)
             return None
 
 

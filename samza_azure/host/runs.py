@@ -12,6 +12,11 @@ from samza_azure.storage.log import LogReader
 PREFIX = "runs/"
 
 
+def run_prefix(run_id: str) -> str:
+    """What the names of all logs of a run begin with."""
+    return f"{PREFIX}{run_id}/"
+
+
 class RunLogs:
     """What the leader needs of the data path. The calls are rare and slow, so they run in a thread."""
 
@@ -32,7 +37,7 @@ class RunLogs:
         await asyncio.to_thread(self._clean, run_id)
 
     def _clean(self, run_id: str) -> None:
-        for prefix, index in first_blobs(self._blobs, f"{PREFIX}{run_id}/"):
+        for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
             opening = LogReader(self._blobs, prefix, frozenset()).opening(index)
             if opening is not None and opening.meta.get(INTERMEDIATE):
                 for below in (f"{large_prefix(prefix)}/", f"{prefix}/"):

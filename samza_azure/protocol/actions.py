@@ -113,6 +113,7 @@ class WriteControl:
     control: Control
     etag: str
     lease_id: str
+    has_newcomers: bool = False  # then the blob's limit holds; who is in already is never refused for a few bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.errors import CorruptState, ModelTooLarge
 from samza_azure.protocol.messages import DrainStep, Ends
 from samza_azure.protocol.shape import made
 
@@ -159,16 +159,16 @@ def signal(control: Control) -> str:
     return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}"
 
 
-def encode(control: Control, *, limit: int) -> bytes:
-    """The blob's bytes. Larger than `limit` is refused before anything is written."""
+def encode(control: Control, *, limit: int | None = None) -> bytes:
+    """The blob's bytes. Above `limit`, if there is one, is `ModelTooLarge`, before anything is written."""
     fields = {"format": FORMAT, **_fields(control)}
     if control.drain is not None:
         fields["drain"] = drain = _fields(control.drain)
         drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")
     text = json.dumps(fields, separators=(",", ":"), default=_fields)
     data = gzip.compress(text.encode(), compresslevel=5, mtime=0)
-    if len(data) > limit:
-        raise ConfigError(
+    if limit is not None and len(data) > limit:
+        raise ModelTooLarge(
             f"The job model needs {len(data)} bytes, job.coordinator.azure.blob.length allows {limit}. "
             "Raise that key, or run fewer tasks."
         )

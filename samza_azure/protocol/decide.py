@@ -30,6 +30,7 @@ from samza_azure.protocol.actions import (
     ReplaceOwnRow,
     ScanMembers,
     WriteControl,
+    WriteLeaderRow,
     resource,
 )
 from samza_azure.protocol.control import Control, signal
@@ -175,7 +176,7 @@ def campaign(view: View, now: float) -> list[Action]:
         case Control() if _suspect(view):
             if now > view.control_read_at + view.timing.scan_s:
                 return [ReadControl(unless_etag=view.control_etag)]  # the leader may have written after its last beat
-            return [BreakLease(view.control_etag)]
+            return [BreakLease(view.control_etag)] if _is_named(view) else _name_ourselves(view, now)
     return []
 
 
@@ -238,14 +239,31 @@ def _control_is_old(view: View, now: float) -> bool:
         case None, _:
             return True
         case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
-            return view.reached(view.control_read_at + view.timing.scan_s, now)
+            return view.reached(view.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
             if row.epoch < control.epoch or row.etag == view.control_read_for:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         case _, Absent():
-            return view.reached(view.control_read_at + view.timing.heartbeat_s, now)
+            return view.reached(view.control_read_at + view.timing.look_every_s(view.size), now)
     return False
+
+
+def _is_named(view: View) -> bool:
+    """A named successor, or nobody can be one."""
+    row = view.leader_row
+    return isinstance(row, Absent) or (isinstance(row, LeaderRow) and view.me in row.successors)
+
+
+def _name_ourselves(view: View, now: float) -> list[Action]:
+    """The named successors are gone too. Whoever changes the row first is the next; the others see that, and wait.
+
+    Without this all of a large group would break each other's leases, since that does not change the blob's ETag.
+    """
+    seen = view.leader_row
+    if not isinstance(seen, LeaderRow) or not view.free(LEADER_ROW, now):
+        return []
+    return [WriteLeaderRow(replace(seen, beat=seen.beat + 1, successors=(view.me,)), seen.etag)]
 
 
 def _suspect(view: View) -> bool:

@@ -4,7 +4,7 @@ Everything that the group must agree on is one conditional write of the control 
 value whole, as one function of the present value and of what it saw, and writes it if it differs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samza_azure.protocol.actions import (
@@ -79,7 +79,8 @@ def lead(view: View, now: float) -> list[Action]:
             actions.append(ReadControl(lease_id=lease.id))
         elif (wanted := next_control(view, control, now)) != control:
             written = replace(wanted, revision=control.revision + 1, nonce=view.fresh_id)
-            actions.append(WriteControl(written, view.control_etag, lease.id))
+            has_newcomers = not set(written.members) <= set(control.members)
+            actions.append(WriteControl(written, view.control_etag, lease.id, has_newcomers))
     actions += _keep_house(view, control, now)
     return actions
 
@@ -171,6 +172,10 @@ def with_failure(view: View, control: Control) -> Control:
 def with_assignment(view: View, control: Control, now: float) -> Control:
     """Sticky, balanced, published at once for a death, otherwise not more often than the debounce allows."""
     rows, able = view.present, candidates(view, control)
+    if _is_too_large(view, able, now):  # those who work already go on without the newcomers
+        able = {name: row for name, row in able.items() if Member(name, row.incarnation) in control.members}
+        if not able:
+            return control
     current = {
         task: assignment.owner.processor
         for task, assignment in control.tasks.items()
@@ -197,8 +202,9 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
             after.append(before)
         tasks[task] = Assignment(owners[to] if to is not None else None, tuple(after), assignment.first)
-    members = tuple(sorted(Member(row.processor, row.incarnation) for row in able.values()))
-    return replace(control, version=version, tasks=tasks, members=members, barrier=Barrier(version, BarrierState.START))
+    return replace(
+        control, version=version, tasks=tasks, members=_members(able), barrier=Barrier(version, BarrierState.START)
+    )
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
@@ -393,6 +399,14 @@ def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
         if not row.alive and row.is_ours and processor != view.me
     ]
     return [*requests, *rows]
+
+
+def _is_too_large(view: View, rows: Mapping[str, ProcessorRow], now: float) -> bool:
+    return bool(view.too_large) and not view.reached(view.too_large.get(_members(rows), now), now)
+
+
+def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
+    return tuple(sorted(Member(processor, row.incarnation) for processor, row in rows.items()))
 
 
 def _is(row: ProcessorRow | None, owner: Owner) -> bool:

@@ -9,21 +9,23 @@ RENEW_EVERY_S = 20.0
 #: The holder counts from before it asked, and stops this long before the service could let go.
 LEASE_MARGIN_S = 5.0
 #: What others wait for is written at once, but not more often than this, and by all together not more often than that.
-URGENT_GAP_S, URGENT_PER_S = 0.1, 1_000
+URGENT_GAP_S, URGENT_PER_S = 0.1, 600
 #: After a failed call the next try of the same thing comes this much later, or at its usual time if that is sooner.
 RETRY_S = 0.25
 #: Each wrong suspicion of a leader doubles the patience with the next, at most so many times.
 CHURN_MAX = 4
 #: So many leader timeouts in office, and earlier wrong suspicions are forgotten.
 CHURN_FORGOTTEN = 10
+#: A job model that was too large is tried again so much later: it shrinks when tasks have been handed over.
+FIT_AGAIN_S = 5.0
 #: A task's failures are forgotten after it ran this long.
 FORGIVE_AFTER_S = 600.0
-#: An observer reads at most so many rows a second.
-ROWS_PER_S = 500
+#: An observer reads at most so many rows a second; there are four or, while many join, a few more.
+ROWS_PER_S = 180
 #: All followers together read the control blob at most so many times a second; Azure carries 500.
 NEWS_PER_S = 300
 #: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.
-WAITS_PER_S = 800
+WAITS_PER_S = 250
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75
 
@@ -49,6 +51,10 @@ class Timing:
         News there sends everybody to the control blob; who looks at different times, comes at different times.
         """
         return max(self.heartbeat_s, members / NEWS_PER_S)
+
+    def ask_every_s(self, members: int) -> float:
+        """How often each asks the control blob while nobody leads."""
+        return max(self.scan_s, members / NEWS_PER_S)
 
     def urgent_gap_s(self, members: int) -> float:
         """How soon after a write of its own row a member may write again what others wait for."""

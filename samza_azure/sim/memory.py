@@ -31,6 +31,7 @@ from samza_azure.storage.interface import (
 )
 from samza_azure.storage.limits import (
     APPEND_BLOCKS_MAX,
+    HINTS,
     checked_append,
     checked_key,
     checked_length,
@@ -404,10 +405,10 @@ class MemoryHints:
     def publish(self, name: str, values: Mapping[str, Value]) -> None:
         key = hint_key(name)
         checked_values(values)
-        self._account.call("hints.publish", lambda: self._storage.upsert("hints", key, values))
+        self._account.call("hints.publish", lambda: self._storage.upsert(HINTS, key, values))
 
     def poll(self) -> Mapping[str, Mapping[str, Value]]:
-        rows = self._account.call("hints.poll", lambda: self._storage.query("hints"))
+        rows = self._account.call("hints.poll", lambda: self._storage.query(HINTS))
         return {hint_name(row.key): row.values for row in rows}
 
 

@@ -9,9 +9,7 @@ from samza_azure.errors import StorageUnavailable
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.entities import entity, row
 from samza_azure.storage.interface import Value
-from samza_azure.storage.limits import hint_key, hint_name
-
-PARTITION = "hints"
+from samza_azure.storage.limits import HINTS, hint_key, hint_name
 
 
 class AzureHints:
@@ -23,7 +21,7 @@ class AzureHints:
         self._timeouts: dict[str, Any] = {"connection_timeout": timeout_s, "read_timeout": timeout_s}
 
     def publish(self, name: str, values: Mapping[str, Value]) -> None:
-        hint = entity(PARTITION, hint_key(name), values)
+        hint = entity(HINTS, hint_key(name), values)
         self._calls.make(
             lambda: self._table.upsert_entity(hint, mode=UpdateMode.REPLACE, **self._timeouts),
             f"Publishing the hint of {name}",
@@ -32,7 +30,7 @@ class AzureHints:
 
     def poll(self) -> Mapping[str, Mapping[str, Value]]:
         answer = self._calls.make(
-            lambda: list(self._table.query_entities(f"PartitionKey eq '{PARTITION}'", **self._timeouts)),
+            lambda: list(self._table.query_entities(f"PartitionKey eq '{HINTS}'", **self._timeouts)),
             "Polling the hints",
             write=False,
         )

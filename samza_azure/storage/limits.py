@@ -53,6 +53,10 @@ def checked_length(length: int | None) -> int | None:
     return length
 
 
+#: The partition of the hint rows.
+HINTS = "hints"
+
+
 def hint_key(name: str) -> str:
     """The row key of a log's hint: its name, with | for the / that a key may not hold."""
     if "|" in name:

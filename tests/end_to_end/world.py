@@ -29,8 +29,8 @@ from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
-from samza_azure.storage.hints import PARTITION as HINTS
 from samza_azure.storage.interface import Row
+from samza_azure.storage.limits import HINTS
 from samza_azure.storage.log import LogReader
 
 ROOT = Path(__file__).parents[2]

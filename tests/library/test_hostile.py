@@ -13,6 +13,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,19 @@ def test_a_group_that_finds_another_groups_control_blob_ends_with_1(place: Place
     assert "belongs to another group" in place.ended(mine).message
 
 
+def test_an_older_copy_of_the_control_blob_ends_everybody_with_a_sentence(place: Place) -> None:
+    """Versions would be given twice: a task waited for ever for a release that had been of another version."""
+    members = place.group("a", "b", "c")
+    older = place.read()
+    newcomer = place.member("d")
+    until("shared by four", lambda: place.is_shared([*members, newcomer]))
+    place.overwrite(older)
+    newcomer.coordinator.stop()  # so that the leader has something to write
+    for mine in members:
+        assert place.ended(mine).code == 1
+        assert "somebody has put an earlier copy back" in place.ended(mine).message
+
+
 def test_a_model_that_is_too_large_ends_with_2_and_changes_nothing(azurite: Azurite) -> None:
     place = Place(azurite.connection_string, limit=1024)
     try:
@@ -197,6 +211,23 @@ def test_a_model_that_is_too_large_ends_with_2_and_changes_nothing(azurite: Azur
         assert place.control().tasks == {}
     finally:
         place.close()
+
+
+def test_a_model_that_grows_too_large_keeps_the_newcomer_waiting_and_the_group_running(place: Place) -> None:
+    members = place.group("a", "b", "c")
+    models = [mine.coordinator.job_model for mine in members]
+    for mine in members:  # from now on there is no room for another one's long name
+        assert mine.of.view is not None
+        mine.of.view.settings = replace(mine.of.view.settings, blob_limit=len(place.read()) + 16)
+    newcomer = place.member("d" * 63)
+    until("refused", lambda: any(mine.of.view is not None and mine.of.view.too_large for mine in members))
+    assert [mine.coordinator.job_model for mine in members] == models
+    assert [mine.of.ending for mine in (*members, newcomer)] == [None] * 4
+    newcomer.coordinator.stop()
+    assert place.ended(newcomer).code == 0
+    members[0].coordinator.stop()
+    place.ended(members[0])
+    until("the others share what it had", lambda: place.is_shared(members[1:]))
 
 
 def test_a_command_says_it_in_a_sentence_too(place: Place, tmp_path: Path) -> None:

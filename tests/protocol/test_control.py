@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.errors import CorruptState, ModelTooLarge
 from samza_azure.protocol.control import (
     LATER,
     Assignment,
@@ -108,7 +108,7 @@ def test_equal_values_have_equal_bytes() -> None:
 
 
 def test_too_large_is_refused_before_anything_is_written() -> None:
-    with pytest.raises(ConfigError, match=r"job.coordinator.azure.blob.length allows 100"):
+    with pytest.raises(ModelTooLarge, match=r"job.coordinator.azure.blob.length allows 100"):
         encode(FULL, limit=100)
 
 

@@ -2,6 +2,9 @@
 
 import pytest
 
+from samza_azure.host.perform import perform
+from samza_azure.host.runs import RunLogs
+from samza_azure.protocol.actions import CleanRun
 from samza_azure.storage.log import hint_position, hint_values
 from tests.storage.conftest import AnyAccount
 
@@ -35,3 +38,15 @@ def test_a_hint_of_a_stranger_is_no_position_and_hides_no_other(account: AnyAcco
     hints.publish("d", {"temperature": 21})
     ends = {name: hint_position(values) for name, values in hints.poll().items()}
     assert ends == {"runs/1-a/clean-0": (2, 70), "a": None, "b": None, "c": None, "d": None}
+
+
+async def test_the_clean_up_of_a_run_forgets_its_hints_and_no_others(account: AnyAccount) -> None:
+    """All containers poll all hints, so those of runs long past would cost more with each run."""
+    hints = account.hints()
+    others = ("runs/1-ab/clean-0", "streams/flights/0")
+    for name in ("runs/1-a/clean-0", "runs/1-a/clean-1", *others):
+        hints.publish(name, {"length": 1})
+    blob, rows, runs = account.control_blob(), account.rows(), RunLogs(account.blobs())
+    for _ in range(2):
+        assert await perform(CleanRun("1-a"), "p1", blob, rows, runs, limit=1, timeout=5.0) is None
+        assert sorted(hints.poll()) == sorted(others)
