@@ -38,8 +38,8 @@ MARGIN = 0.1
 MARGIN_S = 0.5
 #: How often one that waits asks again.
 ASK_EVERY_S = 0.5
-#: No call waits longer than this, or than what is left of the lease.
-CALL_S = 3.0
+#: No call waits longer than this, or than what is left of the lease; or of the caller's patience, but that at least.
+CALL_S, LEAST_CALL_S = 3.0, 1.0
 
 
 class Storage(Protocol):
@@ -171,8 +171,9 @@ class LeaseLock(Lock):
         """Ask until it is ours or the time is over. An account that cannot be reached is waited for too."""
         while True:
             trouble: StorageUnavailable | None = None
+            call_s = CALL_S if until is None else min(CALL_S, max(until - self._now(), LEAST_CALL_S))
             try:
-                grant = await self._ask(storage, blob)
+                grant = await self._ask(storage, blob, call_s)
                 if grant is not None:
                     return grant
             except StorageUnavailable as error:
@@ -185,31 +186,31 @@ class LeaseLock(Lock):
             if await self._pause(left):
                 return None
 
-    async def _ask(self, storage: Storage, blob: ControlBlob) -> Grant | None:
+    async def _ask(self, storage: Storage, blob: ControlBlob, call_s: float) -> Grant | None:
         """One try: lease it, read what it holds by that lease, write the next token. None: it is another's."""
         lease_id, asked_at = str(uuid.uuid4()), self._now()
         try:
-            answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=CALL_S)
+            answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=call_s)
             if isinstance(answer, Missing):
                 await asyncio.to_thread(storage.ensure_created)
-                await blob.create(_content(0, lease_id), timeout=CALL_S)
-                answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=CALL_S)
+                await blob.create(_content(0, lease_id), timeout=call_s)
+                answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=call_s)
             if answer is not None:
                 return None
-            grant = await self._take_token(blob, lease_id, asked_at)
+            grant = await self._take_token(blob, lease_id, asked_at, call_s)
             if grant is None:
-                await _give_back(blob, lease_id)
+                await _give_back(blob, lease_id, call_s)
             return grant
         except BaseException:
-            await _give_back(blob, lease_id)  # it may be ours without our knowing
+            await _give_back(blob, lease_id, call_s)  # it may be ours without our knowing
             raise
 
-    async def _take_token(self, blob: ControlBlob, lease_id: str, asked_at: float) -> Grant | None:
-        found = await blob.read(lease_id=lease_id, timeout=CALL_S)
+    async def _take_token(self, blob: ControlBlob, lease_id: str, asked_at: float, call_s: float) -> Grant | None:
+        found = await blob.read(lease_id=lease_id, timeout=call_s)
         if not isinstance(found, Content):
             return None
         token = _token(found.data, self._name) + 1
-        etag = await blob.write(_content(token, lease_id), etag=found.etag, lease_id=lease_id, timeout=CALL_S)
+        etag = await blob.write(_content(token, lease_id), etag=found.etag, lease_id=lease_id, timeout=call_s)
         if isinstance(etag, Refused):
             return None
         grant = Grant(token, lease_id, etag, asked_at)
@@ -231,7 +232,7 @@ class LeaseLock(Lock):
                 next_try = max(grant.asked_at + self._lease_s / 3, now + ASK_EVERY_S)
             if await self._pause(min(next_try, self._ends_at(grant)) - self._now()):
                 break
-        await _give_back(blob, grant.lease_id)
+        await _give_back(blob, grant.lease_id, CALL_S)
 
     async def _renew(self, blob: ControlBlob, grant: Grant) -> str | None:
         """Ask for more time; why not, if the service refuses. What is not answered adds no time."""
@@ -296,9 +297,9 @@ def _token(data: bytes, name: str) -> int:
         raise CorruptState("The blob is not a lock of samza-azure", blob=name) from error
 
 
-async def _give_back(blob: ControlBlob, lease_id: str) -> None:
+async def _give_back(blob: ControlBlob, lease_id: str, call_s: float) -> None:
     """Release once. If that is lost too, the lease ends by itself."""
     try:
-        await blob.release(lease_id, timeout=CALL_S)
+        await blob.release(lease_id, timeout=call_s)
     except StorageUnavailable as error:
         log.warning("A lock's lease is left to end by itself: %s", error)

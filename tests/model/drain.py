@@ -1,4 +1,4 @@
-"""A drain, its cancellation and a second drain, two leaders that both act, two tasks that read sources.
+"""A drain, its cancellation and a second drain, leaders that all act, tasks that read sources.
 
 What runs is production's: `with_cancel`, `with_drain` and `answers` of `protocol/requests.py`, `drain.progress`. The
 control blob takes a write whose ETag is its own (`lease.py` shows what that is worth), the row of a request takes one
@@ -23,9 +23,9 @@ from samza_azure.protocol.messages import DrainStep, Phase, Plan, StagePlan, Tas
 from samza_azure.protocol.rows import ProcessorRow, Request, RequestKind, State
 from tests.model.checker import Shelf, Violation
 
-TASKS = ("clean-0", "clean-1")
-PARTITIONS = ("flights/0", "flights/1")
-LEADERS = ("p1", "p2")
+TASKS = ("clean-0", "clean-1", "clean-2")
+PARTITIONS = ("flights/0", "flights/1", "flights/2")
+LEADERS = ("p1", "p2", "p3")
 #: Asked for in this order. The first one is there at the beginning.
 ASKED = (("drain 1", RequestKind.DRAIN), ("cancel", RequestKind.CANCEL), ("drain 2", RequestKind.DRAIN))
 BEGUN = Control(
@@ -84,6 +84,7 @@ class Drain:
     """`rows` is how many rows a partition has."""
 
     faults: int = 2
+    leaders: int = 2
     tasks: int = 1
     rows: int = 1
     told: bool = True  # judge also whether the answers to requests are true
@@ -103,7 +104,7 @@ class Drain:
         names, tasks = TASKS[: self.tasks], (Task(),) * self.tasks
         owned = {task: Assignment(Owner(f"p{number}", "life", 1), first=False) for number, task in enumerate(names, 3)}
         control = self.controls.put(replace(BEGUN, tasks=owned))
-        leaders = (Leader(control, 1), Leader(control, 0))
+        leaders = (Leader(control, 1), *(Leader(control, 0),) * (self.leaders - 1))
         return World(control, 1, 0, tasks, tasks, ("",), leaders, (), self.faults)
 
     def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:

@@ -222,6 +222,7 @@ LARGER = (
     Claim("log: three writers through ROLLED", "as above", _race(OLD, AGAIN, NEW, limits=Limits(roll_records=1))),
     Claim("hand-over: two faults while a task moves", "as above", lambda: HandOver(begun=JOINED, faults=2)),
     Claim("drain: two tasks with two rows, three faults", "as above", lambda: Drain(tasks=2, rows=2, faults=3)),
+    Claim("drain: three leaders, three tasks", "as above", lambda: Drain(leaders=3, tasks=3)),
 )
 
 HEADER = f"{'fence':<62} {'states':>9} {'steps':>10} {'depth':>6} {'time':>8}  {'verdict':<18} what it is for"
