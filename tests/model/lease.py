@@ -225,6 +225,7 @@ class Leading:
         for since in (-3 * Timing().scan_s, NEVER):
             view = self._view(local)
             view.leaderless_since, view.leader_age = since, Age("silent", 1e9, 9, 0.0)
+            view.leader_row = Absent()  # the worst: nobody's name in it keeps the others from breaking the lease
             yield view
 
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:
