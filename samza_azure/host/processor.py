@@ -181,11 +181,11 @@ class Processor:
         except Exception:
             log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
             answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
-        if isinstance(answer, TooLarge):
-            log.warning("%s Until then newcomers get no tasks; what runs goes on.", answer.reason)
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
         learn(view, action, answer, sent_at=sent_at, now=now)
+        if isinstance(answer, TooLarge) and view.ending is None:
+            log.warning("%s Until then newcomers get no tasks; what runs goes on.", answer.reason)
         self._news.set()
 
     async def _wait(self) -> None:

@@ -30,7 +30,7 @@ ASK_S = 5.0
 
 def config_of_group(config: Config, group: str, who: str = MEMBERS) -> Config:
     """The same account, with the container and the table of a group's members, or of its candidates."""
-    name, instance = config.app.name, f"{config.app.id}-{group}" + ("" if who == MEMBERS else f"-{who}")
+    name, instance = config.app.name, f"{config.app.id}-{group}-{who}"
     storage = replace(config.storage, container=default_container(name, instance), table=default_table(name, instance))
     return replace(config, storage=storage)
 

@@ -173,10 +173,10 @@ def campaign(view: View, now: float) -> list[Action]:
             if view.reached(view.leaderless_since + view.timing.leader_timeout_s * (1 + view.patience), now):
                 return [BreakLease(view.control_etag)]  # somebody took the lease and never wrote
             return [AcquireLease(view.fresh_id, view.control_etag)]
-        case Control() if _suspect(view):
+        case Control() as control if _suspect(view):
             if now > view.control_read_at + view.timing.scan_s:
                 return [ReadControl(unless_etag=view.control_etag)]  # the leader may have written after its last beat
-            return [BreakLease(view.control_etag)] if _is_named(view) else _name_ourselves(view, now)
+            return [BreakLease(view.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
     return []
 
 
@@ -255,7 +255,7 @@ def _is_named(view: View) -> bool:
     return isinstance(row, Absent) or (isinstance(row, LeaderRow) and view.me in row.successors)
 
 
-def _name_ourselves(view: View, now: float) -> list[Action]:
+def _name_ourselves(view: View, control: Control, now: float) -> list[Action]:
     """The named successors are gone too. Whoever changes the row first is the next; the others see that, and wait.
 
     Without this all of a large group would break each other's leases, since that does not change the blob's ETag.
@@ -263,7 +263,7 @@ def _name_ourselves(view: View, now: float) -> list[Action]:
     seen = view.leader_row
     if not isinstance(seen, LeaderRow) or not view.free(LEADER_ROW, now):
         return []
-    return [WriteLeaderRow(replace(seen, beat=seen.beat + 1, successors=(view.me,)), seen.etag)]
+    return [WriteLeaderRow(lead.leader_row(view, control, (view.me,)), seen.etag)]
 
 
 def _suspect(view: View) -> bool:

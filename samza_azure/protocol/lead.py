@@ -172,10 +172,9 @@ def with_failure(view: View, control: Control) -> Control:
 def with_assignment(view: View, control: Control, now: float) -> Control:
     """Sticky, balanced, published at once for a death, otherwise not more often than the debounce allows."""
     rows, able = view.present, candidates(view, control)
-    if _is_too_large(view, able, now):  # those who work already go on without the newcomers
-        able = {name: row for name, row in able.items() if Member(name, row.incarnation) in control.members}
-        if not able:
-            return control
+    while _is_too_large(view, able, now):  # those who work already go on with half as many newcomers, or none
+        newcomers = sorted(name for name, row in able.items() if Member(name, row.incarnation) not in control.members)
+        able = {name: row for name, row in able.items() if name not in newcomers[len(newcomers) // 2 :]}
     current = {
         task: assignment.owner.processor
         for task, assignment in control.tasks.items()
@@ -299,6 +298,12 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
     return tuple(sorted(others, key=lambda processor: (processor in owners, processor))[:SUCCESSORS])
 
 
+def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> LeaderRow:
+    """What the leader row is to say next."""
+    beat = view.leader_row.beat + 1 if isinstance(view.leader_row, LeaderRow) else 1
+    return LeaderRow(control.epoch, control.version, signal(control), view.control_etag, beat, successors)
+
+
 def _show_life(view: View, control: Control, now: float) -> list[Action]:
     """The leader row: the beat that others watch, and the word of what is new."""
     if not view.free(LEADER_ROW, now) or view.leader_row is None:
@@ -308,14 +313,7 @@ def _show_life(view: View, control: Control, now: float) -> list[Action]:
         # Another leads, or somebody wrote nonsense. A read with our lease tells: it is refused, or the row is a lie.
         lease = view.lease
         return [ReadControl(lease_id=lease.id)] if lease is not None and view.free(CONTROL, now) else []
-    row = LeaderRow(
-        epoch=control.epoch,
-        version=control.version,
-        signal=signal(control),
-        control_etag=view.control_etag,
-        beat=seen.beat + 1 if seen else 1,
-        successors=successors_of(view, control),
-    )
+    row = leader_row(view, control, successors_of(view, control))
     news = seen is None or (seen.epoch, seen.version, seen.signal, seen.successors) != (
         row.epoch,
         row.version,

@@ -593,7 +593,7 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
     match action, answer:
         case (ReadControl(), ControlRead(control=control, etag=etag)):
             if _is_older(view, control):
-                view.ending, view.ending_since = view.ending or Finish(1, RESTORED), now
+                _end(view, Finish(1, RESTORED), now)
             _know_control(view, control, etag, now)
         case (ReadControl(lease_id=None), Unchanged()):
             view.control_read_at = now
@@ -619,10 +619,10 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
         case (WriteControl(), Trouble.UNSETTLED):
             view.unsettled = action
         case (WriteControl(control=control), TooLarge(reason=reason)):
-            view.too_large[control.members] = now + FIT_AGAIN_S
-            known = set(view.control.members) if isinstance(view.control, Control) else set()
-            if not any(Member(processor, row.incarnation) in known for processor, row in view.present.items()):
-                view.ending, view.ending_since = Finish(2, reason), now  # nobody works whom that would disturb
+            waiting = {members: until for members, until in view.too_large.items() if until > now}
+            view.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
+            if not _somebody_works(view, control.run_id):
+                _end(view, Finish(2, reason), now)
         case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
             demote(view, now)
             view.control_read_at = -1e9
@@ -652,6 +652,20 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         for task, owner in (view.share.mine.items() if view.share is not None else ())
         if control.tasks[task].after and not _has_begun(view, task, owner)
     }
+
+
+def _end(view: View, verdict: Finish, now: float) -> None:
+    if view.ending is None:
+        view.ending, view.ending_since = verdict, now
+
+
+def _somebody_works(view: View, run_id: str) -> bool:
+    """Whether a member of this run lives that goes on with the version that is there."""
+    control = view.control
+    if not isinstance(control, Control) or control.run_id != run_id:
+        return False
+    known = set(control.members)
+    return any(Member(processor, row.incarnation) in known for processor, row in view.present.items())
 
 
 def _is_older(view: View, control: Control) -> bool:

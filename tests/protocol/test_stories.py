@@ -59,6 +59,7 @@ from samza_azure.protocol.messages import (
 from samza_azure.protocol.rows import ProcessorRow, State
 from samza_azure.protocol.timing import RETRY_S
 from samza_azure.protocol.view import (
+    RESTORED,
     Absent,
     Campaign,
     ControlRead,
@@ -907,7 +908,7 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
     view.control = blob
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
-    assert member("p4") in write.control.members
+    assert (write.has_newcomers, member("p4") in write.control.members) == (True, True)
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
     assert (view.leads, view.ending) == (True, None)
     assert WriteControl not in kinds(decide(view, NOW + 3))
@@ -918,10 +919,49 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     assert member("p4") in again.control.members
     learn(view, again, TooLarge("it needs more"), sent_at=NOW + 3, now=NOW + 3)
     [without] = [each for each in decide(view, NOW + 4) if isinstance(each, WriteControl)]
-    assert without.control.members == (member("p1"), member("p2"))
+    assert (without.has_newcomers, without.control.members) == (False, (member("p1"), member("p2")))
     assert without.control.tasks["daily-0"].owner in (owner("p1", 10), owner("p2", 10))
     learn(view, without, "written", sent_at=NOW + 4, now=NOW + 4)
     assert not view.too_large
+
+
+def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() -> None:
+    view = leader(replace(CONTROL, tasks={f"clean-{n}": Assignment(owner("p1"), first=False) for n in range(9)}))
+    view.plan = None
+    view.members = {**view.members, **{f"p{number}": row(f"p{number}") for number in range(4, 8)}}
+    tried = []
+    for moment in range(3):
+        now = NOW + 2 + moment
+        [write] = [each for each in decide(view, now) if isinstance(each, WriteControl)]
+        tried.append([each.processor for each in write.control.members])
+        learn(view, write, TooLarge("it needs more"), sent_at=now, now=now)
+    everybody = [f"p{number}" for number in range(1, 8)]
+    assert tried == [everybody, everybody[:5], everybody[:4]]
+
+
+def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
+    """Who is still there of the last run is no reason to begin one that nobody can run."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED)
+    view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="e" * 64), tasks={})
+    view.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
+    [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
+    assert write.control.run_id != "run"
+    learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
+    assert view.ending == Finish(2, "it needs more")
+    assert [each.control.run_id for each in decide(view, NOW + 3) if isinstance(each, WriteControl)] in ([], ["run"])
+
+
+def test_an_older_copy_of_the_control_blob_ends_whoever_reads_it() -> None:
+    view = view_of("p2")
+    learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
+    assert view.ending == Finish(1, RESTORED)
+    leaving = view_of("p2", ending=Finish(0, "done"))
+    learn(leaving, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
+    assert leaving.ending == Finish(0, "done")
+    for other in (replace(CONTROL, revision=10), replace(CONTROL, revision=1, group_id="cd" * 16)):
+        view = view_of("p2")
+        learn(view, ReadControl(), ControlRead(other, "read"), sent_at=NOW, now=NOW)
+        assert view.ending is None
 
 
 def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
@@ -942,7 +982,7 @@ def test_when_the_named_successors_are_gone_too_whoever_changes_the_leader_row_f
     """A break does not change the blob's ETag: a hundred survivors would break each other's leases."""
     unnamed = replace(LEADER_ROW, successors=("p9",))
     view = view_of("p2", leader_age=SILENT, leader_row=unnamed)
-    named = WriteLeaderRow(replace(unnamed, beat=71, successors=("p2",)), "leader row")
+    named = WriteLeaderRow(replace(unnamed, beat=71, successors=("p2",), etag=""), "leader row")
     assert decide(view, NOW) == [named]
     learn(view, named, "ours", sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [BreakLease("control")]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
-from hypothesis.stateful import run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from tests.storage.conftest import SERVICES
 from tests.storage.same import Leases, LogsAndRows, Pair
@@ -25,18 +25,29 @@ def pair(request: pytest.FixtureRequest, stocks: Callable[[str], Stock], runner:
     runner.run(stock.service.aclose())
 
 
+def played(machine: Callable[[], RuleBasedStateMachine], aims: Callable[[], set[object]]) -> None:
+    """Histories until they went where it matters. By chance one round in some dozens misses an aim."""
+    for _ in range(5):
+        run_state_machine_as_test(machine, settings=HISTORIES)
+        if not aims():
+            return
+    raise AssertionError(f"No history went there: {aims()}")
+
+
 def test_leases_and_conditional_writes_are_the_same(pair: Pair) -> None:
-    run_state_machine_as_test(lambda: Leases(pair), settings=HISTORIES)
-    # The histories went where it matters.
-    assert {one.state for one in pair.met} == {"missing", "available", "leased", "broken", "expired"}
-    assert {one.call for one in pair.met if one.documented == "done"} >= {"write with A", "renew A", "break"}
+    def aims() -> set[object]:
+        states = {"missing", "available", "leased", "broken", "expired"} - {one.state for one in pair.met}
+        done = {one.call for one in pair.met if one.documented == "done"}
+        return {*states, *({"write with A", "renew A", "break"} - done)}
+
+    played(lambda: Leases(pair), aims)
 
 
 def test_logs_rows_and_hints_are_the_same(pair: Pair) -> None:
-    run_state_machine_as_test(lambda: LogsAndRows(pair), settings=HISTORIES)
-    assert {(one.call, one.documented) for one in pair.met} >= {
+    wanted = {
         ("append", "done"),
         ("append", "AppendPositionConditionNotMet"),
         ("merge", "done"),
         ("merge", "UpdateConditionNotSatisfied"),
     }
+    played(lambda: LogsAndRows(pair), lambda: {*(wanted - {(one.call, one.documented) for one in pair.met})})
