@@ -144,6 +144,12 @@ def test_the_supervisor_never_loads_spark() -> None:
     assert loaded_by("import samza_azure.host.supervisor", "pyspark", "pyarrow", "pandas", "numpy") == ""
 
 
+def test_the_hooks_that_asyncio_registers_for_forks_are_there_before_the_supervisor_forks() -> None:
+    """Registered while a fork was under way, they ended a processor with "release unlocked lock"."""
+    hooks = "concurrent.futures.thread"
+    assert loaded_by("import samza_azure.host.factory", hooks) == hooks
+
+
 def test_the_command_is_installed() -> None:
     (command,) = entry_points(group="console_scripts", name="samza-azure")
     assert command.value == "samza_azure.cli:main"

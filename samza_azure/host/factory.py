@@ -1,6 +1,7 @@
 """The coordinators that the configuration can name, and the thread that one of them lives on."""
 
 import asyncio
+import concurrent.futures.thread
 import logging
 import random
 import threading
@@ -30,6 +31,9 @@ from samza_azure.storage.interface import Blobs, ControlBlob, Rows
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+#: asyncio imports this when a thread first needs it, and the import registers hooks for forks: a fork that is under way
+#: in another thread, as the supervisor's of its container, would then release a lock that it never took.
+FORK_HOOKS = concurrent.futures.thread
 
 #: How often a processor that cannot reach the account tries to create container and table.
 KNOCK_S = 1.0
