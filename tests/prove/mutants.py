@@ -13,7 +13,7 @@ from random import Random
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.sim.mutants import MUTANTS, Mutant
+from tests.sim.mutants import ELSEWHERE, MUTANTS, Mutant
 
 
 def hunt(mutant: Mutant, first: int, seconds: float) -> tuple[int, int] | None:
@@ -41,6 +41,8 @@ def main() -> int:
         seed, played = found or ("survives", "")
         print(f"{mutant.name:40} {mutant.whose:32} {mutant.killed_by:10} {played:>5}  {seed}", flush=True)
         alive += [] if found else [mutant.name]
+    for named in ELSEWHERE:
+        print(f"{named.name:40} {named.whose:32} {named.test.__name__}, which is no simulation; see `make test`")
     print(f"{len(MUTANTS) - len(alive)} of {len(MUTANTS)} mutants killed by the invariant that they name")
     return 1 if alive else 0
 
