@@ -23,7 +23,7 @@ FORGIVE_AFTER_S = 600.0
 #: An observer reads at most so many rows a second; there are four or, while many join, a few more.
 ROWS_PER_S = 180
 #: All followers together read the control blob at most so many times a second; Azure carries 500.
-NEWS_PER_S = 300
+NEWS_PER_S = 250
 #: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.
 WAITS_PER_S = 250
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
