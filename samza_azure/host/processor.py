@@ -185,7 +185,7 @@ class Processor:
         self._called(action, answer, now - sent_at)
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(answer, TooLarge) and view.ending is None:
-            log.warning("%s Until then newcomers get no tasks; what runs goes on.", answer.reason)
+            log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)
         self._news.set()
 
     async def _wait(self) -> None:

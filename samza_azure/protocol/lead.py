@@ -174,6 +174,8 @@ def with_assignment(view: View, control: Control, now: float) -> Control:
     rows, able = view.present, candidates(view, control)
     while _is_too_large(view, able, now):  # those who work already go on with half as many newcomers, or none
         newcomers = sorted(name for name, row in able.items() if Member(name, row.incarnation) not in control.members)
+        if not newcomers:
+            break  # another leader, with more room, has let them in since
         able = {name: row for name, row in able.items() if name not in newcomers[len(newcomers) // 2 :]}
     current = {
         task: assignment.owner.processor

@@ -939,6 +939,12 @@ def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() 
     assert tried == [everybody, everybody[:5], everybody[:4]]
 
 
+def test_members_whom_another_leader_has_let_in_are_no_newcomers_although_they_were_too_many_for_us() -> None:
+    view = leader(too_large={CONTROL.members: NOW + 60})
+    view.members = {**view.members, "p3": replace(ROWS["p3"], tasks={})}
+    assert WriteControl not in kinds(decide(view, NOW + 2))
+
+
 def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
     """Who is still there of the last run is no reason to begin one that nobody can run."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED)
