@@ -5,7 +5,7 @@ does not answer is waited for inside; only the log's own rules end the waiting (
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,10 +14,9 @@ from pyspark.sql import DataFrame
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.record import Kind, Slice
-from samza_azure.spark.analysis import Watermark
 from samza_azure.spark.checkpoint import NewFiles, Planned, planned
 from samza_azure.spark.destination import COLUMN
-from samza_azure.spark.offset import INFINITY_US, by_stream, least_us
+from samza_azure.spark.event_time import frontier_us, next_watermark_us
 from samza_azure.spark.pipeline import AnalysedStage
 from samza_azure.spark.schema import arrow_schema
 from samza_azure.spark.watermark import OwnedWatermark
@@ -26,33 +25,6 @@ from samza_azure.storage.log import LogWriter
 
 #: Between two tries of the same append, when storage or permit are missing.
 RETRY_S = 0.2
-
-
-def next_watermark_us(plan: Planned, watermarks: Sequence[Watermark]) -> int | None:
-    """The watermark after a batch: the least progress of all producers less the delay, over all withWatermark.
-
-    None: there is none, or somebody has not said anything yet. Whole milliseconds, as Spark counts.
-    """
-    if plan.step >= 1:
-        return INFINITY_US
-    found, streams = [], by_stream(plan.offsets)
-    for each in watermarks:
-        least = least_us(streams[each.stream])
-        if least is None:
-            return None
-        found.append(least // 1000 * 1000 - each.delay_ms * 1000)
-    return min(found, default=None)
-
-
-def frontier_us(plan: Planned, stage: AnalysedStage) -> int | None:
-    """The event time below which this batch and all before it have put out everything."""
-    if stage.analysis.stateful and stage.analysis.watermarks:
-        frontier = plan.watermark_ms * 1000 or None  # Spark's 0 means: none yet
-    else:
-        frontier = least_us([place for places in by_stream(plan.offsets).values() for place in places])
-    if frontier is None or frontier >= INFINITY_US:
-        return frontier
-    return frontier - stage.frontier_lag_us
 
 
 def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
