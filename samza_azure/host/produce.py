@@ -53,7 +53,7 @@ def produce(
         settings.partitions,
         schema=schema,
         event_time=settings.event_time,
-        frontier_lag_s=settings.frontier_lag_s,
+        frontier_lag_s=settings.frontier_lag_s or 0.0,
         flush_rows=at_once,
         wait=lambda tries: _wait(tries, say),
     )

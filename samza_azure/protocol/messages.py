@@ -55,6 +55,10 @@ class StagePlan:
     partition_by: tuple[str, ...] = ()
     schema: str = ""  # of the output, as DDL
     stateful: tuple[str, ...] = ()  # names of its stateful operators
+    state: tuple[str, ...] = ()  # the same with their keys, for people
+    routed_for: str = ""  # the stage for which this one, that nobody wrote, routes the rows of its input
+    routed_by: tuple[str, ...] = ()  # and by which expressions
+    partitions: int = 1  # of the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ def decode(line: bytes) -> Command | Report | Alive:
 
 def plan_from(fields: dict[str, Any]) -> Plan:
     """A plan from its JSON form."""
-    texts = ("inputs", "partition_by", "stateful")  # lists in JSON, tuples here
+    texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
     stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
     return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]))
 

@@ -97,7 +97,7 @@ class BatchWriter:
             return  # a replay: its record is in the log already
         plan = planned(self._checkpoint, batch)
         files = self._files.of_batch(batch)
-        watermark = next_watermark_us(plan, self._stage.analysis.watermarks)
+        watermark = next_watermark_us(plan, self._stage)
         parts = _slices(table, self._stage, self._number)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
         while True:

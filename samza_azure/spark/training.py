@@ -123,7 +123,7 @@ def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
             OwnedWatermark(spark, held[0]).raise_to(batch * 3_600_000)
 
     rows = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
-    frame = with_destination(stage(rows), ["key"], 4)
+    frame = with_destination(stage(rows), [F.col("key")], 4)
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(directory))
     held.append(writer.trigger(processingTime="100 milliseconds").start())
     return held[0]
