@@ -47,6 +47,11 @@ class Node:
         """The inputs that are read below this node."""
         return tuple(node for node in self.walk() if node.reads is not None)
 
+    @property
+    def columns(self) -> dict[int, Any]:
+        """The attributes of its output by their ids."""
+        return dict(zip(self.ids, self.output, strict=True))
+
     def column(self, identity: int) -> Any:
         """The attribute of this node's output with that id."""
         return self.output[self.ids.index(identity)]

@@ -79,8 +79,9 @@ class Tracer:
         if not expression.deterministic():
             return None
         if node.reads is not None:
-            ours = references(expression)
-            return {node: expression} if ours and ours <= set(node.ids) and _can_route(expression) else None
+            if not references(expression) or not references(expression) <= set(node.ids) or not _can_route(expression):
+                return None
+            return {node: substituted(self._spark, expression, node.columns)}  # without the names of aliases
         match node.kind:
             case "Project":
                 return self._through(node, expression, list(items(node.plan.projectList())))
@@ -101,6 +102,8 @@ class Tracer:
         """What an expression is made of, as text, as far down as it can be followed."""
         if not references(expression):
             return [text(expression)]
+        if node.reads is not None:
+            return [text(substituted(self._spark, expression, node.columns))]
         if node.kind in ("Project", "Aggregate"):
             columns = node.plan.projectList() if node.kind == "Project" else node.plan.aggregateExpressions()
             return self.origins(node.child, self._inlined(expression, list(items(columns))))

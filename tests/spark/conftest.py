@@ -1,8 +1,11 @@
 """One Spark session and one Azurite for all tests here."""
 
 import os
+import subprocess
+import sys
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
 from samza_azure.host.azurite import Azurite
-from samza_azure.spark import java
+from samza_azure.spark import java, zygote
 from samza_azure.spark.account import to_environment
 from samza_azure.spark.session import connect_session
 from samza_azure.spark.settings import settings_of
@@ -60,12 +63,26 @@ def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     """The session. Its sources find the account in the environment."""
     directory = tmp_path_factory.mktemp("spark")
     settings = settings_of({}, directory)
-    jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory)
-    session = connect_session("tests", settings, jvm)
-    session.dataSource.register(LogSource)
-    yield session
-    session.stop()
-    jvm.end()
+    with forked_workers(directory) as python:
+        jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory, python=python)
+        session = connect_session("tests", settings, jvm)
+        session.dataSource.register(LogSource)
+        yield session
+        session.stop()
+        jvm.end()
+
+
+@contextmanager
+def forked_workers(directory: Path) -> Iterator[str]:
+    """Spark's Python processes as a container has them: forked, 30 ms each. The zygote's parent has no threads."""
+    code = "import signal, sys; from pathlib import Path; from samza_azure.spark import zygote\n"
+    code += "zygote.start(Path(sys.argv[1])); print(flush=True); signal.pause()"
+    command = [sys.executable, "-c", code, str(directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        yield zygote.executable(directory)
+        parent.kill()
 
 
 @pytest.fixture
