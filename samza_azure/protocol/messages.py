@@ -67,8 +67,9 @@ class Plan:
 
     stages: tuple[StagePlan, ...]
     sources: dict[str, int]  # source stream -> number of partitions
-    fingerprint: str  # of stages, streams, partitions, schemas, stateful operators; not of the code
+    fingerprint: str  # of stages, streams, partitions, schemas, keys and state; not of the code
     warnings: tuple[str, ...] = ()
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # stream -> the columns that decide the partition
 
     def tasks(self) -> list[str]:
         """All tasks, in the order of stages and numbers."""
@@ -216,7 +217,8 @@ def plan_from(fields: dict[str, Any]) -> Plan:
     """A plan from its JSON form."""
     texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
     stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
-    return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]))
+    keys = {stream: tuple(key) for stream, key in fields["keys"].items()}
+    return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]), keys)
 
 
 def ends_from(fields: dict[str, Any]) -> Ends:

@@ -406,4 +406,5 @@ def _plan(
         sources=dict(sources),
         fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
         warnings=tuple(warnings),
+        keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
     )
