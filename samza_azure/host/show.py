@@ -42,6 +42,8 @@ def _tasks(shown: dict[str, Any]) -> Table:
     table = Table("task", "owner", "phase", "batch", "late", "error", box=None, pad_edge=False)
     for task in shown["tasks"]:
         error = task["error"]["message"] if task["error"] else ""
+        if given_up := task["given_up"]:
+            error = f"{given_up['processor']} gave it up: {given_up['message']}" + (f"; now: {error}" if error else "")
         batch = "-" if task["batch"] is None else str(task["batch"])
         table.add_row(task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]), error)
     return table
