@@ -312,7 +312,9 @@ class Ledger(MemoryStorage):
     def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
         entity = self._rows.get((partition, key))
         before = dict(entity.values) if entity is not None else {}
-        if partition == "leader" or (partition == "members" and "incarnation" not in values):
+        # Who has led once may later name itself the next leader, as any follower may.
+        leads = partition == "leader" and values.get("successors") != _sender()
+        if leads or (partition == "members" and "incarnation" not in values):
             self._check_deposed(f"write of {partition} row {key}")
         answer = super().update(partition, key, values, etag, merge=merge)
         if isinstance(answer, Refused):
