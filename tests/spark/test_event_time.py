@@ -199,7 +199,8 @@ def test_each_input_with_an_event_time_that_state_reads_holds_the_watermark_back
     without = SOURCES.replace('event_time = "at"\n', "") % ("a", "b")
     assert refused(analysed, union, "a", "b", event_time="window", streams=without) == (
         "Stage stage: the aggregation by window, key would drop rows as late that are in time, by column window: "
-        "nothing is said about the event time of stream 'b'. Add to the job file, under [streams.b]: event_time = \"at\"."
+        "nothing is said about the event time of stream 'b'. Add to the job file, under [streams.b]: "
+        'event_time = "at".'
     )
 
 
