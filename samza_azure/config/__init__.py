@@ -301,6 +301,7 @@ _SPARK_OWN = {
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",
     "spark.sql.streaming.checkpointFileManagerClass": "checkpoints are local files here, and written as such",
+    "spark.rdd.compress": "rows leave Spark through blocks on the disk, which are read as they are",
     "spark.scheduler.mode": "the tasks of a container share it fairly",
     "spark.python.unix.domain.socket.enabled": "rows come through such a socket; without it each batch waits 40 ms",
 }

@@ -19,7 +19,7 @@ operations, and the next one goes on from there; `unsettled` remembers bytes tha
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -78,7 +78,8 @@ class Limits:
 
     roll_bytes: int = 64 << 20  # since the last snapshot: what a restore has to read
     roll_records: int = 40_000  # the service takes 50,000 appends in one blob
-    record_bytes: int = 4 << 20  # what is more goes to a blob of its own
+    record_bytes: int = 4 << 20  # what is more goes to blobs of its own
+    large_bytes: int = 64 << 20  # each of them: it is held in memory to be sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,13 +233,22 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
     if log.drained:
         raise ValueError(f"{log.task} is drained, nothing can follow.")
 
-    if not log.rolled and _is_full(log):
-        yield from _place(log, _parcel(log_record(log, Kind.ROLLED, number=log.number)))
-    if log.rolled:
-        yield from _place(log, (yield from _opening(log, log.meta)))
+    yield from _roll(log)
     record = yield from _spill(log, replace(record, number=log.number))
     yield from _place(log, _parcel(record))
     return log.end
+
+
+def set_aside(log: TaskLog, batch: int, slices: Sequence[Slice]) -> Rule[list[Slice]]:
+    """Put rows of a batch that is not appended yet into blobs of their own; the slices that its record is to hold.
+
+    So a batch may have more rows than memory holds. Nobody sees them before the record is appended.
+    """
+    if log.unsettled is not None:
+        yield from _place(log, log.unsettled)
+    yield from _roll(log)  # now: who deletes old blobs goes by the number of the record's own
+    references = yield from _put(log, f"{batch}-rows", [part.data for part in slices if isinstance(part.data, bytes)])
+    return [replace(part, data=next(references) if isinstance(part.data, bytes) else part.data) for part in slices]
 
 
 def look(log: TaskLog) -> Rule[bool]:
@@ -417,23 +427,39 @@ def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
 
 
 def _spill(log: TaskLog, record: Record) -> Rule[Record]:
-    """The record, its largest parts moved to one blob of their own if it would be too large."""
+    """The record, its largest parts moved to blobs of their own if it would be too large."""
     moved = _too_large(record, log.limits.record_bytes)
     if not moved:
         return record
-    data = b"".join(moved.values())
-    # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
-    mark = f"{log.owner}-{record.batch}-{record.kind.name.lower()}-{len(data)}-{zlib.crc32(data):08x}"
-    name = large_name(log.prefix, log.end[0], mark)
-    yield Put(name, data)
-
-    references, offset = {}, 0
-    for key, content in moved.items():
-        references[key] = Reference(name, offset, len(content), zlib.crc32(content))
-        offset += len(content)
+    put = yield from _put(log, f"{record.batch}-{record.kind.name.lower()}", list(moved.values()))
+    references = dict(zip(moved, put, strict=True))
     slices = tuple(replace(part, data=references.get(place, part.data)) for place, part in enumerate(record.slices))
     files = {path: references.get(path, content) for path, content in record.files.items()}
     return replace(record, slices=slices, files=files)
+
+
+def _put(log: TaskLog, what: str, contents: Sequence[bytes]) -> Rule[Iterator[Reference]]:
+    """Write contents to immutable blobs, as many into one as `large_bytes` allows; where they are."""
+    references: list[Reference] = []
+    groups: list[list[bytes]] = []
+    room = 0
+    for content in contents:
+        if len(content) > room:
+            groups.append([])
+            room = log.limits.large_bytes
+        groups[-1].append(content)
+        room -= len(content)
+    for group in groups:
+        data = group[0] if len(group) == 1 else b"".join(group)
+        # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
+        mark = f"{log.owner}-{what}-{len(data)}-{zlib.crc32(data):08x}"
+        name = large_name(log.prefix, log.end[0], mark)
+        yield Put(name, data)
+        offset = 0
+        for content in group:
+            references.append(Reference(name, offset, len(content), zlib.crc32(content)))
+            offset += len(content)
+    return iter(references)
 
 
 def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
@@ -449,6 +475,14 @@ def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
         moved[key] = content
         rest -= len(content)
     return moved
+
+
+def _roll(log: TaskLog) -> Rule[None]:
+    """Go on in the next blob if this one is full."""
+    if not log.rolled and _is_full(log):
+        yield from _place(log, _parcel(log_record(log, Kind.ROLLED, number=log.number)))
+    if log.rolled:
+        yield from _place(log, (yield from _opening(log, log.meta)))
 
 
 def _is_full(log: TaskLog) -> bool:

@@ -9,7 +9,7 @@ BASE = {
     "spark.driver.memory": "2g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.maxResultSize": "1g",  # bounds the output of one batch, which is collected on the driver
+    "spark.rdd.compress": "false",  # rows leave Spark through blocks on the disk, see output.py
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",  # one pool per task

@@ -7,17 +7,20 @@ Not promised: that a record whose `append` raised is *not* there; the next owner
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.forget import kept, outdated
-from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files
+from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files, set_aside
 from samza_azure.protocol.log import take_over as take_over_rule
 from samza_azure.protocol.messages import Position
+from samza_azure.protocol.operations import Rule
 from samza_azure.protocol.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
 from samza_azure.protocol.record import Header, Kind, Reference, Slice, Writer
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,10 @@ class LogWriter:
             needs=needs,
         )
 
+    def set_aside(self, batch: int, slices: Sequence[Slice]) -> list[Slice]:
+        """Write rows of the next batch to blobs of their own before its record. Raises what `append` does."""
+        return self._drive(lambda: set_aside(self._log, batch, slices))
+
     def forget(self, readers: Sequence[str]) -> int:
         """Delete what neither a restore nor these logs' tasks can need any more of this one; how many blobs."""
         with self._lock:
@@ -121,14 +128,19 @@ class LogWriter:
                 return False
 
     def _append(self, kind: Kind, **fields: Any) -> Position:
+        return self._drive(lambda: self._record(kind, fields))
+
+    def _record(self, kind: Kind, fields: Mapping[str, Any]) -> Rule[Position]:
+        if kind is Kind.FRONTIER and self._log.drained:
+            return self._log.end
+        return (yield from append(self._log, lambda: log_record(self._log, kind, **fields)))
+
+    def _drive(self, rule: Callable[[], Rule[T]]) -> T:
         with self._lock:
             if self._ended is not None:
                 raise self._ended
-            if kind is Kind.FRONTIER and self._log.drained:
-                return self._log.end
-            rule = append(self._log, lambda: log_record(self._log, kind, **fields))
             try:
-                return drive(rule, self._blobs, may_append=self._may_append, wait=self._wait)
+                return drive(rule(), self._blobs, may_append=self._may_append, wait=self._wait)
             except (PermitExpired, StorageUnavailable):
                 raise
             except SamzaAzureError as error:
