@@ -68,6 +68,11 @@ INTERMEDIATE = "intermediate"
 #: In the meta of a record: by log, the first of its blobs that the task may have to read again. 0 is left out.
 NEEDS = "needs"
 
+#: In the meta of a record: how much input a batch of its owner may have. 0 is left out: nobody has said.
+BATCH_BYTES = "batch_bytes"
+#: A batch that fails for its size is made no smaller than this. One record of input is always read.
+BATCH_BYTES_MIN = 64 << 10
+
 #: A refusal although nothing was added means that no append of ours will ever be taken.
 REFUSALS_MAX = 3
 
@@ -109,6 +114,8 @@ class TaskLog:
     rolled: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
     needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
+    batch_bytes: int = 0  # of input; repeated in each record
+    is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
     files: dict[str, bytes | Reference] = field(default_factory=dict)
     number: int = 0  # of the next record in its blob
     snapshot_end: int = 0  # rolling counts from there
@@ -128,16 +135,22 @@ class TaskLog:
         self._check(header)
         self.end = (self.end[0], self.end[1] + header.length)
         self.number += 1
+        if header.kind is Kind.EPOCH:
+            self.is_fruitless = self.is_fruitless or header.writer != self.writer  # rolling repeats the writer
+        elif header.kind in (Kind.BATCH, Kind.DRAINED, Kind.FRONTIER):
+            self.is_fruitless = False
         self.writer = header.writer
         self.last_batch = header.batch
         self.idle = header.idle
         self.needs = header.meta.get(NEEDS, {})
+        self.batch_bytes = header.meta.get(BATCH_BYTES, 0)
         if header.frontier_us is not None:
             self.frontier_us = header.frontier_us
         if header.watermark_us is not None:
             self.watermark_us = header.watermark_us
         if header.kind is Kind.EPOCH:
-            self.meta = self.meta or {name: value for name, value in header.meta.items() if name != NEEDS}
+            said = header.meta.items()
+            self.meta = self.meta or {name: value for name, value in said if name not in (NEEDS, BATCH_BYTES)}
         if header.kind is Kind.SNAPSHOT:
             self.files, self.snapshot_end = {}, self.end[1]
         self._keep(header, files)
@@ -199,8 +212,13 @@ class TaskLog:
         raise CorruptState(message, blob=self.blob, position=self.end[1])
 
 
-def take_over(log: TaskLog, *, first: bool, meta: Mapping[str, Any]) -> Rule[None]:
+def take_over(
+    log: TaskLog, *, first: bool, meta: Mapping[str, Any], batch_bytes: int = 0, tried_bytes: int | None = None
+) -> Rule[None]:
     """Read the log and make it ours. A drained one is only read.
+
+    `log.batch_bytes` then says how much input a batch may have: `batch_bytes` at most; less if it is known that
+    `tried_bytes` were too much, or if the last owner has appended nothing, which may have been too much for it.
 
     Raises Superseded if a writer at or above ours has been here, StateLost if there is no log and it is not to be
     created. An attempt must not be used twice: whoever failed to take over tries again with the next one.
@@ -210,7 +228,7 @@ def take_over(log: TaskLog, *, first: bool, meta: Mapping[str, Any]) -> Rule[Non
     while not log.drained:
         if log.writer is not None and log.writer >= log.owner:
             raise Superseded(f"{log.task} belongs to writer {log.writer}; we are {log.owner}.")
-        if (yield from _land(log, (yield from _opening(log, meta)))):
+        if (yield from _land(log, (yield from _opening(log, meta, _batch_bytes(log, batch_bytes, tried_bytes))))):
             return
         yield from _unless_overtaken(log, _catch_up(log))
 
@@ -286,9 +304,12 @@ def log_record(
     files: Mapping[str, bytes | Reference] | None = None,
     meta: Mapping[str, Any] | None = None,
     needs: Mapping[str, int] | None = None,
+    batch_bytes: int | None = None,
 ) -> Record:
     """A record of the owner's. What is not given is as it was; frontier and watermark never fall."""
     needs = log.needs if needs is None else needs
+    batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
+    repeated = {NEEDS: needs, BATCH_BYTES: batch_bytes}
     return Record(
         kind,
         log.group_id,
@@ -301,7 +322,7 @@ def log_record(
         _later(watermark_us, log.watermark_us),
         slices,
         files or {},
-        {**(meta or {}), **({NEEDS: needs} if needs else {})},
+        {**(meta or {}), **{name: value for name, value in repeated.items() if value}},
     )
 
 
@@ -367,18 +388,32 @@ def _catch_up(log: TaskLog) -> Rule[None]:
         log.length += header.length
 
 
-def _opening(log: TaskLog, meta: Mapping[str, Any]) -> Rule[Parcel]:
+def _batch_bytes(log: TaskLog, most: int, tried: int | None) -> int:
+    """How much input a batch of the next owner may have.
+
+    Nobody can say what killed an owner before its first batch. If the batch did, the same one would kill the next.
+    A quarter at once, since what it was given may have been much less than allowed, and only few are to die of it.
+    """
+    least = min(BATCH_BYTES_MIN, most)
+    if tried is not None:
+        return max(min(tried // 2, most), least)
+    known = min(log.batch_bytes or most, most)
+    return max(known // 4, least) if log.is_fruitless else known
+
+
+def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = None) -> Rule[Parcel]:
     """What a new owner, or a new blob, begins with."""
     if log.end[1] == 0:
         yield Create(log.blob)
         if (log.meta or meta).get(INTERMEDIATE):
             yield from _refuse_if_overtaken(log)
     idle = log.idle and log.writer == log.owner  # a new owner is not idle before it says so
-    epoch = log_record(log, Kind.EPOCH, number=log.number, idle=idle, meta=log.meta or meta)
+    said: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
+    epoch = log_record(log, Kind.EPOCH, number=log.number, **said)
     if log.end[0] == 0 or log.end[1] > 0:
         return _parcel(epoch)
     log.prune()
-    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, idle=idle, files=log.files, meta=epoch.meta)
+    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **said)
     return _parcel(epoch, (yield from _spill(log, snapshot)))
 
 

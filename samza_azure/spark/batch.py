@@ -58,6 +58,7 @@ class BatchWriter:
         files: NewFiles,
         own_watermark: Callable[[], OwnedWatermark],
         needs: Callable[[], Mapping[str, int]],
+        batch_bytes: Callable[[], int],
         appended: Callable[[int, Planned], None],
     ) -> None:
         self._stage = stage
@@ -68,6 +69,7 @@ class BatchWriter:
         self._own_watermark = own_watermark
         self._watermark: OwnedWatermark | None = None
         self._needs = needs
+        self._batch_bytes = batch_bytes
         self._appended = appended
         self._outlet = Outlet()
         self._running = threading.Lock()
@@ -109,6 +111,7 @@ class BatchWriter:
         files = self._files.of_batch(batch)
         watermark = next_watermark_us(plan, self._stage.analysis.watermarks)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
+        batch_bytes = self._batch_bytes()
         self._insist(
             lambda: self._log.append(
                 batch,
@@ -118,6 +121,7 @@ class BatchWriter:
                 slices=parts,
                 files=files,
                 needs=self._needs(),
+                batch_bytes=batch_bytes,
             )
         )
         self._files.recorded(files)

@@ -35,6 +35,7 @@ class Restored:
     records: int  # how many were read, and their bytes
     bytes: int
     meta: Mapping[str, Any]  # as the log's first owner gave it
+    batch_bytes: int  # how much input a batch may have
 
 
 class LogWriter:
@@ -74,10 +75,12 @@ class LogWriter:
         files: Mapping[str, bytes | Reference] | None = None,
         meta: Mapping[str, Any] | None = None,
         needs: Mapping[str, int] | None = None,
+        batch_bytes: int | None = None,
     ) -> Position:
         """Append one batch, whatever it takes; where the log ends after it.
 
-        `needs` says of other logs from which of their blobs on this batch and all later ones read.
+        `needs` says of other logs from which of their blobs on this batch and all later ones read; `batch_bytes`, how
+        much input the next batch may have.
         Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
         """
         return self._append(
@@ -90,6 +93,7 @@ class LogWriter:
             files=files,
             meta=meta,
             needs=needs,
+            batch_bytes=batch_bytes,
         )
 
     def set_aside(self, batch: int, slices: Sequence[Slice]) -> list[Slice]:
@@ -160,21 +164,34 @@ def take_over(
     meta: Mapping[str, Any],
     limits: Limits | None = None,
     wait: Wait = back_off,
+    batch_bytes: int = 0,
+    tried_bytes: int | None = None,
 ) -> tuple[LogWriter, Restored]:
     """Read a task's log and make it ours, or create it if the task is `first`.
+
+    `batch_bytes` is how much input a batch may have at most, `tried_bytes` what is known to have been too much.
 
     Raises Superseded if a writer at or above ours has been here, StateLost if the log should exist and does not,
     PermitExpired if the storage did not answer in time: use a new attempt then, never the same one twice.
     A drained log is not taken over, and its writer is closed.
     """
     log = TaskLog(prefix, group_id, task, writer, limits or Limits())
-    drive(take_over_rule(log, first=first, meta=meta), blobs, may_append=may_append, wait=wait)
+    rule = take_over_rule(log, first=first, meta=meta, batch_bytes=batch_bytes, tried_bytes=tried_bytes)
+    drive(rule, blobs, may_append=may_append, wait=wait)
     log_writer = LogWriter(log, blobs, may_append, wait)
     if log.drained:
         log_writer.close()
     files = drive(restored_files(log), blobs, may_append=may_append, wait=wait)
     restored = Restored(
-        files, log.last_batch, log.watermark_us, log.frontier_us, log.drained, log.records, log.length, log.meta
+        files,
+        log.last_batch,
+        log.watermark_us,
+        log.frontier_us,
+        log.drained,
+        log.records,
+        log.length,
+        log.meta,
+        log.batch_bytes,
     )
     return log_writer, restored
 
@@ -205,6 +222,15 @@ class LogReader:
         `until` is the end of a record, known from an earlier scan: nothing behind it is looked at.
         """
         return self._scan(position, max_bytes=max_bytes, until=until)
+
+    def scans(self, start: Position, end: Position) -> Iterator[Scan]:
+        """All that lies between two positions that a scan has returned, in several scans if it is much."""
+        while start < end:
+            found = self._scan(start, until=end)
+            yield found
+            if found.at_end:
+                return
+            start = found.end
 
     def slices(self, start: Position, end: Position) -> Iterator[bytes]:
         """The rows between two positions that a scan has returned, as Arrow IPC streams, one per slice."""

@@ -1,8 +1,9 @@
 """How rows leave Spark: what Spark lays out on the disk, and outputs that no heap has to hold."""
 
 import hashlib
+import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -149,3 +150,61 @@ def test_a_batch_puts_out_more_than_the_driver_may_collect(fleet: MakeFleet) -> 
     assert len(run.account.blobs().list(large_prefix(task.prefix))) >= 2
     header = LogReader(run.account.blobs(), task.prefix).tail()
     assert header is not None and header.header.kind is Kind.DRAINED
+
+
+GREEDY = """
+[streams.greedy]
+partitions = 1
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[task]
+commit.ms = 0
+batch.bytes = "1 MiB"
+[spark]
+driver.memory = "2g"
+"""
+
+
+def test_what_takes_too_much_memory_is_tried_again_with_half_the_input(fleet: MakeFleet) -> None:
+    """And the next attempts remember it. The message says what happened, what comes next and what to do."""
+    application = Application()
+
+    @application.stage("greedy", output="fitting")
+    def fitting(rows: DataFrame) -> DataFrame:
+        def hold_all(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            held = list(batches)
+            if sum(batch.num_rows for batch in held) > 150:
+                raise MemoryError("150 rows are all that fit")
+            yield from held
+
+        return rows.select("key").mapInArrow(hold_all, "key string")
+
+    run = fleet(application, GREEDY)
+    dice = random.Random(1)
+    keys = [dice.randbytes(512).hex() for _ in range(400)]
+    writer = run.writer("greedy", 1, flush_rows=20)
+    for start in range(0, 400, 20):
+        some = keys[start : start + 20]
+        writer.write(pa.table({"key": some, "ts": [datetime(2013, 1, 1, tzinfo=UTC)] * 20, "value": [0.0] * 20}))
+    writer.close()
+    messages = []
+    while not messages or run.tasks["fitting-0"].is_over:
+        run.start("fitting-0")
+        task = run.tasks["fitting-0"]
+        while not task.is_over and task.report.batch < 0:
+            run.look()
+        if task.report.error is not None:
+            messages.append(task.report.error.message)
+            assert len(messages) < 5, messages
+    run.until_all_is_read("greedy")
+    run.drain()
+
+    assert [row["key"] for row in run.rows("fitting")] == keys
+    assert len(messages) == 2
+    assert messages[0].startswith("fitting-0, batch 0: its input of 400 rows, ")
+    assert (
+        "takes more memory than there is (MemoryError: 150 rows are all that fit). It is tried again with 1"
+        in messages[0]
+    )
+    assert messages[0].endswith("raise spark.driver.memory (now 2g) or run more processors.")
+    assert "awaitResult" not in messages[0]
