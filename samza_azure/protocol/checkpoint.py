@@ -13,15 +13,19 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from samza_azure.protocol.record import Reference
 
 T = TypeVar("T")
 
+#: A file of at least this size that several snapshots of the log may name goes to a blob of its own.
+LARGE_BYTES = 64 << 10
+
 _VERSIONED = re.compile(r"(?P<store>state/.+)/(?P<version>\d+)\.(?P<kind>snapshot|zip|delta|changelog)")
 _SNAPSHOTS = ("snapshot", "zip")
+_KINDS = {"delta": "memory", "snapshot": "memory", "changelog": "rocksdb", "zip": "rocksdb"}
 _SOURCE = re.compile(r"(?P<source>sources/\d+)/(?P<number>\d+)(?P<compact>\.compact)?")
 
 
@@ -38,6 +42,17 @@ def needed(files: Mapping[str, T], batch: int) -> dict[str, T]:
         for path, content in files.items()
         if path not in outdated and _is_needed(path, batch, snapshots, compactions)
     }
+
+
+def is_lasting(path: str) -> bool:
+    """Whether a file may be needed for long: a snapshot, or a part of one. A delta is replaced by the next snapshot."""
+    return path.endswith((".snapshot", ".sst", ".log"))
+
+
+def state_kind(paths: Iterable[str]) -> str | None:
+    """Who wrote these state files, as `task.state` says it; None: there are none."""
+    found = (_VERSIONED.fullmatch(path) for path in paths)
+    return next((_KINDS[each["kind"]] for each in found if each), None)
 
 
 def _is_needed(path: str, batch: int, snapshots: Mapping[str, int], compactions: Mapping[str, int]) -> bool:

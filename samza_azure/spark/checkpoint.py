@@ -5,6 +5,7 @@ is a cache; its only durable form is the log.
 """
 
 import json
+import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,8 +13,12 @@ from pathlib import Path
 
 from samza_azure.errors import CorruptState
 from samza_azure.protocol.checkpoint import size_of, snapshot_parts
+from samza_azure.protocol.record import Buffer
 from samza_azure.spark.offset import Offset
 from samza_azure.spark.watermark import INFINITY_MS
+
+#: Files from this size on are sent from the disk as they are, and not read into memory first.
+MAPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +81,7 @@ class NewFiles:
         """How many names of recorded files are kept: of those that were on disk at the last look."""
         return len(self._recorded)
 
-    def of_batch(self, batch: int) -> dict[str, bytes]:
+    def of_batch(self, batch: int) -> dict[str, Buffer]:
         """What the record of this batch must hold. All state files of it are on disk by now.
 
         Spark writes the parts of a RocksDB snapshot in place, and the snapshot that names them last. So a part is taken
@@ -84,7 +89,7 @@ class NewFiles:
         """
         names = [f"offsets/{batch}", "metadata", *self._below("state"), *self._below("sources")]
         self._recorded.intersection_update(names)  # a file that Spark has deleted never comes back
-        found: dict[str, bytes] = {}
+        found: dict[str, Buffer] = {}
         for name in names:
             if name in self._recorded or _is_part(name):
                 continue
@@ -103,8 +108,12 @@ class NewFiles:
         """These are in the log now."""
         self._recorded.update(name for name in names if not name.startswith("offsets/"))
 
-    def _read(self, name: str) -> bytes:
-        return (self._checkpoint / name).read_bytes()
+    def _read(self, name: str) -> Buffer:
+        """The file's content; of a large one a view, which stays even if Spark deletes the file."""
+        with (self._checkpoint / name).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < MAPPED_BYTES or name.endswith(".zip"):
+                return file.read()
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def _below(self, name: str) -> Iterator[str]:
         """Checksums begin with a dot, and so do files that are still being written."""

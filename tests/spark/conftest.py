@@ -59,7 +59,7 @@ def account(storage: Settings) -> Iterator[Account]:
 def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
     directory = tmp_path_factory.mktemp("spark")
-    settings = settings_of({}, directory)
+    settings = settings_of({"spark.sql.streaming.stateStore.maintenanceInterval": "1s"}, directory)  # many snapshots
     jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory)
     session = connect_session("tests", settings, jvm)
     session.dataSource.register(LogSource)
