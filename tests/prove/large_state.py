@@ -40,7 +40,7 @@ schema = "key string, ts timestamp"
 event_time = "ts"
 [task]
 commit.ms = 0
-batch.bytes = "8 MiB"
+batch.bytes = "1 MiB"
 state = "rocksdb"
 """
 
