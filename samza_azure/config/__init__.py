@@ -169,6 +169,7 @@ class Task:
     batch_bytes: Annotated[Size, Field(alias="task.batch.bytes")] = 32 << 20
     shutdown_ms: Annotated[Milliseconds, Field(alias="task.shutdown.ms")] = 30_000
     restart_limit: Annotated[Limit, Field(alias="task.restart.limit")] = 5
+    state: Annotated[Literal["auto", "memory", "rocksdb"], Field(alias="task.state")] = "auto"
     max_concurrency: Annotated[Count, Field(alias="task.max.concurrency")] = 1
     callback_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.timeout.ms")] = -1
     callback_drain_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.drain.timeout.ms")] = -1
@@ -294,7 +295,7 @@ def doubtful_timing(timing: Timing, slow_call_s: float) -> str | None:
 #: What the container sets itself, and why nobody else may.
 _SPARK_OWN = {
     "spark.sql.session.timeZone": "event time is UTC everywhere; in another zone a processor would cut other windows",
-    "spark.sql.streaming.stateStore.providerClass": "the task log carries the state files of the provider it chose",
+    "spark.sql.streaming.stateStore.providerClass": "task.state says it: 'memory' or 'rocksdb'",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "the task log carries state files of version 1",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "the task log carries the changelog",
     "spark.sql.streaming.multipleWatermarkPolicy": "the container owns the watermark and needs the policy 'min'",

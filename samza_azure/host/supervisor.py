@@ -169,6 +169,7 @@ class Supervisor(JobCoordinatorListener):
             return
         for report in reports:
             if isinstance(report, Alive):
+                child.cut_log()
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True

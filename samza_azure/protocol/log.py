@@ -9,10 +9,11 @@ Four rules carry that:
   above its own. The position alone would let an older owner that wakes up late take the log back.
 - *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
   go to the same position again, as often as it takes. A higher writer: we are superseded.
-- *Deleting.* Only blobs before the newest one are deleted (`forget`). Whoever slept so long that its blob is gone, or
-  creates it anew, finds a later one and is superseded.
+- *Deleting.* Only blobs before the newest one are deleted, and none that its files lie in (`forget`). Whoever slept so
+  long that its blob is gone, or creates it anew, finds a later one and is superseded.
 - *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
-  SNAPSHOT in one append. So a blob is empty or complete in itself, and an empty one is made up from the one before.
+  SNAPSHOT in one append. So a blob is empty or complete, and an empty one is made up from the one before. A large file
+  is in the SNAPSHOT as a reference to where it was first written: a blob of its own, or a record of an older blob.
 
 A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
 operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.
@@ -24,7 +25,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.protocol.checkpoint import needed
+from samza_azure.protocol.checkpoint import LARGE_BYTES, is_lasting, needed
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.operations import (
     Append,
@@ -37,6 +38,7 @@ from samza_azure.protocol.operations import (
     Sent,
     Span,
     Window,
+    blob_index,
     blob_name,
     fetch,
     indexes,
@@ -44,12 +46,14 @@ from samza_azure.protocol.operations import (
     next_blob,
 )
 from samza_azure.protocol.record import (
+    Buffer,
     Header,
     Kind,
     Record,
     Reference,
     Slice,
     Writer,
+    checked,
     decode_files,
     decode_header,
     encode,
@@ -116,7 +120,7 @@ class TaskLog:
     needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
     batch_bytes: int = 0  # of input; repeated in each record
     is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
-    files: dict[str, bytes | Reference] = field(default_factory=dict)
+    files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
     number: int = 0  # of the next record in its blob
     snapshot_end: int = 0  # rolling counts from there
     records: int = 0  # that a take-over has read
@@ -252,8 +256,8 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
         raise ValueError(f"{log.task} is drained, nothing can follow.")
 
     yield from _roll(log)
-    record = yield from _spill(log, replace(record, number=log.number))
-    yield from _place(log, _parcel(record))
+    record = yield from _set_apart(log, replace(record, number=log.number))
+    yield from _place(log, _parcel(log, (yield from _spill(log, record))))
     return log.end
 
 
@@ -282,12 +286,39 @@ def look(log: TaskLog) -> Rule[bool]:
     return True
 
 
+class StoredFiles:
+    """The files that a restart needs, read one by one, so that they never are in memory all at once."""
+
+    def __init__(self, log: TaskLog) -> None:
+        log.prune()
+        self.files = dict(log.files)
+        self._log = log
+        self._window = Window("")
+
+    def read(self, path: str) -> Rule[bytes]:
+        """The content of one. Superseded if it is gone because a higher writer has replaced it."""
+        content = self.files[path]
+        return (
+            content if isinstance(content, bytes) else (yield from _unless_overtaken(self._log, self._fetch(content)))
+        )
+
+    def _fetch(self, place: Reference) -> Rule[bytes]:
+        """Those in records lie near each other: one read brings many."""
+        if blob_index(self._log.prefix, place.blob) is None:
+            return (yield from fetch(place))
+        if self._window.name != place.blob:
+            self._window = Window(place.blob)
+        yield from self._window.reach(place.offset, place.length)
+        view = self._window.view(place.offset, place.length)
+        return bytes(checked(view, place.crc, blob=place.blob, position=place.offset))
+
+
 def restored_files(log: TaskLog) -> Rule[dict[str, bytes]]:
-    """The files that a restart needs, those in blobs of their own fetched."""
-    log.prune()
+    """All files that a restart needs."""
+    stored = StoredFiles(log)
     files = {}
-    for path, content in log.files.items():
-        files[path] = (yield from fetch(content)) if isinstance(content, Reference) else content
+    for path in stored.files:
+        files[path] = yield from stored.read(path)
     return files
 
 
@@ -301,7 +332,7 @@ def log_record(
     idle: bool | None = None,
     watermark_us: int | None = None,
     slices: Sequence[Slice] = (),
-    files: Mapping[str, bytes | Reference] | None = None,
+    files: Mapping[str, Buffer | Reference] | None = None,
     meta: Mapping[str, Any] | None = None,
     needs: Mapping[str, int] | None = None,
     batch_bytes: int | None = None,
@@ -411,10 +442,10 @@ def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = No
     said: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
     epoch = log_record(log, Kind.EPOCH, number=log.number, **said)
     if log.end[0] == 0 or log.end[1] > 0:
-        return _parcel(epoch)
+        return _parcel(log, epoch)
     log.prune()
     snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **said)
-    return _parcel(epoch, (yield from _spill(log, snapshot)))
+    return _parcel(log, epoch, (yield from _spill(log, snapshot)))
 
 
 def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
@@ -461,6 +492,19 @@ def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
     return landed
 
 
+def _set_apart(log: TaskLog, record: Record) -> Rule[Record]:
+    """The record, its large and lasting files in blobs of their own: whatever rolls, they are written once."""
+    files = dict(record.files)
+    for path, content in record.files.items():
+        if not isinstance(content, Reference) and len(content) >= LARGE_BYTES and is_lasting(path):
+            crc = zlib.crc32(content)
+            mark = f"{log.owner}-{record.batch}-{path.rpartition('/')[2]}-{len(content)}-{crc:08x}"
+            name = large_name(log.prefix, log.end[0], mark)
+            yield Put(name, content)
+            files[path] = Reference(name, 0, len(content), crc)
+    return replace(record, files=files)
+
+
 def _spill(log: TaskLog, record: Record) -> Rule[Record]:
     """The record, its largest parts moved to blobs of their own if it would be too large."""
     moved = _too_large(record, log.limits.record_bytes)
@@ -473,10 +517,10 @@ def _spill(log: TaskLog, record: Record) -> Rule[Record]:
     return replace(record, slices=slices, files=files)
 
 
-def _put(log: TaskLog, what: str, contents: Sequence[bytes]) -> Rule[Iterator[Reference]]:
+def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[Reference]]:
     """Write contents to immutable blobs, as many into one as `large_bytes` allows; where they are."""
     references: list[Reference] = []
-    groups: list[list[bytes]] = []
+    groups: list[list[Buffer]] = []
     room = 0
     for content in contents:
         if len(content) > room:
@@ -497,13 +541,13 @@ def _put(log: TaskLog, what: str, contents: Sequence[bytes]) -> Rule[Iterator[Re
     return iter(references)
 
 
-def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
+def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
     """The largest slices (by their place) and files (by their path), until the rest fits into the limit."""
-    contents: dict[str | int, bytes | Reference] = dict(enumerate(part.data for part in record.slices))
+    contents: dict[str | int, Buffer | Reference] = dict(enumerate(part.data for part in record.slices))
     contents.update(record.files)
     parts = [(key, content) for key, content in contents.items() if not isinstance(content, Reference)]
     rest = sum(len(content) for _, content in parts)
-    moved: dict[str | int, bytes] = {}
+    moved: dict[str | int, Buffer] = {}
     for key, content in sorted(parts, key=lambda part: -len(part[1])):
         if rest <= limit:
             break
@@ -515,7 +559,7 @@ def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
 def _roll(log: TaskLog) -> Rule[None]:
     """Go on in the next blob if this one is full."""
     if not log.rolled and _is_full(log):
-        yield from _place(log, _parcel(log_record(log, Kind.ROLLED, number=log.number)))
+        yield from _place(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
     if log.rolled:
         yield from _place(log, (yield from _opening(log, log.meta)))
 
@@ -524,16 +568,17 @@ def _is_full(log: TaskLog) -> bool:
     return log.end[1] - log.snapshot_end >= log.limits.roll_bytes or log.number >= log.limits.roll_records
 
 
-def _parcel(*records: Record) -> Parcel:
-    encoded = [encode(record) for record in records]
-    headers = [decode_header(data, blob="", position=0) for data in encoded]
-    return Parcel(
-        b"".join(encoded),
-        tuple(
-            (header, {path: content for path, content in record.files.items() if not isinstance(content, Reference)})
-            for header, record in zip(headers, records, strict=True)
-        ),
-    )
+def _parcel(log: TaskLog, *records: Record) -> Parcel:
+    """What is appended at the log's end. Of its files only the small ones stay in memory."""
+    encoded, taken, position = [], [], log.end[1]
+    for record in records:
+        data = encode(record)
+        header = decode_header(data, blob=log.blob, position=position)
+        small = {path: bytes(content) for path, content in record.files.items() if path not in header.references}  # type: ignore[arg-type]
+        encoded.append(data)
+        taken.append((header, small))
+        position += len(data)
+    return Parcel(b"".join(encoded), tuple(taken))
 
 
 def _says(parcel: Parcel, record: Record) -> bool:

@@ -23,6 +23,7 @@ from samza_azure.protocol.messages import Plan, StagePlan
 from samza_azure.spark.analysis import Analysis, Input, Output, analyse
 from samza_azure.spark.destination import check_keys
 from samza_azure.spark.schema import check_columns, parse_schema
+from samza_azure.spark.state import check_chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ def _analysed_stage(
         spark, stage, positions, Output(stage.output, declared.event_time, declared.frontier_lag_s), directory
     )
     check_keys(stage, analysis.schema)
+    check_chosen(stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb)
     if not stage.partition_by and declared.partitions not in (1, tasks):
         raise PipelineRefused(
             f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "

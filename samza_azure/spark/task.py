@@ -40,9 +40,9 @@ from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.offset import Offset
 from samza_azure.spark.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
-from samza_azure.spark.settings import LOCAL_STATE, ROCKSDB_STATE
 from samza_azure.spark.size import in_units, too_large, why_too_large
 from samza_azure.spark.source import FORMAT
+from samza_azure.spark.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.watermark import OwnedWatermark
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader, LogWriter, take_over
@@ -88,6 +88,7 @@ class Task:
         self.stage: AnalysedStage = around.pipeline.stage_of(start.task)
         self.inputs: tuple[TaskInput, ...] = around.pipeline.inputs_of(start.task, start.run_id)
         self.prefix = f"runs/{start.run_id}/{start.task}"
+        self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
         self._around = around
         self._directory = around.directory / "tasks" / start.task / f"{start.generation}-{start.attempt}"
         self._lock = threading.Lock()
@@ -176,6 +177,7 @@ class Task:
             self._tell(drain=DrainPhase.COMMITTED)
             self._end(Phase.DRAINED)
             return
+        check_unchanged(self.name, self._state, restored.files)
         shutil.rmtree(self._directory, ignore_errors=True)
         checkpoint = self._directory / "checkpoint"
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
@@ -216,7 +218,7 @@ class Task:
     def _start_query(self, checkpoint: Path) -> None:
         spark, stage = self._around.spark, self.stage
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
-        spark.conf.set(STATE_PROVIDER, ROCKSDB_STATE if stage.analysis.needs_rocksdb else LOCAL_STATE)
+        spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
         frames = [self._read(number, each) for number, each in enumerate(self.inputs)]
         frame = with_destination(stage.stage.function(*frames), stage.stage.partition_by, stage.partitions)
         assert self._batches is not None
@@ -431,11 +433,8 @@ class Task:
         if query is None or not self.stage.analysis.watermarks or self._late_through >= self.report.batch:
             return
         try:
-            progresses = [each for each in query._jsq.recentProgress() if each.batchId() > self._late_through]
-            late = sum(
-                operator.numRowsDroppedByWatermark() for each in progresses for operator in each.stateOperators()
-            )
-            self._late_through = max((each.batchId() for each in progresses), default=self._late_through)
+            late, through = late_since(query._jsq.recentProgress(), self._late_through)
+            self._late_through = through
         except Exception as error:  # noqa: BLE001  # the query may be ending
             log.info("%s: late rows were not counted: %s", self.name, error)
             return
@@ -547,6 +546,22 @@ def in_short(error: BaseException) -> str:
     """What went wrong, without Spark's description of the query, which is in the traceback too."""
     text = str(error) if isinstance(error, SamzaAzureError) else f"{type(error).__name__}: {error}"
     return text.partition(QUERY_DESCRIBED)[0]
+
+
+def late_since(progresses: Sequence[Any], through: int) -> tuple[int, int]:
+    """Rows that the batches after `through` have dropped as late, and the last of these batches.
+
+    Each element is asked for over a socket, so this goes back from the newest one and no further than it must.
+    """
+    late, last = 0, through
+    for place in range(len(progresses) - 1, -1, -1):
+        progress = progresses[place]
+        batch = progress.batchId()
+        if batch <= through:
+            break
+        late += sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators())
+        last = max(last, batch)
+    return late, last
 
 
 def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:

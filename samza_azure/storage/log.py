@@ -11,12 +11,12 @@ from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.forget import kept, outdated
-from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files, set_aside
+from samza_azure.protocol.log import Limits, StoredFiles, TaskLog, append, log_record, look, set_aside
 from samza_azure.protocol.log import take_over as take_over_rule
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.operations import Rule
 from samza_azure.protocol.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
-from samza_azure.protocol.record import Header, Kind, Reference, Slice, Writer
+from samza_azure.protocol.record import Buffer, Header, Kind, Reference, Slice, Writer
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Value
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 class Restored:
     """What the log says a task's state is."""
 
-    files: Mapping[str, bytes]  # into the empty checkpoint directory; the caller adds commits/N
+    files: Mapping[str, bytes]  # into the empty checkpoint directory, read as asked for; the caller adds commits/N
     last_batch: int  # -1: none yet
     watermark_us: int | None
     frontier_us: int | None
@@ -36,6 +36,23 @@ class Restored:
     bytes: int
     meta: Mapping[str, Any]  # as the log's first owner gave it
     batch_bytes: int  # how much input a batch may have
+
+
+class _Files(Mapping[str, bytes]):
+    """The files of a checkpoint. A large one is read from the storage each time that it is asked for."""
+
+    def __init__(self, stored: StoredFiles, run: Callable[[Rule[bytes]], bytes]) -> None:
+        self._stored = stored
+        self._run = run
+
+    def __getitem__(self, path: str) -> bytes:
+        return self._run(self._stored.read(path))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored.files)
+
+    def __len__(self) -> int:
+        return len(self._stored.files)
 
 
 class LogWriter:
@@ -60,6 +77,12 @@ class LogWriter:
         return self._log.last_batch
 
     @property
+    def held_bytes(self) -> int:
+        """How many bytes of files are kept in memory for the next snapshot."""
+        with self._lock:
+            return sum(len(content) for content in self._log.files.values() if isinstance(content, bytes))
+
+    @property
     def frontier_us(self) -> int | None:
         """The frontier of the last record."""
         return self._log.frontier_us
@@ -72,7 +95,7 @@ class LogWriter:
         frontier_us: int | None = None,
         watermark_us: int | None = None,
         slices: Sequence[Slice] = (),
-        files: Mapping[str, bytes | Reference] | None = None,
+        files: Mapping[str, Buffer | Reference] | None = None,
         meta: Mapping[str, Any] | None = None,
         needs: Mapping[str, int] | None = None,
         batch_bytes: int | None = None,
@@ -181,7 +204,7 @@ def take_over(
     log_writer = LogWriter(log, blobs, may_append, wait)
     if log.drained:
         log_writer.close()
-    files = drive(restored_files(log), blobs, may_append=may_append, wait=wait)
+    files = _Files(StoredFiles(log), lambda rule: drive(rule, blobs, may_append=may_append, wait=wait))
     restored = Restored(
         files,
         log.last_batch,
