@@ -170,6 +170,7 @@ class Task:
     batch_bytes: Annotated[Size, Field(alias="task.batch.bytes")] = 32 << 20
     shutdown_ms: Annotated[Milliseconds, Field(alias="task.shutdown.ms")] = 30_000
     restart_limit: Annotated[Limit, Field(alias="task.restart.limit")] = 5
+    state: Annotated[Literal["auto", "memory", "rocksdb"], Field(alias="task.state")] = "auto"
     max_concurrency: Annotated[Count, Field(alias="task.max.concurrency")] = 1
     callback_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.timeout.ms")] = -1
     callback_drain_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.drain.timeout.ms")] = -1
@@ -296,13 +297,14 @@ def doubtful_timing(timing: Timing, slow_call_s: float) -> str | None:
 #: What the container sets itself, and why nobody else may.
 _SPARK_OWN = {
     "spark.sql.session.timeZone": "event time is UTC everywhere; in another zone a processor would cut other windows",
-    "spark.sql.streaming.stateStore.providerClass": "the task log carries the state files of the provider it chose",
+    "spark.sql.streaming.stateStore.providerClass": "task.state says it: 'memory' or 'rocksdb'",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "the task log carries state files of version 1",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "the task log carries the changelog",
     "spark.sql.streaming.multipleWatermarkPolicy": "the container owns the watermark and needs the policy 'min'",
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",
     "spark.sql.streaming.checkpointFileManagerClass": "checkpoints are local files here, and written as such",
+    "spark.rdd.compress": "rows leave Spark through blocks on the disk, which are read as they are",
     "spark.scheduler.mode": "the tasks of a container share it fairly",
     "spark.python.unix.domain.socket.enabled": "rows come through such a socket; without it each batch waits 40 ms",
 }

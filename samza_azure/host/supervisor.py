@@ -23,7 +23,16 @@ from samza_azure.explain import routed
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time
 from samza_azure.protocol.control import DrainNotification
-from samza_azure.protocol.messages import Alive, Command, Exit, Phase, Ready, Rejected, TaskReport
+from samza_azure.protocol.messages import (
+    OUT_OF_MEMORY,
+    Alive,
+    Command,
+    Exit,
+    Phase,
+    Ready,
+    Rejected,
+    TaskReport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -170,6 +179,7 @@ class Supervisor(JobCoordinatorListener):
             return
         for report in reports:
             if isinstance(report, Alive):
+                child.cut_log()
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
@@ -193,14 +203,17 @@ class Supervisor(JobCoordinatorListener):
             return
         now = boot_time()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
-        self._coordinator.container_lost(f"exit code {code}")
+        reason = f"exit code {code}"
+        if code == OUT_OF_MEMORY:
+            reason = "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
+        self._coordinator.container_lost(reason)
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
             self._give_up(f"The container ended {self._deaths} times in a row. The reason is in {where}.")
             return
         wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
         self._start_at = now + wait
-        self._say(f"container ended with {code}; the next one starts in {wait:.1f} s")
+        self._say(f"container ended ({reason}); the next one starts in {wait:.1f} s")
 
     def _give_up(self, why: str) -> None:
         """End with 1. The row and the lease are given back first."""

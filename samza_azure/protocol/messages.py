@@ -15,6 +15,10 @@ Position: TypeAlias = tuple[int, int]
 Ends: TypeAlias = dict[str, Position]
 
 
+#: What a container exits with whose JVM had no memory left: as the JVM itself does.
+OUT_OF_MEMORY = 3
+
+
 class Phase(StrEnum):
     """Where a task is on its container."""
 

@@ -53,6 +53,7 @@ class Gate:
     ends: Ends | None = None  # where each source partition ends
     step: int = 0
     draining: bool = False  # batches need not wait for task.commit.ms
+    batch_bytes: int | None = None  # of input, where a batch must be smaller than usual
 
     def changed(self, **fields: Any) -> "Gate":
         """The next version of it."""

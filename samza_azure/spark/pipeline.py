@@ -26,6 +26,7 @@ from samza_azure.spark.catalyst import column, rebound
 from samza_azure.spark.destination import check_key, with_destination
 from samza_azure.spark.placement import Placement, Route
 from samza_azure.spark.schema import check_columns, parse_schema
+from samza_azure.spark.state import check_chosen
 
 
 @dataclass(frozen=True, slots=True)
@@ -333,6 +334,7 @@ def _analysed_stage(
 ) -> AnalysedStage:
     declared = config.streams.get(stage.output) or Stream()
     tasks = _task_count(stage, inputs, streams, config)
+    check_chosen(stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb)
     if not stage.partition_by and declared.partitions not in (1, tasks):
         raise PipelineRefused(
             f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "

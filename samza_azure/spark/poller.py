@@ -205,7 +205,9 @@ class Poller:
             self.heads[number] = replace(head, state=State.IDLE if is_idle else State.DOUBTED)
 
     def _scan_all(self, gate: Gate, now: float) -> None:
-        room = self.spec.batch_bytes - sum(part.place.length for parts in self.parts for part in parts)
+        room = (gate.batch_bytes or self.spec.batch_bytes) - sum(
+            part.place.length for parts in self.parts for part in parts
+        )
         hints = self.hints.read()
         due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
         for number in due:
@@ -276,7 +278,7 @@ class Poller:
     def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
         size = sum(part.place.length for parts in self.parts for part in parts)
         self.ready = None
-        if size > PREFETCH_BYTES and rows > PREFETCH_ROWS:
+        if size > PREFETCH_BYTES or rows > PREFETCH_ROWS:
             return
         slices = (
             data

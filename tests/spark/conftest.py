@@ -62,7 +62,13 @@ def account(storage: Settings) -> Iterator[Account]:
 def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
     directory = tmp_path_factory.mktemp("spark")
-    settings = settings_of({}, directory)
+    settings = settings_of(
+        {
+            "spark.driver.maxResultSize": "1m",  # rows leave Spark without being collected
+            "spark.sql.streaming.stateStore.maintenanceInterval": "1s",  # many snapshots
+        },
+        directory,
+    )
     with forked_workers(directory) as python:
         jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory, python=python)
         session = connect_session("tests", settings, jvm)

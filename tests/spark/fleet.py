@@ -86,7 +86,8 @@ class Fleet:
         self.generation += 1
         for name in names:
             message = StartTask(name, self.generation, 1, first, self.run_id, self.group_id)
-            task = self.tasks[name] = Task(self._around, message)
+            before = self.tasks.get(name)
+            task = self.tasks[name] = Task(self._around, message, before.tried_bytes if before else None)
             task.follow(self.drain_order)
             task.start()
 
