@@ -289,7 +289,7 @@ def explain(
     """
     from samza_azure import explain as arithmetic
     from samza_azure.host.processor import call_timeout_s
-    from samza_azure.spark.pipeline import load as load_pipeline
+    from samza_azure.spark.module import load as load_pipeline
 
     config = load(job)
     flows = arithmetic.flows_of(load_pipeline(config).stages, config.streams, config.task.count)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from samza_azure.config import jobfile
@@ -41,6 +41,7 @@ from samza_azure.config.values import (
     Size,
     Switch,
     matching,
+    module_names,
 )
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.rows import PROCESSOR_ID
@@ -92,6 +93,7 @@ class App:
         Field(alias="app.main"),
         matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "should be 'module:attribute', like 'pipeline:app'"),
     ]
+    packages: Annotated[tuple[str, ...], Field(alias="app.packages"), BeforeValidator(module_names)] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ __all__ = [
     "Size",
     "Switch",
     "matching",
+    "module_names",
 ]
 
 V = TypeVar("V")
@@ -65,6 +66,14 @@ def _switch(value: object) -> bool:
     if value in ("true", "false"):
         return value == "true"
     raise ValueError("should be true or false")
+
+
+def module_names(value: object) -> tuple[str, ...]:
+    """Names as `import` takes them."""
+    names = value if isinstance(value, list) else [None]
+    if not all(isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in names):
+        raise ValueError("should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']")
+    return tuple(names)
 
 
 def matching(pattern: str, rule: str) -> AfterValidator:

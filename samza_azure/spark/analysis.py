@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.packages import check_packages, in_one_sentence
 from samza_azure.spark.schema import check_columns, nullable
 from samza_azure.spark.session import jvm_of
 
@@ -80,6 +81,7 @@ def analyse(spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: 
     nodes = list(_nodes(plan))
     sources = _check_sources(stage, nodes, inputs, directory)
     _check_state(stage, nodes)
+    check_packages(stage, nodes)
     _check_supported(spark, stage, plan)
     check_columns(frame.schema, f"Stage {stage.name}")
     watermarks = _watermarks(stage, nodes, inputs, directory)
@@ -109,7 +111,7 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
     try:
         frame = stage.function(*frames)
     except Exception as error:
-        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {type(error).__name__}: {error}") from error
+        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {in_one_sentence(error)}") from error
     finally:
         started = [query for query in spark.streams.active if query.id not in queries]
         for query in started:
