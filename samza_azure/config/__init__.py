@@ -199,6 +199,7 @@ class Stream:
     frontier_lag_s: Annotated[Duration, Field(alias="frontier_lag")] = 0.0
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
     retention_s: Annotated[PositiveDuration | None, Field(alias="retention")] = None
+    max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -198,11 +198,12 @@ def test_workers_import_what_is_beside_the_pipeline_and_have_the_packages(
 from helpers import known
 spark = SparkSession.builder.getOrCreate()
 
+def modules(n):
+    import sys
+    return [name for name in ("wave", "sndhdr", "pipeline", "helpers") if name in sys.modules and known(n)]
+
 @app.stage("numbers", output="out")
 def stage(rows):
-    def modules(n):
-        import sys
-        return [name for name in ("wave", "sndhdr", "pipeline", "helpers") if name in sys.modules and known(n)]
     return rows.select("n", F.udf(modules, "array<string>")("n").alias("modules"))
 """
     )
