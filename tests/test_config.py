@@ -136,6 +136,14 @@ def test_durations_carry_their_unit(text: str, seconds: float) -> None:
     assert parsed(MINIMAL + f'[streams.a]\nidle.timeout = "{text}"\n').streams["a"].idle_timeout_s == seconds
 
 
+@pytest.mark.parametrize("written", ['"torch"', '["torch", 1]', '["scikit-learn"]', '["a..b"]', "true"])
+def test_packages_are_names_as_import_takes_them(written: str) -> None:
+    assert parsed(MINIMAL + '[app]\npackages = ["torch", "sklearn.svm"]\n').app.packages == ("torch", "sklearn.svm")
+    assert mistakes("app.packages = " + written + "\n" + MINIMAL).endswith(
+        "should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']."
+    )
+
+
 def test_the_state_directory_stands_next_to_the_job_file(tmp_path: Path) -> None:
     job = tmp_path / "job.toml"
     job.write_text(MINIMAL)

@@ -41,6 +41,7 @@ from samza_azure.config.values import (
     Size,
     Switch,
     matching,
+    module_names,
     one_or_several,
 )
 from samza_azure.errors import ConfigError
@@ -93,6 +94,7 @@ class App:
         Field(alias="app.main"),
         matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "should be 'module:attribute', like 'pipeline:app'"),
     ]
+    packages: Annotated[tuple[str, ...], Field(alias="app.packages"), BeforeValidator(module_names)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +202,7 @@ class Stream:
     frontier_lag_s: Annotated[Duration | None, Field(alias="frontier_lag")] = None
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
     retention_s: Annotated[PositiveDuration | None, Field(alias="retention")] = None
+    max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ def produce(
         schema=schema,
         event_time=settings.event_time,
         frontier_lag_s=settings.frontier_lag_s or 0.0,
+        max_future_s=settings.max_future_s,
         flush_rows=at_once,
         wait=lambda tries: _wait(tries, say),
     )
@@ -72,6 +73,11 @@ def produce(
     except KeyboardInterrupt:
         say(f"\nInterrupted. The first {written} rows of {file} are stored, and perhaps some of the next {at_once}.")
         raise
+    if writer.rows_of_the_future:
+        say(
+            f"{writer.rows_of_the_future} of the rows lie more than {settings.max_future_s:g} s ahead of this "
+            f"machine's clock (streams.{stream}.max_future). They are stored; event time did not follow them."
+        )
     return written
 
 

@@ -28,6 +28,7 @@ from samza_azure.spark.catalyst import (
     read_plan,
 )
 from samza_azure.spark.operators import check_operators, described, fingerprint_of, state_of
+from samza_azure.spark.packages import check_packages, in_one_sentence
 from samza_azure.spark.placement import Keyed, Placement, Tracer, place_stage
 from samza_azure.spark.schema import check_columns, nullable
 from samza_azure.spark.session import jvm_of
@@ -94,6 +95,7 @@ def analyse(
     root = read_plan(spark, frame, directory)
     _check_inputs(stage, root, inputs)
     plan = frame._jdf.queryExecution().analyzed()
+    check_packages(stage, [node.plan for node in root.walk()])
     _check_supported(spark, stage, plan)
     check_operators(stage, root)
     check_columns(frame.schema, f"Stage {stage.name}")
@@ -135,7 +137,7 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
     try:
         frame = stage.function(*frames)
     except Exception as error:
-        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {type(error).__name__}: {error}") from error
+        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {in_one_sentence(error)}") from error
     finally:
         started = [query for query in spark.streams.active if query.id not in queries]
         for query in started:

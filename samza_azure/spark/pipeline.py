@@ -1,14 +1,11 @@
-"""The pipeline: loaded, put in order, analysed, cut into tasks. All that can be wrong with it is said here.
+"""The pipeline: put in order, analysed, cut into tasks. All that can be wrong with it is said here.
 
 A stream that no stage writes is a source stream; its partitions and its schema stand in the job file. A stream
 between two stages has the schema of the stage that writes it.
 """
 
 import hashlib
-import importlib
 import json
-import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,41 +118,6 @@ class AnalysedStream:
     idle_timeout_s: float
     writer: str | None  # the stage; None: a source stream
     key: tuple[str, ...]  # the columns by which its rows are partitioned; none: nobody knows how
-
-
-def load(config: Config) -> Application:
-    """The application that `app.main` names, from a module beside the job file or an installed one."""
-    module_name, _, attribute = config.app.main.partition(":")
-    directory = str(config.path.absolute().parent)
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise PipelineRefused(f"app.main is {config.app.main!r}, and {module_name} needs {error}.") from error
-        raise PipelineRefused(
-            f"app.main is {config.app.main!r}, but there is no module {module_name} next to {config.path} "
-            "and none is installed. Write it, or name another one."
-        ) from error
-    except (Exception, SystemExit) as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise PipelineRefused(
-            f"The module {module_name} cannot be imported: {type(error).__name__}: {error} "
-            f"({where.filename}, line {where.lineno})."
-        ) from error
-    application = getattr(module, attribute, None)
-    if application is None:
-        raise PipelineRefused(
-            f"app.main is {config.app.main!r}, but {module_name} has no attribute {attribute}. "
-            f"Write there: {attribute} = Application()."
-        )
-    if not isinstance(application, Application):
-        raise PipelineRefused(
-            f"{config.app.main} is a {type(application).__name__}, not an Application. "
-            f"Write: {attribute} = Application()."
-        )
-    return application
 
 
 def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:

@@ -1,5 +1,6 @@
 """What a stage may not be, and the sentence that its author reads. One test per refusal."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
@@ -281,3 +283,40 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         (1, 7_200_000),
     ]
     assert analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update").plan.warnings == ()
+
+
+def by_state_machine(rows: DataFrame) -> DataFrame:
+    class Nothing(StatefulProcessor):
+        def init(self, handle: Any) -> None: ...
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+            return iter(())
+
+    return rows.groupBy("carrier").transformWithState(Nothing(), "carrier string", "Append", "None")
+
+
+def by_pandas_function(rows: DataFrame) -> DataFrame:
+    return rows.select(F.pandas_udf(lambda delay: delay, "double")("delay"))
+
+
+@pytest.mark.parametrize(
+    ("function", "package", "operator", "line"),
+    [
+        (by_state_machine, "google.protobuf", "transformWithState", "protobuf>=6.33.5"),
+        (by_state_machine, "pandas", "transformWithState", "pandas>=2.2,<3"),
+        (by_pandas_function, "pandas", "pandas_udf", "pandas>=2.2,<3"),
+    ],
+)
+def test_an_operator_whose_package_is_not_installed(
+    refusal: Refusal,
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[[DataFrame], DataFrame],
+    package: str,
+    operator: str,
+    line: str,
+) -> None:
+    monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it is an ImportError from now on
+    said = refusal(function)
+    assert said.startswith("Stage stage ")
+    assert f"{operator}" in said and said.endswith(f"Run on each machine: pip install '{line}'"), said

@@ -101,6 +101,20 @@ def test_each_flush_tells_every_partition_how_far_event_time_has_come(account: A
         assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, True)
 
 
+def test_a_row_far_in_the_future_is_stored_and_does_not_move_the_frontier(account: AnyAccount) -> None:
+    """9999-12-31 often stands for "never". Nobody after it would be in time."""
+    day = 86_400
+    producer = writer(account, clock=NOON.timestamp, max_future_s=day)
+    never = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
+    times = [NOON, NOON + dt.timedelta(seconds=day), NOON + dt.timedelta(seconds=day, microseconds=1), never, None]
+    producer.write(pa.table({"dest": ["D0"] * 5, "ts": pa.array(times, pa.timestamp("us", "UTC")), "number": range(5)}))
+    producer.close()
+
+    assert producer.frontier_us == NOON_US + day * 1_000_000
+    assert producer.rows_of_the_future == 2
+    assert sorted(numbers(account.blobs())) == list(range(5))
+
+
 def test_a_producer_without_rows_still_creates_its_stream(account: AnyAccount) -> None:
     writer(account).close()
     found = LogReader(account.blobs(), source_prefix("flights", 2)).scan((0, 0))
