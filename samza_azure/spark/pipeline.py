@@ -43,6 +43,7 @@ class TaskInput:
     schema: StructType
     producers: tuple[Producer, ...]
     idle_timeout_s: float
+    key: tuple[str, ...] = ()  # the columns by which the stream is partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Pipeline:
             # Without partition_by, partition i is written by task i alone.
             writers = mine if writer.partitions is None else range(writer.plan.tasks)
             producers = [Producer(f"runs/{run_id}/{stream.writer}-{task}", frozenset(mine)) for task in writers]
-        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s)
+        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -259,6 +259,7 @@ class Task:
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
             batch_bytes=task.batch_bytes,
+            key=each.key if is_source else (),
             files={
                 "permit": str(around.directory / "permit"),
                 "hints": str(around.directory / "hints"),

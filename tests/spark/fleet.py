@@ -185,6 +185,7 @@ class Fleet:
             self.account.hints(),
             stream,
             partitions,
+            key=self.config.streams[stream].key,
             event_time=event_time,
             flush_rows=flush_rows,
         )
