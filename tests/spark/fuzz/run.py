@@ -1,0 +1,258 @@
+"""One case on real Spark: as a fleet of tasks and as one batch, and whether both put out the same rows."""
+
+import inspect
+import re
+import threading
+import time
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from samza_azure.application import Application
+from samza_azure.config import Stream
+from samza_azure.errors import ConfigError, PipelineRefused
+from samza_azure.storage.connection import Account
+from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.source_stream import SourceWriter
+
+from ..fleet import Fleet, config_of
+from .case import Begin, Case, DrawnInput, DrawnStage, Move, Produce, ReadAll, code_of, job_of, with_streams_of_its_own
+
+#: Whether the code under test knows the key of a source stream, and stages on one task.
+KNOWS_KEYS = "key" in {each.name for each in fields(Stream)}
+KNOWS_TASKS = "tasks" in inspect.signature(Application.stage).parameters
+#: What a message begins its advice with.
+ADVICE = re.compile(
+    r"(?:^|[.:;,] )(?:or )?(?:use|add|write|set|give|keep|name|declare|split|put|take|break|make|return|say|run|read|"
+    r"move|drop|turn|insert|leave|replace|partition|install)\b",
+    re.IGNORECASE,
+)
+
+Rows = Counter[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case."""
+
+    verdict: str  # "equal", "refused", "unhelpful" (refused without stage or advice), "wrong"
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """What a shrunken case must share with the one it comes from."""
+        return f"{self.verdict}: {self.reason.split(':')[0]}"
+
+
+class Invalid(Exception):
+    """Spark itself cannot run the case as a batch, or its result depends on the order of rows."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all cases share."""
+
+    spark: SparkSession
+    account: Account
+    directory: Path
+    #: Analysing looks at all queries and settings of the session; so nobody else may start one meanwhile.
+    starting: threading.Lock
+
+    def run(self, case: Case) -> Outcome:
+        """Run it both ways."""
+        begun = time.monotonic()
+        try:
+            outcome = self._run(case)
+        except Invalid:
+            raise
+        except Exception as error:  # noqa: BLE001  # whatever it is, the case is a finding
+            outcome = Outcome("wrong", f"{type(error).__name__}: {error}\n{traceback.format_exc()[-3000:]}")
+        return Outcome(outcome.verdict, outcome.reason, time.monotonic() - begun)
+
+    def _run(self, case: Case) -> Outcome:
+        case = with_streams_of_its_own(case, uuid.uuid4().hex[:8])
+        application = self._application(case)
+        directory = self.directory / uuid.uuid4().hex
+        try:
+            fleet = self._fleet(case, application, directory)
+        except PipelineRefused as refused:
+            message = str(refused)
+            is_helpful = any(stage.name in message for stage in case.stages) and ADVICE.search(message)
+            return Outcome("refused" if is_helpful else "unhelpful", message)
+        try:
+            _play(fleet, case)
+            found = self._found(fleet, case.stages[-1])
+        finally:
+            fleet.close()
+        expected = self.batch(case)
+        if found == expected:
+            return Outcome("equal")
+        late = f", {fleet.late} late" if fleet.late else ""
+        missing, more = expected - found, found - expected
+        return Outcome(
+            "wrong",
+            f"rows differ: of {expected.total()} rows {missing.total()} are missing, {more.total()} are too many{late}; "
+            f"missing {list(missing)[:3]}, too many {list(more)[:3]}",
+        )
+
+    def _application(self, case: Case, *, batch: bool = False) -> Application:
+        scope: dict[str, Any] = {"__name__": "drawn_pipeline"}
+        code = code_of(case, batch=batch)
+        if not KNOWS_TASKS:
+            code = re.sub(r", tasks=\d+\)", ")", code)
+        exec(compile(code, f"<case {case.seed}>", "exec"), scope)
+        application: Application = scope["app"]
+        return application
+
+    def _fleet(self, case: Case, application: Application, directory: Path) -> Fleet:
+        directory.mkdir(parents=True)
+        config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
+        with self.starting:
+            return Fleet(
+                self.spark, self.account, config, application, directory / "fleet", starting=self.starting
+            )
+
+    # The batch.
+
+    def batch(self, case: Case, *, backwards: bool = False) -> Rows:
+        """The rows that one batch puts out; `backwards`: with all rows in the opposite order."""
+        frames = {each.name: self._static(each, backwards=backwards) for each in case.inputs}
+        application = self._application(case, batch=True)
+        for stage in application.stages:
+            frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
+        return _counted(frames[case.stages[-1].output].toArrow().to_pylist())
+
+    def _static(self, each: DrawnInput, *, backwards: bool) -> DataFrame:
+        rows = each.rows[::-1] if backwards else each.rows
+        return self.spark.createDataFrame(table_of(each, rows), schema=each.ddl)
+
+    def _found(self, fleet: Fleet, last: DrawnStage) -> Rows:
+        try:
+            rows = fleet.rows(last.output)
+        except ConfigError:  # no log has a row
+            rows = []
+        if last.last_per is None:
+            return _counted(rows)
+        newest = {tuple(_plain(row[column]) for column in last.last_per): row for row in rows}
+        return _counted(list(newest.values()))
+
+
+def table_of(each: DrawnInput, rows: Any) -> pa.Table:
+    """Rows of an input, as they are produced."""
+    schema = arrow_schema(each.ddl)
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
+def _counted(rows: list[dict[str, Any]]) -> Rows:
+    return Counter(tuple(_plain(value) for _, value in sorted(row.items())) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be counted: NaN equals NaN, and 0.0 is -0.0."""
+    match value:
+        case dict():
+            return tuple((name, _plain(inner)) for name, inner in value.items())
+        case list():
+            return tuple(_plain(inner) for inner in value)
+        case float() if value != value:
+            return "NaN"
+        case float():
+            return value + 0.0
+        case bool():
+            return str(value)
+        case Decimal():
+            return f"{value.normalize():f}"
+    return value
+
+
+# The run.
+
+
+def _play(fleet: Fleet, case: Case) -> None:
+    writers = {each.name: _Writing(fleet, each) for each in case.inputs}
+    tasks = fleet.pipeline.plan.tasks()
+    for action in case.actions:
+        match action:
+            case Begin(task=None):
+                fleet.start(*(name for name in tasks if name not in fleet.tasks))
+            case Begin(task=number) if number is not None:
+                if (name := tasks[number % len(tasks)]) not in fleet.tasks:
+                    fleet.start(name)
+            case Produce(stream=stream, rows=rows):
+                writers[stream].write(rows)
+            case ReadAll():
+                if len(fleet.tasks) == len(tasks):
+                    fleet.until(lambda: _all_is_read(fleet, case))
+            case Move(task=number, batches=batches):
+                _move_running(fleet, case, tasks[number % len(tasks)], batches)
+    for writer in writers.values():
+        writer.close()
+    fleet.until(lambda: _all_is_read(fleet, case))
+    fleet.flush(fleet.freeze())
+    if case.moved_in_flush is not None:
+        task = fleet.tasks[tasks[case.moved_in_flush % len(tasks)]]
+        fleet.until(lambda: task._step >= 1 or task.is_over)
+        if not task.is_over:
+            fleet.move(task.name)
+    fleet.until(fleet.is_drained)
+
+
+def _move_running(fleet: Fleet, case: Case, name: str, batches: int) -> None:
+    if name not in fleet.tasks:
+        return
+    task = fleet.tasks[name]
+    until = task.report.batch + batches
+    fleet.until(lambda: task.report.batch >= until or (task.report.batch >= 0 and _all_is_read(fleet, case)))
+    fleet.move(name)
+
+
+def _all_is_read(fleet: Fleet, case: Case) -> bool:
+    """Whether the tasks that run have read all that is produced."""
+    read = fleet.read()
+    for each in case.inputs:
+        for number in range(each.partitions):
+            reader = LogReader(fleet._around.blobs, f"streams/{each.name}/{number}")
+            end = reader.tail(0)
+            key = f"{each.name}/{number}"
+            if end is not None and (key in read or len(fleet.tasks) == len(fleet.pipeline.plan.tasks())) and read.get(key) != end.end:
+                return False
+    return True
+
+
+class _Writing:
+    """The producer of one input."""
+
+    def __init__(self, fleet: Fleet, each: DrawnInput) -> None:
+        self._input = each
+        self._at = 0
+        self._writer: SourceWriter = SourceWriter(
+            fleet._around.blobs,
+            fleet.account.hints(),
+            each.name,
+            each.partitions,
+            event_time=each.event_time,
+            frontier_lag_s=0.0 if each.frontier_lag is None else float(each.frontier_lag.split()[0]),
+            flush_rows=each.flush_rows,
+        )
+
+    def write(self, count: int) -> None:
+        rows = self._input.rows[self._at : self._at + count]
+        self._at += count
+        key = list(self._input.key) or None
+        for start in range(0, len(rows), self._input.flush_rows):
+            self._writer.write(table_of(self._input, rows[start : start + self._input.flush_rows]), key)
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()
