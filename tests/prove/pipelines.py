@@ -7,6 +7,7 @@ case is shrunk and printed with its seed. Ends with 1 if a case is wrong, or if 
 """
 
 import argparse
+import os
 import random
 import re
 import sys
@@ -34,7 +35,10 @@ def main() -> int:
     parser.add_argument("--only", type=int, default=None, help="one seed alone, with its code")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
     asked = parser.parse_args()
+    with Path(asked.log).open("a") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
     with bench() as ready:
         if asked.only is not None:
             return only(ready, asked.only, shrink=not asked.no_shrink)
@@ -65,6 +69,7 @@ def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
     with ThreadPoolExecutor(threads) as pool:
         for played, (seed, outcome) in enumerate(pool.map(lambda seed: (seed, ready.run(draw(seed))), seeds), 1):
             verdicts[outcome.verdict] += 1
+            print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s", flush=True)
             if outcome.verdict in ("refused", "unhelpful"):
                 reasons[f"{outcome.verdict}: {in_general(outcome.reason)}"] += 1
             if outcome.verdict == "unhelpful":
