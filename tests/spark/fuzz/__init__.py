@@ -1,1 +1,1 @@
-"""A fuzzer of pipelines: draw one, run it as a fleet does, compare its rows with one Spark batch, shrink what is wrong."""
+"""A fuzzer of pipelines: draws one, runs it as a fleet does, compares its rows with a batch, shrinks what is wrong."""

@@ -74,7 +74,7 @@ class _Drawing:
         self.dice = dice
         self.seed = seed
         self.disorder_s = dice.choice([0, 0, 60, 1800])
-        self.partitions = dice.choice([1, 2, 2, 3, 3, 4])
+        self.partitions = dice.choice([1, 2, 2, 2, 2, 3, 3, 4])
         self.key_kind = dice.choice(["string", "string", "string", "int", "bigint", *ROUTABLE])
         self.names = 0
 
@@ -95,7 +95,7 @@ class _Drawing:
         sources = {each.name: self.source(each) for each in inputs}
         stages: list[DrawnStage] = []
         waiting = list(sources)
-        count = dice.choice([1, 1, 1, 2, 2, 3])
+        count = dice.choices([1, 2, 3], weights=[5, 4, 1])[0]
         before: tuple[str, Frame] | None = None
         for number in range(count):
             is_last = number == count - 1
@@ -155,7 +155,9 @@ class _Drawing:
             row = {name: one_of(dice, kind, null_share) for name, kind in columns}
             if dice.random() < skew:
                 row["key"] = skewed
-            row["ts"] = None if dice.random() < null_times else now - timedelta(seconds=dice.randint(0, self.disorder_s))
+            row["ts"] = (
+                None if dice.random() < null_times else now - timedelta(seconds=dice.randint(0, self.disorder_s))
+            )
             row["v"] = one_of(dice, "bigint", null_share)
             found.append(tuple(row.values()))
         return found
@@ -167,7 +169,9 @@ class _Drawing:
 
     def actions(self, inputs: tuple[DrawnInput, ...], tasks: int) -> tuple[Action, ...]:
         dice = self.dice
-        actions: list[Action] = [Begin(number) for number in range(tasks) if self.chance(0.5)] if self.chance(0.3) else [Begin(None)]
+        actions: list[Action] = (
+            [Begin(number) for number in range(tasks) if self.chance(0.5)] if self.chance(0.3) else [Begin(None)]
+        )
         left = {each.name: len(each.rows) for each in inputs}
         laggard = dice.choice(list(left)) if len(left) > 1 and self.chance(0.5) else None
         while any(left.values()):
@@ -188,7 +192,9 @@ class _Drawing:
 
     def stage(self, name: str, used: list[str], given: list[Frame], *, is_last: bool) -> tuple[DrawnStage, Frame]:
         dice = self.dice
-        frames = [replace(frame, node=Read(number), marked=False, lag=None, late=False) for number, frame in enumerate(given)]
+        frames = [
+            replace(frame, node=Read(number), marked=False, lag=None, late=False) for number, frame in enumerate(given)
+        ]
         frames = [self.prepared(frame) for frame in frames]
         wants_time = self.chance(0.8)
         frames = [self.watermarked(frame) if wants_time and self.chance(0.93) else frame for frame in frames]
@@ -196,12 +202,14 @@ class _Drawing:
         mode = "append"
         for _ in range(dice.choice([0, 1, 1, 1, 2])):
             frame, mode = self.with_state(frame, is_last=is_last)
-            if mode == "update" or len(frame.columns) == 0:
+            if mode == "update" or not frame.columns:
                 break
         if mode == "append":
             frame = self.stateless(frame) if self.chance(0.4) else frame
             if is_last and self.chance(0.03):
-                frame = frame.call("limit", f".selectExpr('1 AS one').limit({dice.choice([3, 10, 500])})", columns={"one": "int"})
+                frame = frame.call(
+                    "limit", f".selectExpr('1 AS one').limit({dice.choice([3, 10, 500])})", columns={"one": "int"}
+                )
         routable = [column for column, kind in frame.columns.items() if kind in ROUTABLE]
         partition_by: tuple[str, ...] = ()
         if routable and self.chance(0.3 if is_last else 0.75):
@@ -240,7 +248,7 @@ class _Drawing:
         return frame
 
     def stateless(self, frame: Frame) -> Frame:
-        made = [each for each in (self.derived, self.filtered, self.renamed, self.exploded, self.looked_up, self.by_python)]
+        made = [self.derived, self.filtered, self.renamed, self.exploded, self.looked_up, self.by_python]
         return self.dice.choices(made, weights=[4, 3, 1, 1, 1, 1])[0](frame)
 
     def derived(self, frame: Frame) -> Frame:
@@ -248,9 +256,18 @@ class _Drawing:
         column = self.dice.choice(list(frame.columns))
         kind, name = frame.columns[column], self.name("d")
         if kind == "string":
-            ways = [("upper({})", "string"), ("substring({}, 1, 1)", "string"), ("concat({}, '-')", "string"), ("length({})", "int")]
+            ways = [
+                ("upper({})", "string"),
+                ("substring({}, 1, 1)", "string"),
+                ("concat({}, '-')", "string"),
+                ("length({})", "int"),
+            ]
         elif kind in INTEGERS:
-            ways = [("{} % 3", kind if kind != "tinyint" else "int"), ("cast({} AS bigint)", "bigint"), ("{} + 1", "bigint")]
+            ways = [
+                ("{} % 3", kind if kind != "tinyint" else "int"),
+                ("cast({} AS bigint)", "bigint"),
+                ("{} + 1", "bigint"),
+            ]
             ways = [(f"cast({text} AS {into})" if "%" in text else text, into) for text, into in ways[:2]]
         elif kind == "timestamp":
             ways = [("date({})", "date"), ("hour({})", "int"), ("date_trunc('HOUR', {})", "timestamp")]
@@ -328,7 +345,11 @@ class _Drawing:
         dice = self.dice
         frames = dice.sample(frames, len(frames))
         first = frames[0]
-        common = [column for column in first.columns if all(first.columns[column] == each.columns.get(column) for each in frames)]
+        common = [
+            column
+            for column in first.columns
+            if all(first.columns[column] == each.columns.get(column) for each in frames)
+        ]
         if not common:
             return self.joined(*frames[:2])
         by_name = self.chance(0.5)
@@ -350,9 +371,15 @@ class _Drawing:
             time=None if right.time is None else names[right.time],
         )
         equal = [(a, names[b]) for a in left.columns for b in right.columns if a == b and a in ("key", "id")]
-        equal = equal or [
-            (a, names[b]) for a, kind in left.columns.items() for b, other_kind in right.columns.items() if kind == other_kind and kind in ROUTABLE
-        ][:1]
+        equal = (
+            equal
+            or [
+                (a, names[b])
+                for a, kind in left.columns.items()
+                for b, other_kind in right.columns.items()
+                if kind == other_kind and kind in ROUTABLE
+            ][:1]
+        )
         if not equal:
             return self.united([left, right]) if set(left.columns.items()) & set(right.columns.items()) else left
         pairs = [dice.choice(equal)] if self.chance(0.7) else equal
@@ -388,7 +415,7 @@ class _Drawing:
         if frame.marked:
             makers += [(5, self.windowed), (2, self.sessions), (2, self.dropped), (1.5, self.dropped_within)]
             makers += [(1, self.state_per_group), (1, self.state_machine)]
-        if is_last:
+        if is_last and not (isinstance(frame.node, Join) and frame.node.how != "inner"):
             makers.append((1.5, self.updated))
         maker = self.dice.choices([each for _, each in makers], weights=[weight for weight, _ in makers])[0]
         return maker(frame), "update" if maker == self.updated else "append"
@@ -410,7 +437,12 @@ class _Drawing:
         for _ in range(dice.choice([1, 2, 3])):
             column = dice.choice(list(frame.columns))
             kind, name = frame.columns[column], self.name("a")
-            ways = [("count(*)", "bigint"), (f"count({column})", "bigint"), (f"min({column})", kind), (f"max({column})", kind)]
+            ways = [
+                ("count(*)", "bigint"),
+                (f"count({column})", "bigint"),
+                (f"min({column})", kind),
+                (f"max({column})", kind),
+            ]
             ways += [(f"array_sort(collect_set({column}))", "other"), (f"size(collect_set({column}))", "int")]
             if kind in INTEGERS:
                 ways += [(f"sum({column})", "bigint"), (f"avg(cast({column} % 100 AS int))", "double")]
@@ -428,17 +460,33 @@ class _Drawing:
     def windowed(self, frame: Frame) -> Frame:
         dice = self.dice
         keys = self.keys(frame) if self.chance(0.93) else []
-        length, slide = dice.choice([("1 hour", None), ("1 day", None), ("2 hours", "30 minutes"), ("10 minutes", None)])
+        length, slide = dice.choice(
+            [("1 hour", None), ("1 day", None), ("2 hours", "30 minutes"), ("10 minutes", None)]
+        )
         window = f"F.window({frame.time!r}, {length!r}" + (f", {slide!r})" if slide else ")")
         aggregates, made = self.aggregates(frame)
         time = self.name("t")
         grouped = ", ".join([window, *(repr(key) for key in keys)])
-        selected = ", ".join(["F.window_time('window').alias(" + repr(time) + ")", *(repr(name) for name in [*keys, *made])])
+        selected = ", ".join(
+            ["F.window_time('window').alias(" + repr(time) + ")", *(repr(name) for name in [*keys, *made])]
+        )
         columns = {time: "timestamp", **{key: frame.columns[key] for key in keys}, **made}
         if self.chance(0.2):
             selected = "F.col('window.end').alias(" + repr(time) + "), " + selected.partition(", ")[2]
-            return frame.call("window aggregation", f".groupBy({grouped}).agg({aggregates}).select({selected})", columns=columns, time=time, marked=False)
-        return frame.call("window aggregation", f".groupBy({grouped}).agg({aggregates}).select({selected})", columns=columns, time=time, lag=None)
+            return frame.call(
+                "window aggregation",
+                f".groupBy({grouped}).agg({aggregates}).select({selected})",
+                columns=columns,
+                time=time,
+                marked=False,
+            )
+        return frame.call(
+            "window aggregation",
+            f".groupBy({grouped}).agg({aggregates}).select({selected})",
+            columns=columns,
+            time=time,
+            lag=None,
+        )
 
     def sessions(self, frame: Frame) -> Frame:
         keys = self.keys(frame)
@@ -448,9 +496,22 @@ class _Drawing:
         time = self.name("t")
         gap = self.dice.choice(["5 minutes", "1 hour", "1 day"])
         grouped = ", ".join([f"F.session_window({frame.time!r}, {gap!r})", *(repr(key) for key in keys)])
-        selected = ", ".join([f"F.col('session_window.end').alias({time!r})", "F.col('session_window.start').alias('began')", *(repr(name) for name in [*keys, *made])])
+        selected = ", ".join(
+            [
+                f"F.col('session_window.end').alias({time!r})",
+                "F.col('session_window.start').alias('began')",
+                *(repr(name) for name in [*keys, *made]),
+            ]
+        )
         columns = {time: "timestamp", "began": "timestamp", **{key: frame.columns[key] for key in keys}, **made}
-        return frame.call("session aggregation", f".groupBy({grouped}).agg({aggregates}).select({selected})", columns=columns, time=time, marked=False, lag=None)
+        return frame.call(
+            "session aggregation",
+            f".groupBy({grouped}).agg({aggregates}).select({selected})",
+            columns=columns,
+            time=time,
+            marked=False,
+            lag=None,
+        )
 
     def dropped(self, frame: Frame) -> Frame:
         """Distinct rows with their event time."""
@@ -476,8 +537,14 @@ class _Drawing:
         bucket = self.name("b")
         names = ", ".join(repr(key) for key in [*keys, bucket])
         columns = {key: frame.columns[key] for key in keys} | {bucket: "timestamp"}
-        code = f".withColumn({bucket!r}, F.date_trunc('MINUTE', {frame.time!r})).where('{frame.time} IS NOT NULL')%s([{names}]).select({names})"
-        node = Call(frame.node, "deduplication within the watermark", code % ".dropDuplicatesWithinWatermark", code % ".dropDuplicates")
+        minute = f".withColumn({bucket!r}, F.date_trunc('MINUTE', {frame.time!r}))"
+        code = minute + f".where('{frame.time} IS NOT NULL')%s([{names}]).select({names})"
+        node = Call(
+            frame.node,
+            "deduplication within the watermark",
+            code % ".dropDuplicatesWithinWatermark",
+            code % ".dropDuplicates",
+        )
         return replace(frame, node=node, columns=columns, time=None, marked=False, lag=None)
 
     def state_per_group(self, frame: Frame) -> Frame:
@@ -486,11 +553,16 @@ class _Drawing:
     def state_machine(self, frame: Frame) -> Frame:
         if self.chance(0.5):
             return self.counted_by_hour(frame, "transformWithState", stateful.COUNT_ROWS, stateful.BY_ROWS)
-        return self.counted_by_hour(frame, "transformWithStateInPandas", stateful.COUNT_PANDAS, stateful.BY_PANDAS_MACHINE)
+        return self.counted_by_hour(
+            frame, "transformWithStateInPandas", stateful.COUNT_PANDAS, stateful.BY_PANDAS_MACHINE
+        )
 
     def counted_by_hour(self, frame: Frame, operator: str, define: str, call: str) -> Frame:
         """Rows per key and hour, told when the hour has passed. The key is text there."""
-        column = next((name for name in ("key", "id") if name in frame.columns and frame.columns[name] in ("string", *INTEGERS)), None)
+        column = next(
+            (name for name in ("key", "id") if name in frame.columns and frame.columns[name] in ("string", *INTEGERS)),
+            None,
+        )
         column = column or next((name for name, kind in frame.columns.items() if kind in ("string", *INTEGERS)), None)
         if column is None:
             return self.dropped(frame)
@@ -508,7 +580,14 @@ class _Drawing:
             define,
         )
         lag = "4 hours" if self.chance(0.7) else None
-        return replace(frame, node=node, columns={name: "string", "n": "bigint", time: "timestamp"}, time=time, marked=False, lag=lag)
+        return replace(
+            frame,
+            node=node,
+            columns={name: "string", "n": "bigint", time: "timestamp"},
+            time=time,
+            marked=False,
+            lag=lag,
+        )
 
     def updated(self, frame: Frame) -> Frame:
         """An aggregation whose rows come anew with each change."""
@@ -522,4 +601,12 @@ class _Drawing:
             grouped.append(f"F.window({frame.time!r}, '1 hour')")
             last_per += ("window",)
             columns["window"] = "struct"
-        return frame.call("aggregation in update mode", f".groupBy({', '.join(grouped)}).agg({aggregates})", columns=columns, time=None, marked=False, lag=None, last_per=last_per)
+        return frame.call(
+            "aggregation in update mode",
+            f".groupBy({', '.join(grouped)}).agg({aggregates})",
+            columns=columns,
+            time=None,
+            marked=False,
+            lag=None,
+            last_per=last_per,
+        )

@@ -14,11 +14,9 @@ def count_until_the_hour_ends(key, frames, state):
         yield pd.DataFrame({"key": [key[0]], "hour": [key[1]], "n": [n]})
     else:
         state.update((n + sum(len(frame) for frame in frames),))
-        state.setTimeoutTimestamp((key[1] + 3600) * 1000)
+        state.setTimeoutTimestamp((int(key[1]) + 3600) * 1000)
 """
-BY_PANDAS = (
-    '.applyInPandasWithState(count_until_the_hour_ends, "{schema}", "n bigint", "append", "EventTimeTimeout")'
-)
+BY_PANDAS = '.applyInPandasWithState(count_until_the_hour_ends, "{schema}", "n bigint", "append", "EventTimeTimeout")'
 
 COUNT_ROWS = """
 class Counted(StatefulProcessor):
@@ -30,7 +28,7 @@ class Counted(StatefulProcessor):
         before = self.count.get()[0] if self.count.exists() else 0
         self.count.update((before + sum(1 for _ in rows),))
         if not before:
-            self.handle.registerTimer((key[1] + 3600) * 1000)
+            self.handle.registerTimer((int(key[1]) + 3600) * 1000)
         return iter([])
 
     def handleExpiredTimer(self, key, timers, expired):
@@ -53,7 +51,7 @@ class CountedInPandas(StatefulProcessor):
         before = self.count.get()[0] if self.count.exists() else 0
         self.count.update((before + sum(len(frame) for frame in frames),))
         if not before:
-            self.handle.registerTimer((key[1] + 3600) * 1000)
+            self.handle.registerTimer((int(key[1]) + 3600) * 1000)
         return iter([])
 
     def handleExpiredTimer(self, key, timers, expired):
