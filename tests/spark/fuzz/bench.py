@@ -10,8 +10,8 @@ from pydantic import SecretStr
 
 from samza_azure.host.azurite import Azurite
 from samza_azure.storage.connection import Account
-
 from tests.spark.session import Settings, session
+
 from .run import Bench
 
 

@@ -208,7 +208,11 @@ class _Drawing:
             frame = self.stateless(frame) if self.chance(0.4) else frame
             if is_last and self.chance(0.03):
                 frame = frame.call(
-                    "limit", f".selectExpr('1 AS one').limit({dice.choice([3, 10, 500])})", columns={"one": "int"}
+                    "limit",
+                    f".selectExpr('1 AS one').limit({dice.choice([3, 10, 500])})",
+                    columns={"one": "int"},
+                    time=None,
+                    marked=False,
                 )
         routable = [column for column, kind in frame.columns.items() if kind in ROUTABLE]
         partition_by: tuple[str, ...] = ()
@@ -394,7 +398,7 @@ class _Drawing:
                 f"{other.time} >= {left.time} - INTERVAL {hours} HOURS",
                 f"{other.time} <= {left.time} + INTERVAL {dice.choice([1, 2])} HOURS",
             ]
-            lag = "8 hours" if self.chance(0.7) else None
+            lag = "8 h" if self.chance(0.7) else None
         if how != "inner" and not (bounded and left.marked and right.marked):
             how = "inner"
         columns = dict(left.columns) if how == "leftsemi" else {**left.columns, **other.columns}
@@ -579,7 +583,7 @@ class _Drawing:
             prepared + ".agg(F.count('*').alias('n'))" + after,
             define,
         )
-        lag = "4 hours" if self.chance(0.7) else None
+        lag = "4 h" if self.chance(0.7) else None
         return replace(
             frame,
             node=node,

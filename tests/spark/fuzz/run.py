@@ -26,9 +26,21 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
-
 from tests.spark.fleet import PATIENCE_S, Fleet, config_of
-from .case import Begin, Case, DrawnInput, DrawnStage, Move, Produce, ReadAll, code_of, job_of, with_streams_of_its_own
+
+from .case import (
+    Action,
+    Begin,
+    Case,
+    DrawnInput,
+    DrawnStage,
+    Move,
+    Produce,
+    ReadAll,
+    code_of,
+    job_of,
+    with_streams_of_its_own,
+)
 
 #: Whether the code under test knows the key of a source stream, and stages on one task.
 KNOWS_KEYS = "key" in {each.name for each in fields(Stream)}
@@ -96,7 +108,7 @@ class Bench:
             is_helpful = any(stage.name in message for stage in case.stages) and ADVICE.search(message)
             return Outcome("refused" if is_helpful else "unhelpful", message)
         try:
-            _play(fleet, case)
+            _Play(fleet, case).play()
             found = self._found(fleet, case.stages[-1])
         finally:
             fleet.close()
@@ -189,64 +201,71 @@ def _plain(value: Any) -> Any:
 # The run.
 
 
-def _play(fleet: Fleet, case: Case) -> None:
-    writers = {each.name: _Writing(fleet, each) for each in case.inputs}
-    tasks = fleet.pipeline.plan.tasks()
-    for action in case.actions:
+class _Play:
+    """One run of a case, from the first row to the end of the drain."""
+
+    def __init__(self, fleet: Fleet, case: Case) -> None:
+        self._fleet = fleet
+        self._case = case
+        self._tasks = fleet.pipeline.plan.tasks()
+        self._writers = {each.name: _Writing(fleet, each) for each in case.inputs}
+        self._read_before: dict[str, Any] = {}  # by writers that had a task before: the next may find nothing to read
+
+    def play(self) -> None:
+        for action in self._case.actions:
+            self._act(action)
+        for writer in self._writers.values():
+            writer.close()
+        fleet = self._fleet
+        fleet.until(self._all_is_read())
+        fleet.flush(fleet.freeze())
+        if self._case.moved_in_flush is not None:
+            moved = fleet.tasks[self._name(self._case.moved_in_flush)]
+            fleet.until(lambda: moved._step >= 1 or moved.is_over)
+            if not moved.is_over:
+                fleet.move(moved.name)
+        fleet.until(fleet.is_drained)
+
+    def _name(self, number: int) -> str:
+        return self._tasks[number % len(self._tasks)]
+
+    def _act(self, action: Action) -> None:
+        fleet = self._fleet
         match action:
             case Begin(task=None):
-                fleet.start(*(name for name in tasks if name not in fleet.tasks))
+                fleet.start(*(name for name in self._tasks if name not in fleet.tasks))
             case Begin(task=int(number)):
-                if (name := tasks[number % len(tasks)]) not in fleet.tasks:
+                if (name := self._name(number)) not in fleet.tasks:
                     fleet.start(name)
             case Produce(stream=stream, rows=rows):
-                writers[stream].write(rows)
+                self._writers[stream].write(rows)
             case ReadAll():
-                fleet.until(_all_is_read(fleet, case))
+                fleet.until(self._all_is_read())
             case Move(task=number, batches=batches):
-                _move_running(fleet, case, tasks[number % len(tasks)], batches)
-    for writer in writers.values():
-        writer.close()
-    fleet.until(_all_is_read(fleet, case))
-    fleet.flush(fleet.freeze())
-    if case.moved_in_flush is not None:
-        moved = fleet.tasks[tasks[case.moved_in_flush % len(tasks)]]
-        fleet.until(lambda: moved._step >= 1 or moved.is_over)
-        if not moved.is_over:
-            fleet.move(moved.name)
-    fleet.until(fleet.is_drained)
+                if (name := self._name(number)) in fleet.tasks:
+                    self._move(name, batches)
 
+    def _move(self, name: str, batches: int) -> None:
+        moved, is_read = self._fleet.tasks[name], self._all_is_read()
+        until = moved.report.batch + batches
+        self._fleet.until(lambda: moved.report.batch >= until or (moved.report.batch >= 0 and is_read()))
+        self._fleet.release(name)
+        self._read_before.update(moved.report.read or {})
+        self._fleet.start(name, first=False)
 
-def _move_running(fleet: Fleet, case: Case, name: str, batches: int) -> None:
-    if name not in fleet.tasks:
-        return
-    moved, is_read = fleet.tasks[name], _all_is_read(fleet, case)
-    until = moved.report.batch + batches
-    fleet.until(lambda: moved.report.batch >= until or (moved.report.batch >= 0 and is_read()))
-    fleet.move(name)
-
-
-def _all_is_read(fleet: Fleet, case: Case) -> Callable[[], bool]:
-    """Whether the tasks that run have read all that is produced by now."""
-    ends = {}
-    for each in case.inputs:
-        for number in range(each.partitions):
-            end = LogReader(fleet._around.blobs, f"streams/{each.name}/{number}").tail(0)
-            if end is not None:
-                ends[f"{each.name}/{number}"] = end.end
-    sources = {
-        producer.source
-        for name in fleet.tasks
-        for each in fleet.pipeline.inputs_of(name, fleet.run_id)
-        for producer in each.producers
-    }
-    wanted = {source: end for source, end in ends.items() if source in sources}
-
-    def is_read() -> bool:
-        read = fleet.read()
-        return all(read.get(source) == end for source, end in wanted.items())
-
-    return is_read
+    def _all_is_read(self) -> Callable[[], bool]:
+        """Whether the tasks that run have read all that is produced by now."""
+        fleet, blobs = self._fleet, self._fleet._around.blobs
+        sources = {
+            producer.source
+            for name in fleet.tasks
+            for each in fleet.pipeline.inputs_of(name, fleet.run_id)
+            for producer in each.producers
+            if producer.source is not None
+        }
+        tails = {source: LogReader(blobs, f"streams/{source}").tail(0) for source in sources}
+        ends = {source: tail.end for source, tail in tails.items() if tail is not None}
+        return lambda: ends.items() <= {**self._read_before, **fleet.read()}.items()
 
 
 class _Writing:
