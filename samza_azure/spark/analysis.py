@@ -27,7 +27,7 @@ from samza_azure.spark.catalyst import (
     kind_of,
     read_plan,
 )
-from samza_azure.spark.operators import check_operators, described, fingerprint_of, state_of
+from samza_azure.spark.operators import check_operators, described, fingerprint_of, keys_of, state_of
 from samza_azure.spark.packages import check_packages, in_one_sentence
 from samza_azure.spark.placement import Keyed, Placement, Tracer, place_stage
 from samza_azure.spark.schema import check_columns, nullable
@@ -205,8 +205,11 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     try:
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0].rstrip(";")
-        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {reason}") from error
+        reason = str(error).strip().splitlines()[0].rstrip(";.")
+        raise PipelineRefused(
+            f"Stage {stage.name} cannot run as a stream: {reason}. Where each of its operators can run alone, write them "
+            'as stages of their own: @app.stage(…, output="between", partition_by=…), and the next one reads it.'
+        ) from error
 
 
 def _warnings(stage: Stage, plan: Any) -> tuple[str, ...]:
@@ -283,6 +286,7 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
     """Whether what an operator drops as late is late: rows in time must not meet a watermark that has passed them."""
     delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
     for operator in operators:
+        _check_one_event_time(stage, operator)
         shift = bounds.shift_us(operator)
         if shift is None or state_of(operator) == "limit":
             continue
@@ -301,6 +305,20 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
                     f"Stage {stage.name}: the {described(operator)} would drop rows as late that are in time, by "
                     f"column {name}: {reason}. {remedy or SPLIT}"
                 )
+
+
+def _check_one_event_time(stage: Stage, operator: Node) -> None:
+    """Spark judges whether a row is late by one column, and gives up while the query starts if there are two."""
+    grouped = {identity(key) for (key,) in keys_of(operator)} if operator.kind == "Aggregate" else None
+    for child in operator.children:
+        times = [wanted for wanted in marked(child) if grouped is None or wanted in grouped]
+        if len(times) > 1:
+            names = " and ".join(str(child.column(wanted).name()) for wanted in times)
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(operator)} gets {names}, all of them with a watermark, and cannot "
+                "tell which of them is the event time. Drop all but one before it, or give one up as event time: "
+                'F.expr("cast(cast(at as string) as timestamp)").'
+            )
 
 
 def _watched(operator: Node, below: Node) -> list[int]:

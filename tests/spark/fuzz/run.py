@@ -279,6 +279,7 @@ class _Writing:
             fleet.account.hints(),
             each.name,
             each.partitions,
+            key=each.key,
             event_time=each.event_time,
             frontier_lag_s=0.0 if each.frontier_lag is None else float(each.frontier_lag.split()[0]),
             flush_rows=each.flush_rows,
@@ -287,9 +288,8 @@ class _Writing:
     def write(self, count: int) -> None:
         rows = self._input.rows[self._at : self._at + count]
         self._at += count
-        key = list(self._input.key) or None
         for start in range(0, len(rows), self._input.flush_rows):
-            self._writer.write(table_of(self._input, rows[start : start + self._input.flush_rows]), key)
+            self._writer.write(table_of(self._input, rows[start : start + self._input.flush_rows]))
             self._writer.flush()
 
     def close(self) -> None:
