@@ -138,9 +138,10 @@ def test_durations_carry_their_unit(text: str, seconds: float) -> None:
 
 @pytest.mark.parametrize("written", ['"torch"', '["torch", 1]', '["scikit-learn"]', '["a..b"]', "true"])
 def test_packages_are_names_as_import_takes_them(written: str) -> None:
-    assert parsed(MINIMAL + '[app]\npackages = ["torch", "sklearn.svm"]\n').app.packages == ("torch", "sklearn.svm")
-    assert mistakes("app.packages = " + written + "\n" + MINIMAL).endswith(
-        "should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']."
+    minimal = MINIMAL.replace("[app]", "[app]\npackages = %s")
+    assert parsed(minimal % '["torch", "sklearn.svm"]').app.packages == ("torch", "sklearn.svm")
+    assert mistakes(minimal % written).endswith(
+        "it should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']."
     )
 
 
