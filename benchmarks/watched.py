@@ -8,6 +8,8 @@ import json
 import os
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,34 +33,25 @@ def windows(rows: DataFrame) -> DataFrame:
     )
 
 
-class Clocked:
-    """A batch's rows, and when they had arrived."""
-
-    def __init__(self, frame: DataFrame) -> None:
-        self._frame = frame
-        self.arrived_at = 0.0
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._frame, name)
-
-    def toArrow(self) -> Any:  # noqa: N802 - as pyspark calls it
-        """Run the plan."""
-        table = self._frame.toArrow()
-        self.arrived_at = time.perf_counter()
-        return table
-
-
 def watch(spark: SparkSession) -> None:
     """Put the clock in, and wait to be asked."""
     from samza_azure.spark.batch import BatchWriter
+    from samza_azure.spark.output import Outlet
 
-    write = BatchWriter._write
+    write, run = BatchWriter._write, Outlet.run
+    arrived_at: dict[Outlet, float] = {}
+
+    @contextmanager
+    def clocked_run(self: Any, frame: DataFrame) -> Iterator[Any]:
+        with run(self, frame) as rows:
+            arrived_at[self] = time.perf_counter()
+            yield rows
 
     def clocked(self: Any, frame: DataFrame, batch: int) -> None:
-        seen = Clocked(frame)
-        write(self, seen, batch)  # type: ignore[arg-type]
-        own_ms[batch] = (time.perf_counter() - seen.arrived_at) * 1000
+        write(self, frame, batch)
+        own_ms[batch] = (time.perf_counter() - arrived_at[self._outlet]) * 1000
 
+    Outlet.run = clocked_run  # type: ignore[method-assign]
     BatchWriter._write = clocked  # type: ignore[method-assign]
     threading.Thread(target=tell, args=(spark, Path(__file__).parent), daemon=True).start()
 

@@ -42,6 +42,7 @@ from samza_azure.config.values import (
     Switch,
     matching,
     module_names,
+    one_or_several,
 )
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.rows import PROCESSOR_ID
@@ -171,6 +172,7 @@ class Task:
     batch_bytes: Annotated[Size, Field(alias="task.batch.bytes")] = 32 << 20
     shutdown_ms: Annotated[Milliseconds, Field(alias="task.shutdown.ms")] = 30_000
     restart_limit: Annotated[Limit, Field(alias="task.restart.limit")] = 5
+    state: Annotated[Literal["auto", "memory", "rocksdb"], Field(alias="task.state")] = "auto"
     max_concurrency: Annotated[Count, Field(alias="task.max.concurrency")] = 1
     callback_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.timeout.ms")] = -1
     callback_drain_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.drain.timeout.ms")] = -1
@@ -196,7 +198,8 @@ class Stream:
     partitions: Annotated[Count, Field(alias="partitions")] = 1
     schema: Annotated[str | None, Field(alias="schema", min_length=1)] = None
     event_time: Annotated[str | None, Field(alias="event_time", min_length=1)] = None
-    frontier_lag_s: Annotated[Duration, Field(alias="frontier_lag")] = 0.0
+    key: Annotated[tuple[str, ...], Field(alias="key"), BeforeValidator(one_or_several)] = ()
+    frontier_lag_s: Annotated[Duration | None, Field(alias="frontier_lag")] = None
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
     retention_s: Annotated[PositiveDuration | None, Field(alias="retention")] = None
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
@@ -297,13 +300,14 @@ def doubtful_timing(timing: Timing, slow_call_s: float) -> str | None:
 #: What the container sets itself, and why nobody else may.
 _SPARK_OWN = {
     "spark.sql.session.timeZone": "event time is UTC everywhere; in another zone a processor would cut other windows",
-    "spark.sql.streaming.stateStore.providerClass": "the task log carries the state files of the provider it chose",
+    "spark.sql.streaming.stateStore.providerClass": "task.state says it: 'memory' or 'rocksdb'",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "the task log carries state files of version 1",
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "the task log carries the changelog",
     "spark.sql.streaming.multipleWatermarkPolicy": "the container owns the watermark and needs the policy 'min'",
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",
     "spark.sql.streaming.checkpointFileManagerClass": "checkpoints are local files here, and written as such",
+    "spark.rdd.compress": "rows leave Spark through blocks on the disk, which are read as they are",
     "spark.scheduler.mode": "the tasks of a container share it fairly",
     "spark.python.unix.domain.socket.enabled": "rows come through such a socket; without it each batch waits 40 ms",
 }

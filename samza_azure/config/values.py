@@ -20,6 +20,7 @@ __all__ = [
     "Switch",
     "matching",
     "module_names",
+    "one_or_several",
 ]
 
 V = TypeVar("V")
@@ -66,6 +67,15 @@ def _switch(value: object) -> bool:
     if value in ("true", "false"):
         return value == "true"
     raise ValueError("should be true or false")
+
+
+def one_or_several(value: object) -> object:
+    """A name, or a list of names."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise ValueError('should be a column, like "carrier", or a list of columns')
 
 
 def module_names(value: object) -> tuple[str, ...]:

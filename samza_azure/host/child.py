@@ -5,6 +5,7 @@ thread. The child does the same for its JVM; what else it starts is in its proce
 """
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +18,8 @@ from pathlib import Path
 from samza_azure.machine import die_with_parent
 from samza_azure.protocol.messages import Alive, Command, Report, decode, encode
 
+#: The log of a container is cut when it is so long. What was in it is kept once more, beside it.
+LOG_BYTES = 16 << 20
 #: A container that reads nothing for so long, with its whole buffer full, hangs.
 SEND_S = 1.0
 
@@ -31,6 +34,8 @@ class Child:
         ours.settimeout(SEND_S)
         command = [sys.executable, "-m", "samza_azure.spark.container", str(job)]
         command += ["--channel", str(theirs.fileno()), "--directory", str(directory)]
+        self._log_file = log_file
+        self.cut_log()
         with log_file.open("ab") as log, theirs:
             self._process = subprocess.Popen(
                 command,
@@ -72,6 +77,17 @@ class Child:
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return (decode(line) for line in lines if line)  # type: ignore[misc]
+
+    def cut_log(self) -> None:
+        """Begin the log anew if it is long. The JVM and the workers go on writing to it: each write goes to its end,
+        wherever that is. What they write between the copy and the cut is lost.
+        """
+        with suppress(OSError):
+            if self._log_file.stat().st_size < LOG_BYTES:
+                return
+            with suppress(OSError):  # the disk may be full, which is a reason more to cut it
+                shutil.copyfile(self._log_file, self._log_file.with_name(f"{self._log_file.name}.1"))
+            os.truncate(self._log_file, 0)
 
     def end(self, patience_s: float) -> int:
         """Wait so long for it to end by itself, then kill its whole group. The exit code."""

@@ -19,10 +19,20 @@ from types import FrameType
 
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.explain import routed
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time
 from samza_azure.protocol.control import DrainNotification
-from samza_azure.protocol.messages import Alive, Command, Exit, Phase, Ready, Rejected, TaskReport
+from samza_azure.protocol.messages import (
+    OUT_OF_MEMORY,
+    Alive,
+    Command,
+    Exit,
+    Phase,
+    Ready,
+    Rejected,
+    TaskReport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -42,12 +52,21 @@ class Supervisor(JobCoordinatorListener):
     """Runs one processor to its end."""
 
     def __init__(
-        self, coordinator: JobCoordinator, job: Path, directory: Path, say: Say, *, death_limit: int, silence_s: float
+        self,
+        coordinator: JobCoordinator,
+        job: Path,
+        directory: Path,
+        say: Say,
+        *,
+        death_limit: int,
+        silence_s: float,
+        commit_s: float,
     ) -> None:
         """A container that was ready and then says nothing for `silence_s` hangs, or its JVM does: it is killed."""
         self._coordinator, self._job, self._directory, self._say = coordinator, job, directory, say
         self._death_limit = death_limit
         self._silence_s = silence_s
+        self._commit_s = commit_s  # between two batches of a task, for the price of what the plan adds
         self._silent_s = 0.0  # counted in waits, so that a machine that slept takes nobody for dead
         self._child: Child | None = None
         self._child_lock = threading.Lock()
@@ -160,10 +179,13 @@ class Supervisor(JobCoordinatorListener):
             return
         for report in reports:
             if isinstance(report, Alive):
+                child.cut_log()
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
                 self._say(f"container ready after {boot_time() - self._started_at:.1f} s")
+                for line in routed(report.plan, self._commit_s):
+                    self._say(line)
                 for warning in report.plan.warnings:
                     self._say(f"warning: {warning}")
             elif isinstance(report, Rejected):
@@ -181,14 +203,17 @@ class Supervisor(JobCoordinatorListener):
             return
         now = boot_time()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
-        self._coordinator.container_lost(f"exit code {code}")
+        reason = f"exit code {code}"
+        if code == OUT_OF_MEMORY:
+            reason = "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
+        self._coordinator.container_lost(reason)
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
             self._give_up(f"The container ended {self._deaths} times in a row. The reason is in {where}.")
             return
         wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
         self._start_at = now + wait
-        self._say(f"container ended with {code}; the next one starts in {wait:.1f} s")
+        self._say(f"container ended ({reason}); the next one starts in {wait:.1f} s")
 
     def _give_up(self, why: str) -> None:
         """End with 1. The row and the lease are given back first."""

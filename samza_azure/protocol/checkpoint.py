@@ -4,22 +4,28 @@ After batch N: `metadata`, `offsets/N-1`, `offsets/N`, `sources/` from its last 
 the newest snapshot up to version N+1 with the deltas or changelogs after it. What has no version in its name, such as
 the operators' metadata and schemas, is always needed. `commits/N` is not here: the restore writes it itself.
 
-A snapshot of RocksDB is a zip that names the SST files it is made of. They are written before it, and may be in an
-earlier record. So one without all its files is no snapshot, and a file is given up only when an older snapshot names
-it and the newest one does not.
+A snapshot of RocksDB is a zip that names the SST files it is made of, and their sizes. They are written before it, and
+may be in an earlier record. So one without all its files is no snapshot, nor is one with a file of another size, and a
+file is given up only when an older snapshot names it and the newest one does not.
 """
 
 import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
+
+from samza_azure.protocol.record import Reference
 
 T = TypeVar("T")
 
+#: A file of at least this size that several snapshots of the log may name goes to a blob of its own.
+LARGE_BYTES = 64 << 10
+
 _VERSIONED = re.compile(r"(?P<store>state/.+)/(?P<version>\d+)\.(?P<kind>snapshot|zip|delta|changelog)")
 _SNAPSHOTS = ("snapshot", "zip")
+_KINDS = {"delta": "memory", "snapshot": "memory", "changelog": "rocksdb", "zip": "rocksdb"}
 _SOURCE = re.compile(r"(?P<source>sources/\d+)/(?P<number>\d+)(?P<compact>\.compact)?")
 
 
@@ -36,6 +42,17 @@ def needed(files: Mapping[str, T], batch: int) -> dict[str, T]:
         for path, content in files.items()
         if path not in outdated and _is_needed(path, batch, snapshots, compactions)
     }
+
+
+def is_lasting(path: str) -> bool:
+    """Whether a file may be needed for long: a snapshot, or a part of one. A delta is replaced by the next snapshot."""
+    return path.endswith((".snapshot", ".sst", ".log"))
+
+
+def state_kind(paths: Iterable[str]) -> str | None:
+    """Who wrote these state files, as `task.state` says it; None: there are none."""
+    found = (_VERSIONED.fullmatch(path) for path in paths)
+    return next((_KINDS[each["kind"]] for each in found if each), None)
 
 
 def _is_needed(path: str, batch: int, snapshots: Mapping[str, int], compactions: Mapping[str, int]) -> bool:
@@ -59,9 +76,19 @@ def _newest_snapshots(files: Mapping[str, object], version_max: int) -> dict[str
         if found is None or found["kind"] not in _SNAPSHOTS:
             continue
         store, version = found["store"], int(found["version"])
-        if newest.get(store, 0) < version <= version_max and _parts(path, content) <= files.keys():
+        if newest.get(store, 0) < version <= version_max and _is_complete(path, content, files):
             newest[store] = version
     return newest
+
+
+def _is_complete(path: str, content: object, files: Mapping[str, object]) -> bool:
+    """Whether all files that a snapshot is made of are there, and whole."""
+    return all(part in files and size_of(files[part]) == size for part, size in snapshot_parts(path, content).items())
+
+
+def size_of(content: object) -> int:
+    """How many bytes a file has."""
+    return content.length if isinstance(content, Reference) else len(content)  # type: ignore[arg-type]
 
 
 def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -> set[str]:
@@ -73,25 +100,28 @@ def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -
         if found and found["kind"] == "zip":
             since = snapshots.get(found["store"], 0)
             if int(found["version"]) < since:
-                older |= _parts(path, content)
+                older |= snapshot_parts(path, content).keys()
             elif not isinstance(content, bytes):
                 return set()  # too large to be at hand, so what it needs is not known
             else:
-                newest |= _parts(path, content)
+                newest |= snapshot_parts(path, content).keys()
     return older - newest
 
 
-def _parts(path: str, content: object) -> set[str]:
-    """The paths of the SST files that a zip names."""
+def snapshot_parts(path: str, content: object) -> dict[str, int]:
+    """The files that a snapshot is made of, and their sizes. None for what is not the content of a zip."""
     if not path.endswith(".zip") or not isinstance(content, bytes):
-        return set()
+        return {}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _, _, text = archive.read("metadata").partition(b"\n")  # after a line with the format's version
-        names = [file["dfsSstFileName"] for file in json.loads(text)["sstFiles"]]
+        named = json.loads(text)
+        store = path.rpartition("/")[0]
+        parts = {f"{store}/SSTs/{file['dfsSstFileName']}": file["sizeBytes"] for file in named["sstFiles"]}
+        logs = named.get("logFiles") or ()
+        return parts | {f"{store}/logs/{file['dfsLogFileName']}": file["sizeBytes"] for file in logs}
     except (zipfile.BadZipFile, KeyError, ValueError):
-        return set()
-    return {f"{path.rpartition('/')[0]}/SSTs/{name}" for name in names}
+        return {}
 
 
 def _newest_compactions(files: Mapping[str, object]) -> dict[str, int]:

@@ -20,14 +20,16 @@ class Kept:
 
     prefix: str
     group_id: bytes
-    first: int  # the blob that begins with the last snapshot
-    large: frozenset[str]  # blobs that files of the checkpoint lie in, however old
+    first: int  # the blob that begins with the last snapshot, or an older one that files of the checkpoint lie in
+    large: frozenset[str]  # blobs of their own that such files lie in, however old
 
 
 def kept(log: TaskLog) -> Kept:
     """What the next owner will ask for. A blob that is not opened yet has no snapshot."""
-    large = frozenset(content.blob for content in log.files.values() if isinstance(content, Reference))
-    return Kept(log.prefix, log.group_id, log.end[0] if log.number else log.end[0] - 1, large)
+    log.prune()
+    held = frozenset(content.blob for content in log.files.values() if isinstance(content, Reference))
+    older = [index for name in held if (index := blob_index(log.prefix, name)) is not None]
+    return Kept(log.prefix, log.group_id, min([log.end[0] if log.number else log.end[0] - 1, *older]), held)
 
 
 def outdated(own: Kept, readers: Sequence[str]) -> Rule[list[str]]:

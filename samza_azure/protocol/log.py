@@ -9,22 +9,23 @@ Four rules carry that:
   above its own. The position alone would let an older owner that wakes up late take the log back.
 - *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
   go to the same position again, as often as it takes. A higher writer: we are superseded.
-- *Deleting.* Only blobs before the newest one are deleted (`forget`). Whoever slept so long that its blob is gone, or
-  creates it anew, finds a later one and is superseded.
+- *Deleting.* Only blobs before the newest one are deleted, and none that its files lie in (`forget`). Whoever slept so
+  long that its blob is gone, or creates it anew, finds a later one and is superseded.
 - *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
-  SNAPSHOT in one append. So a blob is empty or complete in itself, and an empty one is made up from the one before.
+  SNAPSHOT in one append. So a blob is empty or complete, and an empty one is made up from the one before. A large file
+  is in the SNAPSHOT as a reference to where it was first written: a blob of its own, or a record of an older blob.
 
 A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
 operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.
 """
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.protocol.checkpoint import needed
+from samza_azure.protocol.checkpoint import LARGE_BYTES, is_lasting, needed
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.operations import (
     Append,
@@ -37,6 +38,7 @@ from samza_azure.protocol.operations import (
     Sent,
     Span,
     Window,
+    blob_index,
     blob_name,
     fetch,
     indexes,
@@ -44,12 +46,14 @@ from samza_azure.protocol.operations import (
     next_blob,
 )
 from samza_azure.protocol.record import (
+    Buffer,
     Header,
     Kind,
     Record,
     Reference,
     Slice,
     Writer,
+    checked,
     decode_files,
     decode_header,
     encode,
@@ -68,6 +72,11 @@ INTERMEDIATE = "intermediate"
 #: In the meta of a record: by log, the first of its blobs that the task may have to read again. 0 is left out.
 NEEDS = "needs"
 
+#: In the meta of a record: how much input a batch of its owner may have. 0 is left out: nobody has said.
+BATCH_BYTES = "batch_bytes"
+#: A batch that fails for its size is made no smaller than this. One record of input is always read.
+BATCH_BYTES_MIN = 64 << 10
+
 #: A refusal although nothing was added means that no append of ours will ever be taken.
 REFUSALS_MAX = 3
 
@@ -78,7 +87,8 @@ class Limits:
 
     roll_bytes: int = 64 << 20  # since the last snapshot: what a restore has to read
     roll_records: int = 40_000  # the service takes 50,000 appends in one blob
-    record_bytes: int = 4 << 20  # what is more goes to a blob of its own
+    record_bytes: int = 4 << 20  # what is more goes to blobs of its own
+    large_bytes: int = 64 << 20  # each of them: it is held in memory to be sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,9 @@ class TaskLog:
     rolled: bool = False
     meta: Mapping[str, Any] = field(default_factory=dict)
     needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
-    files: dict[str, bytes | Reference] = field(default_factory=dict)
+    batch_bytes: int = 0  # of input; repeated in each record
+    is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
+    files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
     number: int = 0  # of the next record in its blob
     snapshot_end: int = 0  # rolling counts from there
     records: int = 0  # that a take-over has read
@@ -127,16 +139,22 @@ class TaskLog:
         self._check(header)
         self.end = (self.end[0], self.end[1] + header.length)
         self.number += 1
+        if header.kind is Kind.EPOCH:
+            self.is_fruitless = self.is_fruitless or header.writer != self.writer  # rolling repeats the writer
+        elif header.kind in (Kind.BATCH, Kind.DRAINED, Kind.FRONTIER):
+            self.is_fruitless = False
         self.writer = header.writer
         self.last_batch = header.batch
         self.idle = header.idle
         self.needs = header.meta.get(NEEDS, {})
+        self.batch_bytes = header.meta.get(BATCH_BYTES, 0)
         if header.frontier_us is not None:
             self.frontier_us = header.frontier_us
         if header.watermark_us is not None:
             self.watermark_us = header.watermark_us
         if header.kind is Kind.EPOCH:
-            self.meta = self.meta or {name: value for name, value in header.meta.items() if name != NEEDS}
+            said = header.meta.items()
+            self.meta = self.meta or {name: value for name, value in said if name not in (NEEDS, BATCH_BYTES)}
         if header.kind is Kind.SNAPSHOT:
             self.files, self.snapshot_end = {}, self.end[1]
         self._keep(header, files)
@@ -198,8 +216,13 @@ class TaskLog:
         raise CorruptState(message, blob=self.blob, position=self.end[1])
 
 
-def take_over(log: TaskLog, *, first: bool, meta: Mapping[str, Any]) -> Rule[None]:
+def take_over(
+    log: TaskLog, *, first: bool, meta: Mapping[str, Any], batch_bytes: int = 0, tried_bytes: int | None = None
+) -> Rule[None]:
     """Read the log and make it ours. A drained one is only read.
+
+    `log.batch_bytes` then says how much input a batch may have: `batch_bytes` at most; less if it is known that
+    `tried_bytes` were too much, or if the last owner has appended nothing, which may have been too much for it.
 
     Raises Superseded if a writer at or above ours has been here, StateLost if there is no log and it is not to be
     created. An attempt must not be used twice: whoever failed to take over tries again with the next one.
@@ -209,7 +232,7 @@ def take_over(log: TaskLog, *, first: bool, meta: Mapping[str, Any]) -> Rule[Non
     while not log.drained:
         if log.writer is not None and log.writer >= log.owner:
             raise Superseded(f"{log.task} belongs to writer {log.writer}; we are {log.owner}.")
-        if (yield from _land(log, (yield from _opening(log, meta)))):
+        if (yield from _land(log, (yield from _opening(log, meta, _batch_bytes(log, batch_bytes, tried_bytes))))):
             return
         yield from _unless_overtaken(log, _catch_up(log))
 
@@ -232,13 +255,22 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
     if log.drained:
         raise ValueError(f"{log.task} is drained, nothing can follow.")
 
-    if not log.rolled and _is_full(log):
-        yield from _place(log, _parcel(log_record(log, Kind.ROLLED, number=log.number)))
-    if log.rolled:
-        yield from _place(log, (yield from _opening(log, log.meta)))
-    record = yield from _spill(log, replace(record, number=log.number))
-    yield from _place(log, _parcel(record))
+    yield from _roll(log)
+    record = yield from _set_apart(log, replace(record, number=log.number))
+    yield from _place(log, _parcel(log, (yield from _spill(log, record))))
     return log.end
+
+
+def set_aside(log: TaskLog, batch: int, slices: Sequence[Slice]) -> Rule[list[Slice]]:
+    """Put rows of a batch that is not appended yet into blobs of their own; the slices that its record is to hold.
+
+    So a batch may have more rows than memory holds. Nobody sees them before the record is appended.
+    """
+    if log.unsettled is not None:
+        yield from _place(log, log.unsettled)
+    yield from _roll(log)  # now: who deletes old blobs goes by the number of the record's own
+    references = yield from _put(log, f"{batch}-rows", [part.data for part in slices if isinstance(part.data, bytes)])
+    return [replace(part, data=next(references) if isinstance(part.data, bytes) else part.data) for part in slices]
 
 
 def look(log: TaskLog) -> Rule[bool]:
@@ -254,12 +286,39 @@ def look(log: TaskLog) -> Rule[bool]:
     return True
 
 
+class StoredFiles:
+    """The files that a restart needs, read one by one, so that they never are in memory all at once."""
+
+    def __init__(self, log: TaskLog) -> None:
+        log.prune()
+        self.files = dict(log.files)
+        self._log = log
+        self._window = Window("")
+
+    def read(self, path: str) -> Rule[bytes]:
+        """The content of one. Superseded if it is gone because a higher writer has replaced it."""
+        content = self.files[path]
+        return (
+            content if isinstance(content, bytes) else (yield from _unless_overtaken(self._log, self._fetch(content)))
+        )
+
+    def _fetch(self, place: Reference) -> Rule[bytes]:
+        """Those in records lie near each other: one read brings many."""
+        if blob_index(self._log.prefix, place.blob) is None:
+            return (yield from fetch(place))
+        if self._window.name != place.blob:
+            self._window = Window(place.blob)
+        yield from self._window.reach(place.offset, place.length)
+        view = self._window.view(place.offset, place.length)
+        return bytes(checked(view, place.crc, blob=place.blob, position=place.offset))
+
+
 def restored_files(log: TaskLog) -> Rule[dict[str, bytes]]:
-    """The files that a restart needs, those in blobs of their own fetched."""
-    log.prune()
+    """All files that a restart needs."""
+    stored = StoredFiles(log)
     files = {}
-    for path, content in log.files.items():
-        files[path] = (yield from fetch(content)) if isinstance(content, Reference) else content
+    for path in stored.files:
+        files[path] = yield from stored.read(path)
     return files
 
 
@@ -273,12 +332,15 @@ def log_record(
     idle: bool | None = None,
     watermark_us: int | None = None,
     slices: Sequence[Slice] = (),
-    files: Mapping[str, bytes | Reference] | None = None,
+    files: Mapping[str, Buffer | Reference] | None = None,
     meta: Mapping[str, Any] | None = None,
     needs: Mapping[str, int] | None = None,
+    batch_bytes: int | None = None,
 ) -> Record:
     """A record of the owner's. What is not given is as it was; frontier and watermark never fall."""
     needs = log.needs if needs is None else needs
+    batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
+    repeated = {NEEDS: needs, BATCH_BYTES: batch_bytes}
     return Record(
         kind,
         log.group_id,
@@ -291,7 +353,7 @@ def log_record(
         _later(watermark_us, log.watermark_us),
         slices,
         files or {},
-        {**(meta or {}), **({NEEDS: needs} if needs else {})},
+        {**(meta or {}), **{name: value for name, value in repeated.items() if value}},
     )
 
 
@@ -357,19 +419,33 @@ def _catch_up(log: TaskLog) -> Rule[None]:
         log.length += header.length
 
 
-def _opening(log: TaskLog, meta: Mapping[str, Any]) -> Rule[Parcel]:
+def _batch_bytes(log: TaskLog, most: int, tried: int | None) -> int:
+    """How much input a batch of the next owner may have.
+
+    Nobody can say what killed an owner before its first batch. If the batch did, the same one would kill the next.
+    A quarter at once, since what it was given may have been much less than allowed, and only few are to die of it.
+    """
+    least = min(BATCH_BYTES_MIN, most)
+    if tried is not None:
+        return max(min(tried // 2, most), least)
+    known = min(log.batch_bytes or most, most)
+    return max(known // 4, least) if log.is_fruitless else known
+
+
+def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = None) -> Rule[Parcel]:
     """What a new owner, or a new blob, begins with."""
     if log.end[1] == 0:
         yield Create(log.blob)
         if (log.meta or meta).get(INTERMEDIATE):
             yield from _refuse_if_overtaken(log)
     idle = log.idle and log.writer == log.owner  # a new owner is not idle before it says so
-    epoch = log_record(log, Kind.EPOCH, number=log.number, idle=idle, meta=log.meta or meta)
+    said: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
+    epoch = log_record(log, Kind.EPOCH, number=log.number, **said)
     if log.end[0] == 0 or log.end[1] > 0:
-        return _parcel(epoch)
+        return _parcel(log, epoch)
     log.prune()
-    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, idle=idle, files=log.files, meta=epoch.meta)
-    return _parcel(epoch, (yield from _spill(log, snapshot)))
+    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **said)
+    return _parcel(log, epoch, (yield from _spill(log, snapshot)))
 
 
 def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
@@ -416,33 +492,62 @@ def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
     return landed
 
 
+def _set_apart(log: TaskLog, record: Record) -> Rule[Record]:
+    """The record, its large and lasting files in blobs of their own: whatever rolls, they are written once."""
+    files = dict(record.files)
+    for path, content in record.files.items():
+        if not isinstance(content, Reference) and len(content) >= LARGE_BYTES and is_lasting(path):
+            crc = zlib.crc32(content)
+            mark = f"{log.owner}-{record.batch}-{path.rpartition('/')[2]}-{len(content)}-{crc:08x}"
+            name = large_name(log.prefix, log.end[0], mark)
+            yield Put(name, content)
+            files[path] = Reference(name, 0, len(content), crc)
+    return replace(record, files=files)
+
+
 def _spill(log: TaskLog, record: Record) -> Rule[Record]:
-    """The record, its largest parts moved to one blob of their own if it would be too large."""
+    """The record, its largest parts moved to blobs of their own if it would be too large."""
     moved = _too_large(record, log.limits.record_bytes)
     if not moved:
         return record
-    data = b"".join(moved.values())
-    # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
-    mark = f"{log.owner}-{record.batch}-{record.kind.name.lower()}-{len(data)}-{zlib.crc32(data):08x}"
-    name = large_name(log.prefix, log.end[0], mark)
-    yield Put(name, data)
-
-    references, offset = {}, 0
-    for key, content in moved.items():
-        references[key] = Reference(name, offset, len(content), zlib.crc32(content))
-        offset += len(content)
+    put = yield from _put(log, f"{record.batch}-{record.kind.name.lower()}", list(moved.values()))
+    references = dict(zip(moved, put, strict=True))
     slices = tuple(replace(part, data=references.get(place, part.data)) for place, part in enumerate(record.slices))
     files = {path: references.get(path, content) for path, content in record.files.items()}
     return replace(record, slices=slices, files=files)
 
 
-def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
+def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[Reference]]:
+    """Write contents to immutable blobs, as many into one as `large_bytes` allows; where they are."""
+    references: list[Reference] = []
+    groups: list[list[Buffer]] = []
+    room = 0
+    for content in contents:
+        if len(content) > room:
+            groups.append([])
+            room = log.limits.large_bytes
+        groups[-1].append(content)
+        room -= len(content)
+    for group in groups:
+        data = group[0] if len(group) == 1 else b"".join(group)
+        # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
+        mark = f"{log.owner}-{what}-{len(data)}-{zlib.crc32(data):08x}"
+        name = large_name(log.prefix, log.end[0], mark)
+        yield Put(name, data)
+        offset = 0
+        for content in group:
+            references.append(Reference(name, offset, len(content), zlib.crc32(content)))
+            offset += len(content)
+    return iter(references)
+
+
+def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
     """The largest slices (by their place) and files (by their path), until the rest fits into the limit."""
-    contents: dict[str | int, bytes | Reference] = dict(enumerate(part.data for part in record.slices))
+    contents: dict[str | int, Buffer | Reference] = dict(enumerate(part.data for part in record.slices))
     contents.update(record.files)
     parts = [(key, content) for key, content in contents.items() if not isinstance(content, Reference)]
     rest = sum(len(content) for _, content in parts)
-    moved: dict[str | int, bytes] = {}
+    moved: dict[str | int, Buffer] = {}
     for key, content in sorted(parts, key=lambda part: -len(part[1])):
         if rest <= limit:
             break
@@ -451,20 +556,29 @@ def _too_large(record: Record, limit: int) -> dict[str | int, bytes]:
     return moved
 
 
+def _roll(log: TaskLog) -> Rule[None]:
+    """Go on in the next blob if this one is full."""
+    if not log.rolled and _is_full(log):
+        yield from _place(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
+    if log.rolled:
+        yield from _place(log, (yield from _opening(log, log.meta)))
+
+
 def _is_full(log: TaskLog) -> bool:
     return log.end[1] - log.snapshot_end >= log.limits.roll_bytes or log.number >= log.limits.roll_records
 
 
-def _parcel(*records: Record) -> Parcel:
-    encoded = [encode(record) for record in records]
-    headers = [decode_header(data, blob="", position=0) for data in encoded]
-    return Parcel(
-        b"".join(encoded),
-        tuple(
-            (header, {path: content for path, content in record.files.items() if not isinstance(content, Reference)})
-            for header, record in zip(headers, records, strict=True)
-        ),
-    )
+def _parcel(log: TaskLog, *records: Record) -> Parcel:
+    """What is appended at the log's end. Of its files only the small ones stay in memory."""
+    encoded, taken, position = [], [], log.end[1]
+    for record in records:
+        data = encode(record)
+        header = decode_header(data, blob=log.blob, position=position)
+        small = {path: bytes(content) for path, content in record.files.items() if path not in header.references}  # type: ignore[arg-type]
+        encoded.append(data)
+        taken.append((header, small))
+        position += len(data)
+    return Parcel(b"".join(encoded), tuple(taken))
 
 
 def _says(parcel: Parcel, record: Record) -> bool:

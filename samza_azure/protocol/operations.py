@@ -20,6 +20,7 @@ from samza_azure.protocol.messages import Position
 from samza_azure.protocol.record import (
     PREFIX_LENGTH,
     TRAILER_LENGTH,
+    Buffer,
     Header,
     Reference,
     check_trailer,
@@ -72,7 +73,7 @@ class Put:
     """Write an immutable blob unless it is there. Answer: None."""
 
     name: str
-    data: bytes
+    data: Buffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
-"""How one record of a log is written down, format version 1. Pure: bytes in, values out.
+"""How one record of a log is written down, format versions 1 and 2. Pure: bytes in, values out.
 
     header   magic, version, lengths, who wrote it, times, an index of the slices, and its own CRC32 last
     files    what Spark needs to resume, compressed as one part
+    raw      larger files as they are, one after the other; a record that has any is of version 2
     slices   the rows, one Arrow IPC stream for each destination that has any, in the order of the index
     trailer  16 bytes: the record's length and the header's CRC again, so that the last record is found from the end
 
@@ -18,13 +19,17 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeGuard
 
 from samza_azure.errors import CorruptState
 
 MAGIC = b"SZAL"
 MAGIC_AT_END = b"LAZS"
-VERSION = 1
+VERSION = 2
+
+#: A file of at least this size is stored as it is: so it can be referred to where it lies, and read alone. Spark has
+#: compressed it already. A zip is not: whoever reads the log looks into it.
+RAW_BYTES = 16 << 10
 
 #: The service takes no more in one append.
 LENGTH_MAX = 100 << 20
@@ -75,7 +80,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Bytes that lie in an immutable blob of their own, since they are too large for a record."""
+    """Bytes that lie in an immutable blob of their own, or in a record that stays."""
 
     blob: str
     offset: int
@@ -111,7 +116,7 @@ class Record:
     idle: bool = False
     watermark_us: int | None = None
     slices: Sequence[Slice] = ()
-    files: Mapping[str, bytes | Reference] = field(default_factory=dict)  # path below the checkpoint -> content
+    files: Mapping[str, Buffer | Reference] = field(default_factory=dict)  # path below the checkpoint -> content
     meta: Mapping[str, Any] = field(default_factory=dict)  # JSON
 
 
@@ -143,7 +148,8 @@ class Header:
     idle: bool
     watermark_us: int | None
     entries: tuple[Entry, ...]
-    references: Mapping[str, Reference]  # files that lie in blobs of their own
+    references: Mapping[str, Reference]  # files that lie in blobs of their own, or raw in a record
+    raw: frozenset[str]  # those of them that lie in this one
     meta: Mapping[str, Any]
     size: int  # of the header
     length: int  # of the record
@@ -157,13 +163,14 @@ def encode(record: Record) -> bytes:
     """The record's bytes. ValueError if they would be more than one append can take."""
     if len(record.group_id) != 16:
         raise ValueError(f"A group id has 16 bytes, not {len(record.group_id)}.")
-    files = _pack_files(record.files)
+    raw = {path: content for path, content in record.files.items() if _is_raw(content, path)}
+    files = _pack_files({path: content for path, content in record.files.items() if path not in raw})
     packed = zlib.compress(files, 1) if files else b""
     blobs = _blobs(record)
-    text = _text(record, blobs)
+    text = _text(record, blobs, raw)
 
     size = PREFIX_LENGTH + _FIXED.size + len(record.slices) * _ENTRY.size + len(text) + _CRC.size
-    offset = size + len(packed)
+    offset = size + len(packed) + sum(map(len, raw.values()))
     index, rows = [], []
     for part in record.slices:
         if isinstance(part.data, Reference):
@@ -177,7 +184,7 @@ def encode(record: Record) -> bytes:
     if length > LENGTH_MAX:
         raise ValueError(f"A record of {length} bytes; one append takes at most {LENGTH_MAX}.")
 
-    prefix = _PREFIX.pack(MAGIC, VERSION, record.kind, _IDLE if record.idle else 0, size, length)
+    prefix = _PREFIX.pack(MAGIC, VERSION if raw else 1, record.kind, _IDLE if record.idle else 0, size, length)
     fixed = _FIXED.pack(
         record.group_id,
         record.writer.generation,
@@ -194,7 +201,7 @@ def encode(record: Record) -> bytes:
     )
     head = b"".join((prefix, fixed, *index, text))
     crc = zlib.crc32(head)
-    return b"".join((head, _CRC.pack(crc), packed, *rows, _TRAILER.pack(length, crc, MAGIC_AT_END)))
+    return b"".join((head, _CRC.pack(crc), packed, *raw.values(), *rows, _TRAILER.pack(length, crc, MAGIC_AT_END)))
 
 
 def header_size(data: Buffer, *, blob: str, position: int) -> int:
@@ -209,30 +216,34 @@ def header_size(data: Buffer, *, blob: str, position: int) -> int:
             blob=blob,
             position=position,
         )
-    if version != VERSION or not PREFIX_LENGTH + _FIXED.size + _CRC.size <= size <= length <= LENGTH_MAX:
+    if version < 1 or not PREFIX_LENGTH + _FIXED.size + _CRC.size <= size <= length <= LENGTH_MAX:
         raise CorruptState("The record's lengths cannot be right", blob=blob, position=position)
     return int(size)
 
 
 def decode_header(data: Buffer, *, blob: str, position: int) -> Header:
-    """The header from its bytes, as many as `header_size` says (more do no harm)."""
+    """The header from its bytes, as many as `header_size` says (more do no harm).
+
+    Where the record lies is part of its references to files in itself.
+    """
     size = header_size(data, blob=blob, position=position)
     view = memoryview(data)[:size]
     (crc,) = _CRC.unpack_from(view, size - _CRC.size)
     if zlib.crc32(view[: size - _CRC.size]) != crc:
         raise CorruptState("The record's header is damaged", blob=blob, position=position)
     try:
-        header = _header(view, crc)
+        header = _header(view, crc, blob, position)
     except (ValueError, KeyError, IndexError, struct.error) as error:
         raise CorruptState(f"The record's header makes no sense ({error})", blob=blob, position=position) from error
     inside = sum(entry.length for entry in header.entries if entry.blob is None)
+    inside += sum(header.references[path].length for path in header.raw)
     if header.length != size + header.files_length + inside + TRAILER_LENGTH:
         raise CorruptState("The record's parts do not add up to its length", blob=blob, position=position)
     return header
 
 
 def decode_files(data: Buffer, header: Header, *, blob: str, position: int) -> dict[str, bytes]:
-    """The files of a record from the bytes of its files part. Those in blobs of their own are `header.references`."""
+    """The small files of a record from the bytes of its files part. All others are `header.references`."""
     if len(data) != header.files_length or zlib.crc32(data) != header.files_crc:
         raise CorruptState("The record's files are damaged", blob=blob, position=position + header.size)
     if not data:
@@ -271,7 +282,12 @@ def decode(data: Buffer, *, blob: str, position: int) -> Record:
     view = memoryview(data)
     check_trailer(view[header.length - TRAILER_LENGTH : header.length], header, blob=blob, position=position)
     packed = view[header.size : header.size + header.files_length]
-    files = decode_files(packed, header, blob=blob, position=position)
+    files: dict[str, Buffer | Reference] = {**decode_files(packed, header, blob=blob, position=position)}
+    files |= header.references
+    for path in header.raw:
+        place = header.references[path]
+        part = view[place.offset - position : place.offset - position + place.length]
+        files[path] = bytes(checked(part, place.crc, blob=blob, position=place.offset))
     slices = []
     for entry in header.entries:
         content: bytes | Reference
@@ -292,7 +308,7 @@ def decode(data: Buffer, *, blob: str, position: int) -> Record:
         header.idle,
         header.watermark_us,
         tuple(slices),
-        {**files, **header.references},
+        files,
         header.meta,
     )
 
@@ -317,7 +333,11 @@ def _blobs(record: Record) -> dict[str, int]:
     return {name: number for number, name in enumerate(names, 1)}
 
 
-def _text(record: Record, blobs: Mapping[str, int]) -> bytes:
+def _is_raw(content: Buffer | Reference, path: str) -> TypeGuard[Buffer]:
+    return not isinstance(content, Reference) and len(content) >= RAW_BYTES and not path.endswith(".zip")
+
+
+def _text(record: Record, blobs: Mapping[str, int], raw: Mapping[str, Buffer]) -> bytes:
     """What has no fixed length, as compact JSON; what is empty is left out."""
     text: dict[str, Any] = {"task": record.task}
     if record.meta:
@@ -329,12 +349,16 @@ def _text(record: Record, blobs: Mapping[str, int]) -> bytes:
         for path, content in record.files.items()
         if isinstance(content, Reference)
     }
+    offset = 0
+    for path, content in raw.items():  # blob 0 is this record; raw files are counted from the first one's start
+        references[path] = [0, offset, len(content), zlib.crc32(content)]
+        offset += len(content)
     if references:
         text["files"] = references
     return json.dumps(text, separators=(",", ":")).encode()
 
 
-def _header(view: memoryview, crc: int) -> Header:
+def _header(view: memoryview, crc: int, name: str, position: int) -> Header:
     _, _, kind, flags, size, length = _PREFIX.unpack_from(view)
     (
         group_id,
@@ -356,6 +380,8 @@ def _header(view: memoryview, crc: int) -> Header:
         raise ValueError("its parts do not add up")
     text = json.loads(bytes(view[text_at : text_at + text_length]))
     blobs = [None, *text.get("blobs", ())]
+    first_raw = position + size + files_length
+    listed = text.get("files", {})
     entries = tuple(
         Entry(
             destination, rows, _time_or_none(least), _time_or_none(greatest), offset, part_length, part_crc, blobs[blob]
@@ -375,7 +401,11 @@ def _header(view: memoryview, crc: int) -> Header:
         bool(flags & _IDLE),
         _time_or_none(watermark),
         entries,
-        {path: Reference(blobs[blob], *rest) for path, (blob, *rest) in text.get("files", {}).items()},
+        {
+            path: Reference(blobs[blob], offset, *rest) if blob else Reference(name, first_raw + offset, *rest)
+            for path, (blob, offset, *rest) in listed.items()
+        },
+        frozenset(path for path, (blob, *_) in listed.items() if blob == 0),
         text.get("meta", {}),
         size,
         length,
@@ -386,8 +416,8 @@ def _header(view: memoryview, crc: int) -> Header:
     )
 
 
-def _pack_files(files: Mapping[str, bytes | Reference]) -> bytes:
-    parts: list[bytes] = []
+def _pack_files(files: Mapping[str, Buffer | Reference]) -> bytes:
+    parts: list[Buffer] = []
     for path, content in files.items():
         if not isinstance(content, Reference):
             name = path.encode()

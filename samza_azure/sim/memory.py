@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.protocol.control import NAME
+from samza_azure.protocol.record import Buffer
 from samza_azure.storage.interface import (
     Blobs,
     Chunk,
@@ -84,6 +85,7 @@ class MemoryStorage:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._blobs: dict[str, _Blob] = {}
+        self._staged: dict[str, dict[str, bytes]] = {}  # blocks that are no part of a blob yet
         self._rows: dict[tuple[str, str], _Entity] = {}
         self._etags = 0
         self._beside: dict[str, MemoryStorage] = {}
@@ -131,12 +133,22 @@ class MemoryStorage:
         end = len(blob.data) if length is None else start + length
         return Chunk(bytes(blob.data[start:end]), len(blob.data))
 
-    def put(self, name: str, data: bytes) -> bool:
+    def put(self, name: str, data: Buffer) -> bool:
         """Put Blob (block blob), If-None-Match: *."""
         if name in self._blobs:
             return False
         self._blobs[name] = _Blob(bytearray(data), self._next_etag(), "block")
         return True
+
+    def stage(self, name: str, block: str, data: bytes) -> bool:
+        """Put Block. It is no part of the blob yet."""
+        self._staged.setdefault(name, {})[block] = data
+        return True
+
+    def commit(self, name: str, blocks: Sequence[str]) -> bool:
+        """Put Block List, If-None-Match: *."""
+        staged = self._staged.pop(name, {})
+        return self.put(name, b"".join(staged[block] for block in blocks))
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
         """List Blobs."""
@@ -385,7 +397,7 @@ class MemoryBlobs:
         checked_length(length)
         return self._account.call("blobs.read", lambda: self._storage.read(name, start, length))
 
-    def put(self, name: str, data: bytes) -> bool:
+    def put(self, name: str, data: Buffer) -> bool:
         return self._account.call("blobs.put", lambda: self._storage.put(name, data))
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:

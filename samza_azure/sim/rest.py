@@ -130,6 +130,11 @@ def _of_log(request: Request, storage: MemoryStorage, name: str) -> Call:
             return Call("blobs.create", lambda: storage.create(name), _created)
         case "PUT", "BlockBlob" if headers.get("if-none-match") == "*":
             return Call("blobs.put", lambda: storage.put(name, body), _created)
+        case "PUT", None if request.query.get("comp") == "block":
+            return Call("blobs.put", lambda: storage.stage(name, request.query["blockid"], body), _created)
+        case "PUT", None if request.query == {"comp": "blocklist"} and headers.get("if-none-match") == "*":
+            blocks = re.findall(r"<Latest>(.*?)</Latest>", body.decode())
+            return Call("blobs.put", lambda: storage.commit(name, blocks), _created)
         case "PUT", None if request.query == {"comp": "appendblock"}:
             position = int(headers["x-ms-blob-condition-appendpos"])
             return Call("blobs.append", lambda: storage.append(name, body, position), _written)

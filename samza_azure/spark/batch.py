@@ -5,8 +5,10 @@ does not answer is waited for inside; only the log's own rules end the waiting (
 """
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -17,14 +19,20 @@ from samza_azure.protocol.record import Kind, Slice
 from samza_azure.spark.checkpoint import NewFiles, Planned, planned
 from samza_azure.spark.destination import COLUMN
 from samza_azure.spark.event_time import frontier_us, next_watermark_us
+from samza_azure.spark.output import Outlet
 from samza_azure.spark.pipeline import AnalysedStage
 from samza_azure.spark.schema import arrow_schema
 from samza_azure.spark.watermark import OwnedWatermark
-from samza_azure.storage.arrow import one_slice, slices
+from samza_azure.storage.arrow import one_slice, slices, tables
 from samza_azure.storage.log import LogWriter
 
 #: Between two tries of the same append, when storage or permit are missing.
 RETRY_S = 0.2
+#: So much of a batch's rows is laid out at once, and so much of what is laid out is held before it is written.
+LAID_OUT_BYTES = 32 << 20
+HELD_BYTES = 32 << 20
+
+T = TypeVar("T")
 
 
 def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
@@ -50,6 +58,7 @@ class BatchWriter:
         files: NewFiles,
         own_watermark: Callable[[], OwnedWatermark],
         needs: Callable[[], Mapping[str, int]],
+        batch_bytes: Callable[[], int],
         appended: Callable[[int, Planned], None],
     ) -> None:
         self._stage = stage
@@ -60,7 +69,9 @@ class BatchWriter:
         self._own_watermark = own_watermark
         self._watermark: OwnedWatermark | None = None
         self._needs = needs
+        self._batch_bytes = batch_bytes
         self._appended = appended
+        self._outlet = Outlet()
         self._running = threading.Lock()
         self.closed = threading.Event()
         self.error: BaseException | None = None
@@ -92,32 +103,50 @@ class BatchWriter:
                 self._running.release()
 
     def _write(self, frame: DataFrame, batch: int) -> None:
-        table = frame.toArrow()  # runs the plan; its state files are on disk after this
-        if batch <= self._log.last_batch:
-            return  # a replay: its record is in the log already
+        with self._outlet.run(frame) as rows:  # the plan has run, its state files are on disk
+            if batch <= self._log.last_batch:
+                return  # a replay: its record is in the log already
+            parts = self._parts(batch, rows)
         plan = planned(self._checkpoint, batch)
         files = self._files.of_batch(batch)
-        watermark = next_watermark_us(plan, self._stage.analysis.watermarks)
-        parts = _slices(table, self._stage, self._number)
+        watermark = next_watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
-        while True:
-            try:
-                self._log.append(
-                    batch,
-                    kind=Kind.DRAINED if plan.step >= 2 else Kind.BATCH,
-                    frontier_us=frontier_us(plan, self._stage),
-                    watermark_us=watermark,
-                    slices=parts,
-                    files=files,
-                    needs=self._needs(),
-                )
-                break
-            except (PermitExpired, StorageUnavailable):
-                if self.closed.wait(RETRY_S):
-                    raise
+        batch_bytes = self._batch_bytes()
+        self._insist(
+            lambda: self._log.append(
+                batch,
+                kind=Kind.DRAINED if plan.step >= 2 else Kind.BATCH,
+                frontier_us=frontier_us(plan, self._stage),
+                watermark_us=watermark,
+                slices=parts,
+                files=files,
+                needs=self._needs(),
+                batch_bytes=batch_bytes,
+            )
+        )
         self._files.recorded(files)
         self.idle = False
         self._appended(batch, plan)
+
+    def _parts(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Slice]:
+        """The slices of the record, by destination. Of many rows all but the last are written before the record."""
+        written: list[Slice] = []
+        held: list[Slice] = []
+        for table in tables(rows, LAID_OUT_BYTES):
+            held += _slices(table, self._stage, self._number)
+            if sum(len(part.data) for part in held if isinstance(part.data, bytes)) > HELD_BYTES:
+                written += self._insist(partial(self._log.set_aside, batch, held))
+                held = []
+        return sorted((*written, *held), key=lambda part: part.destination)
+
+    def _insist(self, write: Callable[[], T]) -> T:
+        """Write, as often as it takes while storage or permit are missing, until the task is closed."""
+        while True:
+            try:
+                return write()
+            except (PermitExpired, StorageUnavailable):
+                if self.closed.wait(RETRY_S):
+                    raise
 
     def _own(self) -> OwnedWatermark:
         if self._watermark is None:

@@ -5,14 +5,20 @@ is a cache; its only durable form is the log.
 """
 
 import json
+import mmap
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.errors import CorruptState
+from samza_azure.protocol.checkpoint import size_of, snapshot_parts
+from samza_azure.protocol.record import Buffer
 from samza_azure.spark.offset import Offset
 from samza_azure.spark.watermark import INFINITY_MS
+
+#: Files from this size on are sent from the disk as they are, and not read into memory first.
+MAPPED_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,25 +85,48 @@ def _at_home(content: bytes, name: str, checkpoint: Path) -> bytes:
 class NewFiles:
     """The files of a checkpoint that no record holds yet."""
 
-    def __init__(self, checkpoint: Path, recorded: Mapping[str, bytes]) -> None:
+    def __init__(self, checkpoint: Path, recorded: Iterable[str]) -> None:
         self._checkpoint = checkpoint
         self._recorded = set(recorded)
 
-    def of_batch(self, batch: int) -> dict[str, bytes]:
-        """What the record of this batch must hold. All state files of it are on disk by now."""
-        found = {}
-        for name in (f"offsets/{batch}", "metadata", *self._below("state"), *self._below("sources")):
-            if name in self._recorded:
+    @property
+    def tracked(self) -> int:
+        """How many names of recorded files are kept: of those that were on disk at the last look."""
+        return len(self._recorded)
+
+    def of_batch(self, batch: int) -> dict[str, Buffer]:
+        """What the record of this batch must hold. All state files of it are on disk by now.
+
+        Spark writes the parts of a RocksDB snapshot in place, and the snapshot that names them last. So a part is taken
+        only together with a snapshot, and only if it has the size that the snapshot says.
+        """
+        names = [f"offsets/{batch}", "metadata", *self._below("state"), *self._below("sources")]
+        self._recorded.intersection_update(names)  # a file that Spark has deleted never comes back
+        found: dict[str, Buffer] = {}
+        for name in names:
+            if name in self._recorded or _is_part(name):
                 continue
             try:
-                found[name] = (self._checkpoint / name).read_bytes()
+                content = self._read(name)
+                parts = snapshot_parts(name, content)
+                new = {part: self._read(part) for part in parts if part not in self._recorded and part not in found}
             except FileNotFoundError:
                 continue  # Spark has cleaned it up; nobody needs it any more
+            if all(size_of(part) == parts[path] for path, part in new.items()):
+                found |= new
+                found[name] = content
         return found
 
-    def recorded(self, names: Mapping[str, bytes]) -> None:
+    def recorded(self, names: Iterable[str]) -> None:
         """These are in the log now."""
         self._recorded.update(name for name in names if not name.startswith("offsets/"))
+
+    def _read(self, name: str) -> Buffer:
+        """The file's content; of a large one a view, which stays even if Spark deletes the file."""
+        with (self._checkpoint / name).open("rb") as file:
+            if os.fstat(file.fileno()).st_size < MAPPED_BYTES or name.endswith(".zip"):
+                return file.read()
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def _below(self, name: str) -> Iterator[str]:
         """Checksums begin with a dot, and so do files that are still being written."""
@@ -116,3 +145,8 @@ class NewFiles:
                     pending.append(path)
                 else:
                     yield path
+
+
+def _is_part(name: str) -> bool:
+    """Whether a file belongs to the snapshots of RocksDB that name it."""
+    return name.split("/")[-2:-1] in (["SSTs"], ["logs"])

@@ -53,6 +53,7 @@ class Gate:
     ends: Ends | None = None  # where each source partition ends
     step: int = 0
     draining: bool = False  # batches need not wait for task.commit.ms
+    batch_bytes: int | None = None  # of input, where a batch must be smaller than usual
 
     def changed(self, **fields: Any) -> "Gate":
         """The next version of it."""
@@ -105,6 +106,7 @@ class Spec:
     idle_timeout_s: float
     commit_s: float
     batch_bytes: int
+    key: Sequence[str] = ()  # that the job file says of a source stream: its logs must say the same
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements
 
     def write(self, path: Path) -> None:

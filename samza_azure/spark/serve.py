@@ -11,7 +11,7 @@ from pathlib import Path
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError
-from samza_azure.protocol.messages import Ready
+from samza_azure.protocol.messages import OUT_OF_MEMORY, Ready
 from samza_azure.spark import java
 from samza_azure.spark.account import blobs, hints
 from samza_azure.spark.channel import Channel
@@ -68,7 +68,7 @@ def _die_with_java(jvm: java.Jvm) -> None:
     code = jvm.process.wait()
     log.error("The JVM ended with code %d", code)
     sys.stderr.flush()
-    os._exit(1)
+    os._exit(code if code == OUT_OF_MEMORY else 1)
 
 
 def _make_archive() -> None:

@@ -9,7 +9,7 @@ BASE = {
     "spark.driver.memory": "2g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
-    "spark.driver.maxResultSize": "1g",  # bounds the output of one batch, which is collected on the driver
+    "spark.rdd.compress": "false",  # rows leave Spark through blocks on the disk, see output.py
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",  # one pool per task
@@ -23,12 +23,13 @@ BASE = {
     "spark.sql.streaming.multipleWatermarkPolicy": "min",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # ticks of the source do that, see watermark.py
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # One cache and its write buffers for all stores of the JVM. Without it each store has its own, and a join has four.
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.log.level": "ERROR",
 }
-LOCAL_STATE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-ROCKSDB_STATE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 
 def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:

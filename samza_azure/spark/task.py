@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
 from samza_azure.machine import boot_time
-from samza_azure.protocol.log import INTERMEDIATE
+from samza_azure.protocol.log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.protocol.messages import (
     Drain,
     DrainPhase,
@@ -34,23 +34,25 @@ from samza_azure.protocol.messages import (
 )
 from samza_azure.protocol.record import Writer
 from samza_azure.spark.batch import BatchWriter, is_waiting_for_storage
-from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out
-from samza_azure.spark.destination import with_destination
+from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.offset import Offset
-from samza_azure.spark.pipeline import AnalysedStage, Pipeline, TaskInput
-from samza_azure.spark.settings import LOCAL_STATE, ROCKSDB_STATE
+from samza_azure.spark.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
+from samza_azure.spark.size import in_units, too_large, why_too_large
 from samza_azure.spark.source import FORMAT
+from samza_azure.spark.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.watermark import OwnedWatermark
 from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogWriter, take_over
+from samza_azure.storage.log import LogReader, LogWriter, take_over
 
 log = logging.getLogger(__name__)
 
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
+#: After so many batches of less input than usual the next ones may have twice as much.
+GROW_AFTER = 50
 SOURCE_START_S = 5.0
 #: Where Spark begins to describe the query, in the message of what ended it.
 QUERY_DESCRIBED = "\n=== Streaming Query ==="
@@ -77,12 +79,15 @@ class Surroundings:
 class Task:
     """One task under one writer."""
 
-    def __init__(self, around: Surroundings, start: StartTask) -> None:
+    def __init__(self, around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> None:
+        """`tried_bytes` of input in one batch are known to have been too much for this machine."""
         self.start_message = start
+        self.tried_bytes = tried_bytes
         self.name = start.task
         self.stage: AnalysedStage = around.pipeline.stage_of(start.task)
         self.inputs: tuple[TaskInput, ...] = around.pipeline.inputs_of(start.task, start.run_id)
         self.prefix = f"runs/{start.run_id}/{start.task}"
+        self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
         self._around = around
         self._directory = around.directory / "tasks" / start.task / f"{start.generation}-{start.attempt}"
         self._lock = threading.Lock()
@@ -98,6 +103,7 @@ class Task:
         self._step = 0  # that the last record has reached
         self._stands_at: Sequence[Offset] = ()  # where it stands in its inputs
         self._quiet_since: float | None = None
+        self._small_batches = 0  # appended while batches must be smaller than usual
         self._blob = 0  # of the log, that the last record went to
         self._late_through = -1  # batches whose late rows are counted
 
@@ -160,6 +166,8 @@ class Task:
             first=start.first,
             may_append=self._around.may_append,
             meta=self._meta(),
+            batch_bytes=self._around.config.task.batch_bytes,
+            tried_bytes=self.tried_bytes,
         )
         self._writer = writer
         self._taken_over.set()
@@ -168,11 +176,15 @@ class Task:
             self._tell(drain=DrainPhase.COMMITTED)
             self._end(Phase.DRAINED)
             return
+        check_unchanged(self.name, self._state, restored.files)
         shutil.rmtree(self._directory, ignore_errors=True)
         checkpoint = self._directory / "checkpoint"
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
         with self._lock:
+            if restored.batch_bytes < self._around.config.task.batch_bytes:
+                log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
+                self._gate = self._gate.changed(batch_bytes=restored.batch_bytes)
             if self._step >= 1:
                 self._gate = self._gate.changed(step=2)
             self._gate.write(self._directory / "gate")
@@ -185,6 +197,7 @@ class Task:
             NewFiles(checkpoint, restored.files),
             self._own_watermark,
             self._needs,
+            self._batch_bytes,
             self._appended,
         )
         with self._around.starting:
@@ -204,9 +217,9 @@ class Task:
     def _start_query(self, checkpoint: Path) -> None:
         spark, stage = self._around.spark, self.stage
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
-        spark.conf.set(STATE_PROVIDER, ROCKSDB_STATE if stage.analysis.needs_rocksdb else LOCAL_STATE)
+        spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
         frames = [self._read(number, each) for number, each in enumerate(self.inputs)]
-        frame = with_destination(stage.stage.function(*frames), stage.stage.partition_by, stage.partitions)
+        frame = stage.with_destination(spark, stage.stage.function(*frames))
         assert self._batches is not None
         self._query = (
             frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
@@ -233,20 +246,20 @@ class Task:
     def _read(self, number: int, each: TaskInput) -> DataFrame:
         """A streaming DataFrame over one input's logs."""
         around, task = self._around, self._around.config.task
-        positions = self.start_message.positions
         is_source = any(producer.source for producer in each.producers)
         spec = Spec(
             stream=each.stream,
             producers=[
                 (producer.prefix, sorted(producer.destinations), producer.source) for producer in each.producers
             ],
-            starts=[positions.get(producer.source or "", (0, 0)) for producer in each.producers],
+            starts=[self._starts(producer) for producer in each.producers],
             is_source_stream=is_source,
             group_id=None if is_source else self.start_message.group_id,
             has_watermark=bool(self.stage.analysis.watermarks),
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
             batch_bytes=task.batch_bytes,
+            key=each.key if is_source else (),
             files={
                 "permit": str(around.directory / "permit"),
                 "hints": str(around.directory / "hints"),
@@ -257,6 +270,10 @@ class Task:
         path = self._directory / f"input-{number}"
         spec.write(path)
         return around.spark.readStream.format(FORMAT).schema(each.schema).option("spec", str(path)).load()
+
+    def _starts(self, producer: Producer) -> Position:
+        """Where a task without a batch begins to read."""
+        return self.start_message.positions.get(producer.source or "", (0, 0))
 
     def _own_watermark(self) -> OwnedWatermark:
         """In the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
@@ -287,6 +304,18 @@ class Task:
         """From which blob on the next batch, and all after it, read the logs of this run."""
         ours = f"runs/{self.start_message.run_id}/"
         return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(ours)}
+
+    def _batch_bytes(self) -> int:
+        """How much input the next batch may have. What was made smaller grows again, but not soon."""
+        most = self._around.config.task.batch_bytes
+        with self._lock:
+            now = self._gate.batch_bytes or most
+            if now < most:
+                self._small_batches += 1
+                if self._small_batches % GROW_AFTER == 0:
+                    now = min(2 * now, most)
+                    self._set_gate(self._gate.changed(batch_bytes=now))
+        return now
 
     def _forget(self, writer: LogWriter) -> None:
         """A blob was begun: delete old ones that all readers are done with. What is read by no task is kept for ever.
@@ -326,7 +355,39 @@ class Task:
         elif error is None or is_waiting_for_storage(error):
             self._end(Phase.RESTART, error)
         else:
-            self._end(Phase.FAILED, error)
+            self._end(Phase.FAILED, self._explained(error))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """An error for want of memory, in words that help; any other as it is."""
+        cause = why_too_large(error)
+        if cause is None or self._writer is None:
+            return error
+        offsets = self._directory / "checkpoint" / "offsets"
+        batch = max((int(path.name) for path in offsets.glob("*") if path.name.isdecimal()), default=0)
+        try:
+            rows, size = self._input_of(batch)
+        except (OSError, SamzaAzureError) as other:
+            log.info("%s: what batch %d has read is not known: %s", self.name, batch, other)
+            return error
+        self.tried_bytes = size or None
+        least = min(BATCH_BYTES_MIN, self._around.config.task.batch_bytes)
+        explained = SamzaAzureError(too_large(self.name, batch, rows, size, cause, least, self._around.config.spark))
+        explained.__cause__ = error
+        return explained
+
+    def _input_of(self, batch: int) -> tuple[int, int]:
+        """How many rows a batch that was not appended has read, and how many bytes they have in the logs."""
+        rows = size = 0
+        before = {(offset.of, number): offset for number, offset in enumerate(self._stands_at)}
+        for number, offset in enumerate(planned(self._directory / "checkpoint", batch).offsets):
+            each = next(each for each in self.inputs if each.stream == offset.of)
+            first = before.get((offset.of, number))
+            starts = first.positions if first else [self._starts(producer) for producer in each.producers]
+            for producer, start, end in zip(each.producers, starts, offset.positions, strict=True):
+                reader = LogReader(self._around.blobs, producer.prefix, frozenset(producer.destinations))
+                for found in reader.scans(start, end):
+                    rows, size = rows + found.rows, size + found.size
+        return rows, size
 
     def _acknowledgements(self) -> list[Acknowledgement]:
         try:
@@ -372,11 +433,8 @@ class Task:
         if query is None or not self.stage.analysis.watermarks or self._late_through >= self.report.batch:
             return
         try:
-            progresses = [each for each in query._jsq.recentProgress() if each.batchId() > self._late_through]
-            late = sum(
-                operator.numRowsDroppedByWatermark() for each in progresses for operator in each.stateOperators()
-            )
-            self._late_through = max((each.batchId() for each in progresses), default=self._late_through)
+            late, through = late_since(query._jsq.recentProgress(), self._late_through)
+            self._late_through = through
         except Exception as error:  # noqa: BLE001  # the query may be ending
             log.info("%s: late rows were not counted: %s", self.name, error)
             return
@@ -488,6 +546,22 @@ def in_short(error: BaseException) -> str:
     """What went wrong, without Spark's description of the query, which is in the traceback too."""
     text = str(error) if isinstance(error, SamzaAzureError) else f"{type(error).__name__}: {error}"
     return text.partition(QUERY_DESCRIBED)[0]
+
+
+def late_since(progresses: Sequence[Any], through: int) -> tuple[int, int]:
+    """Rows that the batches after `through` have dropped as late, and the last of these batches.
+
+    Each element is asked for over a socket, so this goes back from the newest one and no further than it must.
+    """
+    late, last = 0, through
+    for place in range(len(progresses) - 1, -1, -1):
+        progress = progresses[place]
+        batch = progress.batchId()
+        if batch <= through:
+            break
+        late += sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators())
+        last = max(last, batch)
+    return late, last
 
 
 def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:

@@ -87,7 +87,7 @@ class Tasks:
             if (known.generation, known.attempt) >= (command.generation, command.attempt):
                 return  # repeated: the report says how it is
         try:
-            task = Task(self._around, command)
+            task = Task(self._around, command, before.tried_bytes if before is not None else None)
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._channel.tell(_failed(command, error, self._around))
             return

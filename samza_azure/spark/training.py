@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 
 from samza_azure.spark import java
 from samza_azure.spark.destination import with_destination
+from samza_azure.spark.output import Outlet
 from samza_azure.spark.session import connect_session
 from samza_azure.spark.settings import settings_of
 from samza_azure.spark.watermark import OwnedWatermark
@@ -116,14 +117,16 @@ def _train(spark: SparkSession, directory: Path) -> None:
 
 def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
     held: list[Any] = []
+    outlet = Outlet()
 
     def write(frame: DataFrame, batch: int) -> None:
-        frame.toArrow()
+        with outlet.run(frame) as rows:
+            list(rows)
         if held:
             OwnedWatermark(spark, held[0]).raise_to(batch * 3_600_000)
 
-    rows = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
-    frame = with_destination(stage(rows), ["key"], 4)
+    source = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
+    frame = with_destination(stage(source), [F.col("key")], 4)
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(directory))
     held.append(writer.trigger(processingTime="100 milliseconds").start())
     return held[0]

@@ -1,7 +1,7 @@
 """Rows as bytes and back: Arrow IPC streams, lz4-compressed, one for each destination of a record."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +26,20 @@ def decode(data: bytes) -> Iterator[pa.RecordBatch]:
     """The rows of one stream."""
     with pa.ipc.open_stream(data) as stream:
         yield from stream
+
+
+def tables(batches: Iterable[pa.RecordBatch], at_most: int) -> Iterator[pa.Table]:
+    """The same rows in tables of about so many bytes, so that no more of them are in memory at once."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if held and size + batch.nbytes > at_most:
+            yield pa.Table.from_batches(held)
+            held, size = [], 0
+        held.append(batch)
+        size += batch.nbytes
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def schema_of(data: bytes) -> pa.Schema:

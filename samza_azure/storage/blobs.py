@@ -1,16 +1,19 @@
 """Logs and immutable blobs: `Blobs` on Azure, synchronous, for many threads at once.
 
-Each method is one call, sent once. The position of an append and If-None-Match are the fences here.
+Each method is one call, sent once; a large `put` is several, of which the last one counts. The position of an append
+and If-None-Match are the fences here.
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
+from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError
-from azure.storage.blob import ContainerClient
+from azure.storage.blob import BlobBlock, ContainerClient
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.protocol.record import Buffer
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.interface import Chunk, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
@@ -18,6 +21,8 @@ from samza_azure.storage.limits import checked_append, checked_length
 #: A block is sent within the time for connecting, so that grows with it. A slower line than this is of no use.
 _BYTES_PER_SECOND_MIN = 4 << 20
 _NAMES_MAX = 256
+#: What is larger is written in blocks of this size.
+BLOCK_BYTES = 8 << 20
 
 
 class AzureBlobs:
@@ -69,14 +74,30 @@ class AzureBlobs:
             raise StorageUnavailable(f"Reading {name} from {start}: the answer broke off.")
         return Chunk(data, _total(download.properties.content_range or ""))
 
-    def put(self, name: str, data: bytes) -> bool:
+    def put(self, name: str, data: Buffer) -> bool:
         blob = self._client(name)
+        if len(data) > BLOCK_BYTES:
+            return self._put_in_blocks(name, memoryview(data))
         answer = self._calls.make(
-            lambda: blob.upload_blob(data, length=len(data), overwrite=False, **self._timeouts(len(data))),
+            lambda: blob.upload_blob(bytes(data), length=len(data), overwrite=False, **self._timeouts(len(data))),
             f"Writing {name}",
             write=True,
         )
         return self._created(answer, name)
+
+    def _put_in_blocks(self, name: str, data: memoryview) -> bool:
+        """One block in memory at a time. Blocks that are never committed are deleted by the service."""
+        blob = self._client(name)
+        blocks = []
+        for start in range(0, len(data), BLOCK_BYTES):
+            block = bytes(data[start : start + BLOCK_BYTES])
+            stage = partial(blob.stage_block, f"{start:016d}", block, len(block), **self._timeouts(len(block)))
+            answer = self._calls.make(stage, f"Writing {name} from {start}", write=True)
+            if isinstance(answer, Refused | Missing):
+                return self._created(answer, name)
+            blocks.append(BlobBlock(f"{start:016d}"))
+        commit = partial(blob.commit_block_list, blocks, match_condition=MatchConditions.IfMissing, **self._timeouts())
+        return self._created(self._calls.make(commit, f"Writing {name}", write=True), name)
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
         answer = self._calls.make(

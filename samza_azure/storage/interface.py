@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from samza_azure.protocol.record import Buffer
+
 Value: TypeAlias = str | int | bool
 
 
@@ -70,8 +72,9 @@ class Blobs(Protocol):
     def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
         """At most `length` bytes from `start`. At or past the end: no bytes, and the size."""
 
-    def put(self, name: str, data: bytes) -> bool:
-        """Write an immutable blob (If-None-Match: *). False: it was there already."""
+    def put(self, name: str, data: Buffer) -> bool:
+        """Write an immutable blob (If-None-Match: *). False: it was there already. Never half: a large one is sent in
+        blocks, and is there after the last call."""
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
         """Names and sizes below a prefix, in the order of their names. Slow and priced as a write."""

@@ -7,24 +7,27 @@ Not promised: that a record whose `append` raised is *not* there; the next owner
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.forget import kept, outdated
-from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, restored_files
+from samza_azure.protocol.log import Limits, StoredFiles, TaskLog, append, log_record, look, set_aside
 from samza_azure.protocol.log import take_over as take_over_rule
 from samza_azure.protocol.messages import Position
+from samza_azure.protocol.operations import Rule
 from samza_azure.protocol.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
-from samza_azure.protocol.record import Header, Kind, Reference, Slice, Writer
+from samza_azure.protocol.record import Buffer, Header, Kind, Reference, Slice, Writer
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Value
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
     """What the log says a task's state is."""
 
-    files: Mapping[str, bytes]  # into the empty checkpoint directory; the caller adds commits/N
+    files: Mapping[str, bytes]  # into the empty checkpoint directory, read as asked for; the caller adds commits/N
     last_batch: int  # -1: none yet
     watermark_us: int | None
     frontier_us: int | None
@@ -32,6 +35,24 @@ class Restored:
     records: int  # how many were read, and their bytes
     bytes: int
     meta: Mapping[str, Any]  # as the log's first owner gave it
+    batch_bytes: int  # how much input a batch may have
+
+
+class _Files(Mapping[str, bytes]):
+    """The files of a checkpoint. A large one is read from the storage each time that it is asked for."""
+
+    def __init__(self, stored: StoredFiles, run: Callable[[Rule[bytes]], bytes]) -> None:
+        self._stored = stored
+        self._run = run
+
+    def __getitem__(self, path: str) -> bytes:
+        return self._run(self._stored.read(path))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._stored.files)
+
+    def __len__(self) -> int:
+        return len(self._stored.files)
 
 
 class LogWriter:
@@ -56,6 +77,12 @@ class LogWriter:
         return self._log.last_batch
 
     @property
+    def held_bytes(self) -> int:
+        """How many bytes of files are kept in memory for the next snapshot."""
+        with self._lock:
+            return sum(len(content) for content in self._log.files.values() if isinstance(content, bytes))
+
+    @property
     def frontier_us(self) -> int | None:
         """The frontier of the last record."""
         return self._log.frontier_us
@@ -68,13 +95,15 @@ class LogWriter:
         frontier_us: int | None = None,
         watermark_us: int | None = None,
         slices: Sequence[Slice] = (),
-        files: Mapping[str, bytes | Reference] | None = None,
+        files: Mapping[str, Buffer | Reference] | None = None,
         meta: Mapping[str, Any] | None = None,
         needs: Mapping[str, int] | None = None,
+        batch_bytes: int | None = None,
     ) -> Position:
         """Append one batch, whatever it takes; where the log ends after it.
 
-        `needs` says of other logs from which of their blobs on this batch and all later ones read.
+        `needs` says of other logs from which of their blobs on this batch and all later ones read; `batch_bytes`, how
+        much input the next batch may have.
         Raises Superseded (stop the task), PermitExpired (take over again, as the next attempt) and CorruptState.
         """
         return self._append(
@@ -87,7 +116,12 @@ class LogWriter:
             files=files,
             meta=meta,
             needs=needs,
+            batch_bytes=batch_bytes,
         )
+
+    def set_aside(self, batch: int, slices: Sequence[Slice]) -> list[Slice]:
+        """Write rows of the next batch to blobs of their own before its record. Raises what `append` does."""
+        return self._drive(lambda: set_aside(self._log, batch, slices))
 
     def forget(self, readers: Sequence[str]) -> int:
         """Delete what neither a restore nor these logs' tasks can need any more of this one; how many blobs."""
@@ -121,14 +155,19 @@ class LogWriter:
                 return False
 
     def _append(self, kind: Kind, **fields: Any) -> Position:
+        return self._drive(lambda: self._record(kind, fields))
+
+    def _record(self, kind: Kind, fields: Mapping[str, Any]) -> Rule[Position]:
+        if kind is Kind.FRONTIER and self._log.drained:
+            return self._log.end
+        return (yield from append(self._log, lambda: log_record(self._log, kind, **fields)))
+
+    def _drive(self, rule: Callable[[], Rule[T]]) -> T:
         with self._lock:
             if self._ended is not None:
                 raise self._ended
-            if kind is Kind.FRONTIER and self._log.drained:
-                return self._log.end
-            rule = append(self._log, lambda: log_record(self._log, kind, **fields))
             try:
-                return drive(rule, self._blobs, may_append=self._may_append, wait=self._wait)
+                return drive(rule(), self._blobs, may_append=self._may_append, wait=self._wait)
             except (PermitExpired, StorageUnavailable):
                 raise
             except SamzaAzureError as error:
@@ -148,21 +187,34 @@ def take_over(
     meta: Mapping[str, Any],
     limits: Limits | None = None,
     wait: Wait = back_off,
+    batch_bytes: int = 0,
+    tried_bytes: int | None = None,
 ) -> tuple[LogWriter, Restored]:
     """Read a task's log and make it ours, or create it if the task is `first`.
+
+    `batch_bytes` is how much input a batch may have at most, `tried_bytes` what is known to have been too much.
 
     Raises Superseded if a writer at or above ours has been here, StateLost if the log should exist and does not,
     PermitExpired if the storage did not answer in time: use a new attempt then, never the same one twice.
     A drained log is not taken over, and its writer is closed.
     """
     log = TaskLog(prefix, group_id, task, writer, limits or Limits())
-    drive(take_over_rule(log, first=first, meta=meta), blobs, may_append=may_append, wait=wait)
+    rule = take_over_rule(log, first=first, meta=meta, batch_bytes=batch_bytes, tried_bytes=tried_bytes)
+    drive(rule, blobs, may_append=may_append, wait=wait)
     log_writer = LogWriter(log, blobs, may_append, wait)
     if log.drained:
         log_writer.close()
-    files = drive(restored_files(log), blobs, may_append=may_append, wait=wait)
+    files = _Files(StoredFiles(log), lambda rule: drive(rule, blobs, may_append=may_append, wait=wait))
     restored = Restored(
-        files, log.last_batch, log.watermark_us, log.frontier_us, log.drained, log.records, log.length, log.meta
+        files,
+        log.last_batch,
+        log.watermark_us,
+        log.frontier_us,
+        log.drained,
+        log.records,
+        log.length,
+        log.meta,
+        log.batch_bytes,
     )
     return log_writer, restored
 
@@ -193,6 +245,15 @@ class LogReader:
         `until` is the end of a record, known from an earlier scan: nothing behind it is looked at.
         """
         return self._scan(position, max_bytes=max_bytes, until=until)
+
+    def scans(self, start: Position, end: Position) -> Iterator[Scan]:
+        """All that lies between two positions that a scan has returned, in several scans if it is much."""
+        while start < end:
+            found = self._scan(start, until=end)
+            yield found
+            if found.at_end:
+                return
+            start = found.end
 
     def slices(self, start: Position, end: Position) -> Iterator[bytes]:
         """The rows between two positions that a scan has returned, as Arrow IPC streams, one per slice."""

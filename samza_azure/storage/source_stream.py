@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.protocol.partition import partition_of
 from samza_azure.protocol.record import Kind
-from samza_azure.protocol.shared_log import SharedLog, append_shared
+from samza_azure.protocol.shared_log import KEY, SharedLog, append_shared
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
@@ -46,9 +46,10 @@ def source_prefix(stream: str, partition: int) -> str:
 class SourceWriter:
     """Buffers rows per partition and appends them, all partitions at once. For one thread.
 
-    With `schema` rows are brought into it, or refused. While the storage does not answer, `wait` is called again and
-    again with the number of tries; it gives up by raising. After an error the writer is of no use any more: what
-    became of the last append is not known.
+    With `schema` rows are brought into it, or refused. `key` is the stream's (`streams.<id>.key`): it stands in the
+    log's first record, all who write the stream must have the same, and jobs rely on it. While the storage does not
+    answer, `wait` is called again and again with the number of tries; it gives up by raising. After an error the
+    writer is of no use any more: what became of the last append is not known.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class SourceWriter:
         partitions: int,
         *,
         schema: pa.Schema | None = None,
+        key: str | Sequence[str] = (),
         event_time: str | None = None,
         frontier_lag_s: float = 0.0,
         max_future_s: float = MAX_FUTURE_S,
@@ -79,7 +81,8 @@ class SourceWriter:
         self._flush_bytes = flush_bytes
         self._wait = wait
         producer = new_id().hex()
-        meta = {"stream": stream, "partitions": partitions}
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        meta = {"stream": stream, "partitions": partitions, **({KEY: self._key} if self._key else {})}
         self._logs = [
             SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
             for number in range(partitions)
@@ -103,7 +106,16 @@ class SourceWriter:
         return self._promised_us
 
     def write(self, rows: pa.Table, key: str | Sequence[str] | None = None) -> None:
-        """Buffer rows, and flush when enough have come together. Without a key the partitions take turns."""
+        """Buffer rows, and flush when enough have come together. Without a key the partitions take turns.
+
+        The stream's key needs no repeating, and another one is refused.
+        """
+        given = (key,) if isinstance(key, str) else tuple(key or ())
+        if self._key and given not in ((), self._key):
+            raise ConfigError(
+                f"The stream is partitioned by {', '.join(self._key)}, not by {', '.join(given)}. Leave the key out."
+            )
+        key = self._key or key
         size = max(1, self._flush_rows)
         for start in range(0, rows.num_rows, size):
             for piece in _pieces(rows.slice(start, size), self._flush_bytes):

@@ -4,7 +4,10 @@ import io
 import json
 import zipfile
 
+import pytest
+
 from samza_azure.protocol.checkpoint import needed
+from samza_azure.protocol.record import Reference
 
 
 def kept(batch: int, *paths: str) -> list[str]:
@@ -50,9 +53,9 @@ def test_a_store_of_rocksdb_is_a_zip_and_changelogs() -> None:
     assert kept(4, *paths) == ["state/0/0/4.zip", "state/0/0/5.changelog"]
 
 
-def snapshot(*names: str) -> bytes:
+def snapshot(*names: str, size: int = 0) -> bytes:
     """A snapshot of RocksDB as Spark 4.3 writes it, as far as it matters."""
-    files = [{"localFileName": name[:6] + ".sst", "dfsSstFileName": name, "sizeBytes": 1} for name in names]
+    files = [{"localFileName": name[:6] + ".sst", "dfsSstFileName": name, "sizeBytes": size} for name in names]
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
         archive.writestr("CURRENT", "MANIFEST-000005\n")
@@ -86,6 +89,32 @@ def test_a_snapshot_of_rocksdb_without_all_its_files_is_none() -> None:
         "state/0/0/6.zip": snapshot("000008-a.sst", "000010-b.sst"),
     }
     assert list(needed(files, 5)) == list(files)[:-1]
+
+
+@pytest.mark.parametrize("part", [b"ha", Reference("large", 0, 2, 0)], ids=["in the record", "in a blob of its own"])
+def test_a_snapshot_of_rocksdb_with_a_file_of_another_size_is_none(part: bytes | Reference) -> None:
+    """The file was recorded while Spark was still writing it. What the older snapshot needs must stay."""
+    files: dict[str, bytes | Reference] = {
+        "state/0/0/SSTs/000008-a.sst": b"full",
+        "state/0/0/4.zip": snapshot("000008-a.sst", size=4),
+        "state/0/0/5.changelog": b"",
+        "state/0/0/6.changelog": b"",
+        "state/0/0/SSTs/000010-b.sst": part,
+        "state/0/0/6.zip": snapshot("000010-b.sst", size=4),
+        "state/0/0/7.changelog": b"",
+    }
+    assert list(needed(files, 6)) == [name for name in files if name != "state/0/0/6.zip"]
+
+
+def test_a_snapshot_of_rocksdb_needs_its_logs_too() -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        log = {"localFileName": "000003.log", "dfsLogFileName": "000003-a.log", "sizeBytes": 4}
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": [], "logFiles": [log], "numKeys": 1}))
+    files = {"state/0/0/1.changelog": b"", "state/0/0/1.zip": sink.getvalue()}
+    assert list(needed(files, 0)) == ["state/0/0/1.changelog"]
+    whole = {"state/0/0/logs/000003-a.log": b"full", **files}
+    assert list(needed(whole, 0)) == ["state/0/0/logs/000003-a.log", "state/0/0/1.zip"]
 
 
 def test_what_has_no_version_stays() -> None:

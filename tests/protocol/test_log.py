@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.protocol.log import Limits, append, log_record, restored_files, take_over
+from samza_azure.protocol.log import Limits, append, log_record, restored_files, set_aside, take_over
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.operations import (
     Append,
@@ -293,6 +293,56 @@ def test_the_largest_parts_go_to_one_blob_until_the_rest_fits() -> None:
     heir = owner(NEW, 0).log
     drive(take_over(heir, first=False, meta={}), blobs)
     assert drive(restored_files(heir), blobs) == files
+
+
+def test_rows_that_are_set_aside_lie_in_blobs_of_bounded_size_and_belong_to_the_record_that_follows() -> None:
+    """Also if the log rolls now: whoever deletes old blobs goes by the number of the record's own."""
+    limits = Limits(large_bytes=100, roll_records=3)
+    each, blobs = taken(limits=limits)
+    for batch in range(2):
+        drive(append(each.log, lambda batch=batch: batch_record(each.log, batch)), blobs)
+    slices = [Slice(number, bytes([number]) * size, 1) for number, size in enumerate((60, 30, 40, 250, 1))]
+
+    aside = drive(set_aside(each.log, 2, slices), blobs)
+    nobody_sees_them = drive(scan(PREFIX, (0, 0)), blobs).parts
+    again = drive(set_aside(each.log, 2, aside), blobs)
+    drive(append(each.log, lambda: log_record(each.log, Kind.BATCH, batch=2, slices=aside)), blobs)
+
+    assert again == aside
+    assert sorted(size for _, size in blobs.list(large_prefix(PREFIX))) == [1, 40, 90, 250]
+    assert {name.split("/")[-2] for name, _ in blobs.list(large_prefix(PREFIX))} == {"00000001"}
+    found = drive(scan(PREFIX, (0, 0)), blobs).parts
+    assert found[: len(nobody_sees_them)] == nobody_sees_them
+    fresh = found[len(nobody_sees_them) :]
+    assert {part.position[0] for part in fresh} == {1}
+    assert [drive(fetch_part(part), blobs) for part in fresh] == [part.data for part in slices]
+
+
+def test_an_owner_that_follows_one_without_a_batch_has_less_input() -> None:
+    """What killed that one may have been the batch, and it must not kill all others."""
+    blobs = MemoryAccount().blobs()
+    seen = []
+
+    def follows(attempt: int, tried: int | None = None) -> Owner:
+        each = owner(Writer(3, attempt), 0, Limits(roll_records=7))
+        drive(take_over(each.log, first=True, meta={}, batch_bytes=1 << 20, tried_bytes=tried), blobs)
+        seen.append(each.log.batch_bytes >> 10)
+        return each
+
+    for attempt in range(1, 5):
+        last = follows(attempt)
+    drive(append(last.log, lambda: batch_record(last.log, 0)), blobs)
+    last = follows(5)
+    for batch in range(1, 12):  # it rolls on the way
+        drive(append(last.log, lambda batch=batch: batch_record(last.log, batch)), blobs)
+    follows(6)
+    last = follows(7, tried=300 << 10)
+    record = log_record(last.log, Kind.BATCH, batch=12, batch_bytes=512 << 10)
+    drive(append(last.log, lambda: record), blobs)
+    follows(8)
+    follows(9, tried=1000)
+
+    assert seen == [1024, 256, 64, 64, 64, 64, 150, 512, 64]
 
 
 def test_memory_holds_only_files_that_a_restart_needs() -> None:

@@ -4,6 +4,7 @@ The golden file was written by `encode(GOLDEN)`. A changed format needs a new ve
 one; to make it: `python -c "from tests.protocol.test_record import *; FILE.write_bytes(encode(GOLDEN))"`.
 """
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from samza_azure.errors import CorruptState
 from samza_azure.protocol.record import (
     LENGTH_MAX,
     PREFIX_LENGTH,
+    RAW_BYTES,
     TRAILER_LENGTH,
     Kind,
     Record,
@@ -33,6 +35,7 @@ from samza_azure.protocol.record import (
 )
 
 FILE = Path(__file__).parent / "golden" / "record-v1.bin"
+FILE_2 = FILE.with_name("record-v2.bin")
 
 GOLDEN = Record(
     Kind.BATCH,
@@ -139,6 +142,47 @@ def test_version_1_is_still_written_as_it_was() -> None:
     )
 
 
+LARGE = {"state/0/0/42.delta": bytes(range(256)) * 64, "state/0/0/43.delta": memoryview(b"raw" * RAW_BYTES)}
+ZIP = {"state/0/0/42.zip": bytes(RAW_BYTES)}
+
+
+def test_large_files_lie_in_the_record_as_they_are_and_are_found_through_the_header() -> None:
+    """So they can be read, and referred to, without the rest. What reads the log looks into zips: they are unpacked."""
+    record = replace(GOLDEN, files={**GOLDEN.files, **LARGE, **ZIP})
+    data = encode(record)
+    header = decode_header(data, blob="log", position=1000)
+    packed = data[header.size : header.size + header.files_length]
+
+    assert header.raw == LARGE.keys()
+    for path, content in LARGE.items():
+        place = header.references[path]
+        assert place == Reference("log", place.offset, len(content), zlib.crc32(content))
+        assert data[place.offset - 1000 :][: place.length] == content
+    assert decode_files(packed, header, blob="log", position=1000).items() >= ZIP.items()
+    assert decoded(data) == record
+
+
+def test_only_a_record_with_large_files_is_of_version_2() -> None:
+    assert encode(GOLDEN)[4] == 1
+    assert encode(replace(GOLDEN, files=ZIP))[4] == 1
+    assert encode(replace(GOLDEN, files=LARGE))[4] == 2
+
+
+def test_version_2_is_still_what_it_was() -> None:
+    assert decoded(FILE_2.read_bytes()) == replace(GOLDEN, files={**GOLDEN.files, **LARGE})
+
+
+@pytest.mark.parametrize("place", [-1, 0])
+def test_damage_to_a_large_file_is_noticed(place: int) -> None:
+    data = encode(replace(GOLDEN, files=LARGE, slices=()))
+    header = decode_header(data, blob="log", position=0)
+    file = header.references["state/0/0/42.delta"]
+    damaged = bytearray(data)
+    damaged[file.offset + place % file.length] ^= 1
+    with pytest.raises(CorruptState, match="A slice or file is damaged"):
+        decoded(bytes(damaged))
+
+
 @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
 def test_damage_to_any_byte_is_noticed(flip: int) -> None:
     intact = FILE.read_bytes()
@@ -158,8 +202,8 @@ def test_a_record_cut_short_anywhere_is_noticed() -> None:
 
 def test_a_newer_format_is_said_to_be_one() -> None:
     newer = bytearray(FILE.read_bytes())
-    newer[4] = 2
-    with pytest.raises(CorruptState, match=r"has format 2, newer than 1.*Start a newer samza-azure"):
+    newer[4] = 3
+    with pytest.raises(CorruptState, match=r"has format 3, newer than 2.*Start a newer samza-azure"):
         decoded(bytes(newer))
 
 

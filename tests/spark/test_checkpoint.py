@@ -1,6 +1,8 @@
 """A checkpoint directory, into the log and out of it again."""
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -81,6 +83,42 @@ def test_a_record_holds_what_none_before_holds(tmp_path: Path) -> None:
     assert sorted(NewFiles(tmp_path, {"metadata": b"", "state/0/0/1.delta": b""}).of_batch(1)) == sorted(second)
 
 
+def test_a_file_of_a_rocksdb_snapshot_is_recorded_once_it_is_whole(tmp_path: Path) -> None:
+    """Spark writes SST files in place. Only the snapshot, which comes last, says how long they are."""
+    store = "state/0/0"
+    _put(tmp_path / f"{store}/SSTs/000008-a.sst", b"ha")
+    _put(tmp_path / f"{store}/SSTs/000009-b.sst", b"whole")
+    files = NewFiles(tmp_path, {})
+    assert list(files.of_batch(0)) == []
+
+    _put(tmp_path / f"{store}/1.zip", snapshot({"000008-a.sst": 4, "000009-b.sst": 5}))
+    assert list(files.of_batch(0)) == []
+    _put(tmp_path / f"{store}/SSTs/000008-a.sst", b"half")
+    found = files.of_batch(1)
+    files.recorded(found)
+
+    assert list(found) == [f"{store}/SSTs/000008-a.sst", f"{store}/SSTs/000009-b.sst", f"{store}/1.zip"]
+    assert found[f"{store}/SSTs/000008-a.sst"] == b"half"
+    _put(tmp_path / f"{store}/SSTs/000010-c.sst", b"new")
+    _put(tmp_path / f"{store}/3.zip", snapshot({"000009-b.sst": 5, "000010-c.sst": 3}))
+    assert list(files.of_batch(2)) == [f"{store}/SSTs/000010-c.sst", f"{store}/3.zip"]
+
+
+def test_a_snapshot_whose_files_spark_has_deleted_is_left_out(tmp_path: Path) -> None:
+    _put(tmp_path / "state/0/0/1.zip", snapshot({"000008-a.sst": 4}))
+    assert list(NewFiles(tmp_path, {}).of_batch(0)) == []
+
+
+def test_names_of_files_that_spark_has_deleted_are_forgotten(tmp_path: Path) -> None:
+    """A join writes four files per batch, for months."""
+    files = NewFiles(tmp_path, {})
+    for batch in range(50):
+        _put(tmp_path / f"state/0/0/{batch + 1}.delta")
+        (tmp_path / f"state/0/0/{batch - 3}.delta").unlink(missing_ok=True)
+        files.recorded(files.of_batch(batch))
+    assert files.tracked <= 5
+
+
 def test_a_plan_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
     """A source that has no offset yet is a dash."""
     path = tmp_path / "offsets" / "3"
@@ -91,6 +129,15 @@ def test_a_plan_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
     assert planned(tmp_path, 3).step == 1
 
 
-def _put(path: Path) -> None:
+def _put(path: Path, content: bytes = b"x") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(b"x")
+    path.write_bytes(content)
+
+
+def snapshot(sizes: dict[str, int]) -> bytes:
+    """A snapshot of RocksDB that names these files."""
+    files = [{"localFileName": name, "dfsSstFileName": name, "sizeBytes": size} for name, size in sizes.items()]
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as archive:
+        archive.writestr("metadata", "v1\n" + json.dumps({"sstFiles": files, "numKeys": 1}))
+    return sink.getvalue()

@@ -9,8 +9,11 @@ import time
 from pathlib import Path
 
 import pytest
+from py4j.clientserver import ClientServer, JavaParameters
+from py4j.protocol import Py4JError
 
 from samza_azure.errors import ConfigError
+from samza_azure.protocol.messages import OUT_OF_MEMORY
 from samza_azure.spark import java
 
 
@@ -82,6 +85,18 @@ def test_a_stopped_child_dies_with_its_parent() -> None:
     while _is_alive(child):
         assert time.monotonic() < deadline, "the child outlives its parent"
         time.sleep(0.02)
+
+
+def test_a_jvm_without_memory_ends(tmp_path: Path) -> None:
+    """It would go on with dead threads else. Its code says why."""
+    jvm = java.launch({"spark.driver.memory": "64m"}, os.environ, tmp_path)
+    at = jvm.gateway()
+    client = ClientServer(java_parameters=JavaParameters(port=at.port, auth_token=at.secret))
+
+    with pytest.raises(Py4JError):
+        client.new_array(client.jvm.long, 10_000_000)
+
+    assert jvm.process.wait(20) == OUT_OF_MEMORY
 
 
 def _is_alive(process: int) -> bool:

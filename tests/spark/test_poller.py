@@ -1,5 +1,6 @@
 """What a source says while the storage does not answer, answers nonsense, or is slow. No Spark is needed for that."""
 
+import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -96,6 +97,32 @@ def test_rows_are_handed_over_with_the_offset(source: Poller) -> None:
     assert source.prefetched(START, {**end, "fired": 7}) is None
     assert list(source.prefetched(end, end) or [0]) == []
     assert said(source).version == 0
+
+
+@pytest.mark.parametrize("rows", [pa.array(range(2_001), pa.int32()), pa.array([b"x" * 50_000] * 6)])
+def test_many_rows_and_wide_rows_are_left_to_a_worker(source: Poller, reads: Reads, rows: pa.Array) -> None:
+    """Handing them over with the offset is slow: either bound is enough."""
+    reads.writer.write(
+        pa.table({"n": pa.array(os.urandom(50_000) for _ in rows) if rows.type == pa.binary() else rows})
+    )
+    reads.writer.flush()
+
+    end = source.latest(START)
+
+    assert end != START
+    assert source.prefetched(START, end) is None
+
+
+def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None:
+    for number in range(4, 50):
+        write(reads.writer, number)
+    whole = reads.blobs.read("streams/numbers/0/00000000", 0, 1).size
+    Gate(version=1, batch_bytes=1).write(Path(source.spec.files["gate"]))
+    small = source.latest(START)
+    Gate(version=2).write(Path(source.spec.files["gate"]))
+
+    assert [batch.to_pydict() for batch in source.prefetched(START, small) or ()] == [{"n": [1, 2, 3]}]
+    assert source.latest(small)["at"][0][1] == whole
 
 
 def test_a_storage_that_does_not_answer_is_no_error_and_tried_again_later(source: Poller, reads: Reads) -> None:

@@ -111,6 +111,15 @@ def test_an_immutable_blob_is_written_once(account: AnyAccount) -> None:
     assert blobs.read("large/empty", 0) == Chunk(b"", 0)
 
 
+def test_a_large_blob_is_written_in_blocks_and_only_once(account: AnyAccount) -> None:
+    """From a view, as a file that lies on disk is sent."""
+    blobs = account.blobs()
+    first = bytes(range(256)) * (1 << 16) + b"and the rest"
+    assert blobs.put("large/2", memoryview(first)) is True
+    assert blobs.put("large/2", memoryview(first[:-1])) is False
+    assert blobs.read("large/2", 0) == Chunk(first, len(first))
+
+
 def test_a_listing_has_the_names_below_the_prefix_in_order_with_their_sizes(account: AnyAccount) -> None:
     blobs = account.blobs()
     for name in ("runs/a/00000010", "runs/a/00000002", "runs/b/00000001"):

@@ -15,17 +15,33 @@ from samza_azure.protocol.record import Kind, Slice, Writer
 from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs, Missing
-from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from tests.storage.conftest import AnyAccount
 
 GROUP = b"the group's id.."
 #: A few batches fill a blob, and large batches and states go to blobs of their own.
 LIMITS = Limits(roll_records=6, record_bytes=600)
+#: Large states stay in their records.
+WIDE = Limits(roll_records=6)
 FROM, TO = "runs/r/clean-0", "runs/r/count-0"
 
 
-def own(blobs: Blobs, prefix: str, generation: int, *, first: bool | None = None) -> tuple[LogWriter, dict[str, bytes]]:
-    log, restored = take_over(
+def own(
+    blobs: Blobs, prefix: str, generation: int, *, first: bool | None = None, limits: Limits = LIMITS
+) -> tuple[LogWriter, dict[str, bytes]]:
+    log, restored = _own(blobs, prefix, generation, first=first, limits=limits)
+    return log, dict(restored.files)
+
+
+def own_lazily(blobs: Blobs, prefix: str, generation: int) -> Restored:
+    """Take over, and read the files later."""
+    return _own(blobs, prefix, generation, first=None, limits=WIDE)[1]
+
+
+def _own(
+    blobs: Blobs, prefix: str, generation: int, *, first: bool | None, limits: Limits
+) -> tuple[LogWriter, Restored]:
+    return take_over(
         blobs,
         prefix,
         group_id=GROUP,
@@ -34,9 +50,8 @@ def own(blobs: Blobs, prefix: str, generation: int, *, first: bool | None = None
         first=generation == 1 if first is None else first,
         may_append=lambda: True,
         meta={INTERMEDIATE: True},
-        limits=LIMITS,
+        limits=limits,
     )
-    return log, dict(restored.files)
 
 
 def blobs_of(account: AnyAccount, prefix: str) -> list[str]:
@@ -75,6 +90,45 @@ def test_a_blob_goes_when_a_snapshot_has_replaced_it_and_all_readers_are_done_wi
         log.last_batch,
         {f"offsets/{log.last_batch + back}": b"state" for back in (-1, 0)},
     )
+
+
+def test_a_blob_that_a_file_of_the_checkpoint_lies_in_stays(account: AnyAccount) -> None:
+    """A later snapshot only refers to it. It goes when a later state has replaced the file."""
+    blobs = account.blobs()
+    log, _ = own(blobs, FROM, 1, limits=WIDE)
+    reader, _ = own(blobs, TO, 1)
+    delta = bytes(range(256)) * 100
+    log.append(0, files={"offsets/0": b"", "state/0/0/1.delta": delta})
+    while log.position[0] < 3:
+        write(log)
+    reader.append(0, needs={FROM: 3})
+
+    assert log.forget([TO]) == 0
+    again, files = own(blobs, FROM, 2, limits=WIDE)
+    assert files["state/0/0/1.delta"] == delta
+    assert sum(size for _, size in blobs.list(f"{FROM}/")) < 2 * len(delta)
+
+    again.append(again.last_batch + 1, files={f"state/0/0/{again.last_batch + 2}.snapshot": b"all"})
+    assert again.forget([TO]) == 3
+    assert "state/0/0/1.delta" not in own(blobs, FROM, 3, limits=WIDE)[1]
+
+
+def test_a_restore_that_a_later_owner_overtakes_says_so(account: AnyAccount) -> None:
+    """It comes to read a file that is gone."""
+    blobs = account.blobs()
+    log, _ = own(blobs, FROM, 1, limits=WIDE)
+    reader, _ = own(blobs, TO, 1)
+    log.append(0, files={"state/0/0/1.delta": bytes(30_000)})
+    slow = own_lazily(blobs, FROM, 2)
+    last, _ = own(blobs, FROM, 3, limits=WIDE)
+    last.append(1, files={"state/0/0/2.snapshot": b"all"})
+    while last.position[0] < 2:
+        write(last)
+    reader.append(0, needs={FROM: 3})
+    assert last.forget([TO]) > 0
+
+    with pytest.raises(Superseded, match="went on"):
+        dict(slow.files)
 
 
 def test_what_a_reader_of_another_group_says_does_not_count(account: AnyAccount) -> None:

@@ -484,13 +484,13 @@ def test_large_rows_and_files_lie_beside_the_log(blobs: Blobs) -> None:
     large, small = bytes(range(256)) * 4000, b"small"
     writer, _ = own(blobs, OLD, first=True, limits=Limits(record_bytes=100_000))
     slices = (Slice(0, large, 1), Slice(1, small, 1))
-    writer.append(0, slices=slices, files={"state/0/0/1.snapshot": large, "offsets/0": small})
+    writer.append(0, slices=slices, files={"state/0/0/1.delta": large, "offsets/0": small})
 
     ((name, size),) = blobs.list(large_prefix(PREFIX))
     assert (name.startswith("runs/r/large/clean-0/00000000/3.1-0-batch-"), size) == (True, 2 * len(large))
     assert writer.position[1] < 2000
     assert (rows(blobs, 0), rows(blobs, 1)) == ([large], [small])
-    assert own(blobs, NEW)[1].files == {"state/0/0/1.snapshot": large, "offsets/0": small}
+    assert own(blobs, NEW)[1].files == {"state/0/0/1.delta": large, "offsets/0": small}
 
 
 def test_a_large_file_is_uploaded_once_however_often_the_log_rolls(blobs: Blobs) -> None:
@@ -502,6 +502,23 @@ def test_a_large_file_is_uploaded_once_however_often_the_log_rolls(blobs: Blobs)
     assert writer.position[0] >= 3
     assert [size for _, size in blobs.list(large_prefix(PREFIX))] == [1000]
     assert own(blobs, NEW)[1].files["state/0/0/1.snapshot"] == bytes(1000)
+
+
+def test_a_file_that_lasts_has_a_blob_of_its_own_and_a_delta_has_none(blobs: Blobs) -> None:
+    """However often the log rolls, each is written once. Memory holds neither."""
+    sst, delta = bytes(range(256)) * 300, bytes(range(256)) * 200
+    writer, _ = own(blobs, OLD, first=True, limits=Limits(roll_records=4))
+    writer.append(0, files={"state/0/0/SSTs/000008-a.sst": memoryview(sst), "state/0/0/1.changelog": memoryview(delta)})
+    for number in range(1, 12):
+        writer.append(number, files={f"offsets/{number}": b"", f"state/0/0/{number + 1}.changelog": b"little"})
+
+    assert writer.position[0] >= 3
+    assert [size for _, size in blobs.list(large_prefix(PREFIX))] == [len(sst)]
+    written = sum(size for _, size in blobs.list(f"{PREFIX}/"))
+    assert len(delta) < written < len(delta) + 20_000
+    files = own(blobs, NEW)[1].files
+    assert (files["state/0/0/SSTs/000008-a.sst"], files["state/0/0/1.changelog"]) == (sst, delta)
+    assert writer.held_bytes < 2000
 
 
 # Reading.
@@ -745,7 +762,7 @@ def test_damage_beside_the_log_is_noticed_too() -> None:
     blobs.delete(large)
     blobs.put(large, b"offserrows")
     with pytest.raises(CorruptState, match=f"damaged .blob {large}"):
-        own(blobs, NEW)
+        dict(own(blobs, NEW)[1].files)
     blobs.delete(large)
     with pytest.raises(StateLost, match="A record refers to this blob, which is gone"):
         rows(blobs)

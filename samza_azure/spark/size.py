@@ -1,0 +1,50 @@
+"""Failures for want of memory: how they are recognised, and what is said of them.
+
+A batch that is too large for the memory there is comes again as it was, and fails again. So what fails in this way is
+tried again with less input; `take_over` of a log says how much.
+"""
+
+import re
+from collections.abc import Mapping
+
+#: How the JVM, Spark, Python and the service put it.
+_CAUSES = re.compile(
+    r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?"
+    r"|\[UNABLE_TO_ACQUIRE_MEMORY\][^\n]*"
+    r"|Total size of serialized results of [^\n]*"
+    r"|[^\n]*(?:Cannot grow BufferHolder|Cannot reserve additional contiguous bytes|Buffer overflow)[^\n]*"
+    r"|Python worker exited unexpectedly[^\n]*"
+    r"|^(?:[\w.]*\.)?\w*MemoryError(?:: [^\n]+)?$"
+    r"|A record of \d+ bytes; one append takes[^\n]*",
+    re.MULTILINE,
+)
+
+
+def why_too_large(error: BaseException) -> str | None:
+    """What says that memory or size was the reason; None if nothing does."""
+    if isinstance(error, MemoryError):
+        return f"{type(error).__name__}: {error}".rstrip(": ")
+    found = _CAUSES.search(str(error))
+    return found.group().strip() if found else None
+
+
+def too_large(task: str, batch: int, rows: int, size: int, cause: str, least: int, settings: Mapping[str, str]) -> str:
+    """What is told to the user: which batch, how large, why, what happens next and what to do."""
+    what = f"{task}, batch {batch}: its input of {rows:,} rows, {in_units(size)} in the log, takes more memory than "
+    what += f"there is ({cause}). "
+    if not rows:
+        what += "It has no rows to leave out: the state is too large. "
+    elif size <= least:
+        what += "Less input is not tried. "
+    else:
+        what += f"It is tried again with {in_units(max(size // 2, least))}. "
+    heap = settings.get("spark.driver.memory", "the default")
+    return what + f"If that does not help, raise spark.driver.memory (now {heap}) or run more processors."
+
+
+def in_units(size: int) -> str:
+    """So many bytes, for people."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"

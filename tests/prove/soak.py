@@ -1,0 +1,160 @@
+"""Twenty thousand batches of one join task: memory and file handles stay as they are.
+
+python tests/prove/soak.py [--batches 20000]
+
+Printed are, at intervals: what this process (the container's Python side) and the JVM have in memory, the heap after a
+collection, open files of both, and the sizes of what is kept per task. From the first fourth on none may grow by more
+than a fixed amount and a small one per batch, as the straight line through the figures says; else the program ends
+with 1. An hour and a half on two cores.
+"""
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+sys.path[:0] = [str(Path(__file__).parents[2])]
+
+from samza_azure.application import Application  # noqa: E402  (needs the path above)
+from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
+from tests.spark.alone import Alone, alone  # noqa: E402
+from tests.spark.fleet import Fleet, config_of  # noqa: E402
+
+SAMPLES = 40
+TASK = "match-0"
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+JOB = """
+[streams.left]
+schema = "key string, ts timestamp"
+event_time = "ts"
+[streams.right]
+schema = "key string, ts timestamp"
+event_time = "ts"
+[task]
+commit.ms = 0
+"""
+
+#: By how much each may grow: at all, since collectors and allocators breathe, and per batch.
+MIB = 1 << 20
+ALLOWED = {
+    "Python": (8 * MIB, 200),
+    "JVM": (64 * MIB, 1000),
+    "heap": (8 * MIB, 300),
+    "Python's files": (2, 0),
+    "JVM's files": (8, 0),
+    "names": (8, 0),
+    "files in the log": (16, 0),
+    "their bytes": (1 * MIB, 0),
+    "objects": (5000, 0.5),
+}
+
+
+def joined() -> Application:
+    """Partners within five seconds of each other."""
+    application = Application()
+
+    @application.stage("left", "right", output="pairs")
+    def match(left: DataFrame, right: DataFrame) -> DataFrame:
+        ours = left.withWatermark("ts", "5 seconds").select("key", "ts")
+        theirs = right.withWatermark("ts", "5 seconds").select(F.col("key").alias("their"), F.col("ts").alias("at"))
+        near = F.expr("key = their AND at BETWEEN ts - INTERVAL 5 seconds AND ts + INTERVAL 5 seconds")
+        return ours.join(theirs, near).select("key", F.col("ts").cast("string").alias("when"))
+
+    return application
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batches", type=int, default=20_000)
+    batches = parser.parse_args().batches
+    with alone({"spark.driver.memory": "1g"}) as around:
+        config = config_of(around.directory, JOB)
+        fleet = Fleet(around.spark, around.account, config, joined(), around.directory / "fleet")
+        try:
+            return soak(around, fleet, batches)
+        finally:
+            fleet.close()
+
+
+def soak(around: Alone, fleet: Fleet, batches: int) -> int:
+    """Feed the task until it has run so many batches, and judge."""
+    writers = [fleet.writer(stream, 1, flush_rows=1000) for stream in ("left", "right")]
+    fleet.start(TASK)
+    found: dict[str, list[tuple[int, float]]] = {name: [] for name in ALLOWED}
+    print("".join(f"{name:>17}" for name in ("batch", *ALLOWED, "batches/s")))
+    begun, written, last = time.monotonic(), 0, 0
+    every = max(1, batches // SAMPLES)
+    while last < batches:
+        written = feed(fleet, writers, written)
+        batch = fleet.tasks[TASK].report.batch
+        if batch // every == last // every:
+            continue
+        rate, begun = (batch - last) / (time.monotonic() - begun), time.monotonic()
+        last = batch
+        for name, value in figures(around, fleet).items():
+            found[name].append((batch, value))
+        values = (found[name][-1][1] for name in ALLOWED)
+        print("".join(f"{value:>17,.0f}" for value in (batch, *values)) + f"{rate:>17.1f}", flush=True)
+    return judged(found)
+
+
+def feed(fleet: Fleet, writers: list[SourceWriter], second: int) -> int:
+    """One more second of both streams, and a batch with it."""
+    before = fleet.tasks[TASK].report.batch
+    rows = [{"key": f"key-{number}", "ts": START + timedelta(seconds=second)} for number in range(5)]
+    for writer in writers:
+        writer.write(pa.Table.from_pylist(rows, schema=SCHEMA))
+        writer.flush()
+    fleet.until(lambda: fleet.tasks[TASK].report.batch > before)
+    return second + 1
+
+
+def figures(around: Alone, fleet: Fleet) -> dict[str, float]:
+    """What there is to be seen now."""
+    gc.collect()
+    task, python = fleet.tasks[TASK], psutil.Process()
+    assert task._batches is not None
+    assert task._writer is not None
+    heap = around.heap_bytes()
+    return {
+        "Python": python.memory_info().rss,
+        "JVM": around.jvm.memory_info().rss,
+        "heap": heap,
+        "Python's files": python.num_fds(),
+        "JVM's files": around.jvm.num_fds(),
+        "names": task._batches._files.tracked,
+        "files in the log": len(task._writer._log.files),
+        "their bytes": task._writer.held_bytes,
+        "objects": len(gc.get_objects()),
+    }
+
+
+def judged(found: dict[str, list[tuple[int, float]]]) -> int:
+    """1 if anything grows."""
+    grown = False
+    for name, samples in found.items():
+        counted = samples[len(samples) // 4 :]
+        batches = counted[-1][0] - counted[0][0]
+        slope = statistics.linear_regression(*zip(*counted, strict=True)).slope
+        at_all, per_batch = ALLOWED[name]
+        bound = at_all + per_batch * batches
+        verdict = "grows" if slope * batches > bound else "stays"
+        grown |= verdict == "grows"
+        print(
+            f"{name}: {slope:+.1f} per batch, {slope * batches:+,.0f} over {batches} batches, {verdict} "
+            f"(allowed: {bound:,.0f})"
+        )
+    return int(grown)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+"""Where state lives: RocksDB by `task.state`, its snapshots in the log, and the way back from there."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from samza_azure.application import Application
+from samza_azure.errors import PipelineRefused
+from samza_azure.protocol.checkpoint import snapshot_parts
+from samza_azure.protocol.messages import Phase
+from samza_azure.protocol.operations import large_prefix
+from samza_azure.protocol.record import Kind, Record, Reference, decode, decode_header
+from samza_azure.spark.state import check_chosen
+from samza_azure.spark.task import late_since
+from samza_azure.storage.interface import Blobs, Chunk
+
+from .fleet import Fleet, config_of
+
+MakeFleet = Callable[[Application, str], Fleet]
+
+SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+START = datetime(2024, 1, 1, tzinfo=UTC)
+JOB = """
+[streams.%s]
+schema = "key string, ts timestamp"
+event_time = "ts"
+[task]
+commit.ms = 0
+state = "%s"
+"""
+
+
+def counting(source: str) -> Application:
+    """How often each key came on each day."""
+    application = Application()
+
+    @application.stage(source, output="counts")
+    def count(rows: DataFrame) -> DataFrame:
+        days = F.window("ts", "1 day")
+        return rows.withWatermark("ts", "0 seconds").groupBy(days, "key").agg(F.count("*").alias("n"))
+
+    return application
+
+
+def table(numbers: range) -> pa.Table:
+    """Keys that no compression makes small, all on one day."""
+    keys = [f"{number:06d}-{hash_of(number)}" for number in numbers]
+    return pa.table({"key": keys, "ts": [START + timedelta(seconds=1)] * len(keys)}, schema=SCHEMA)
+
+
+def hash_of(number: int) -> str:
+    """Sixteen hexadecimal digits."""
+    return f"{(number * 0x9E3779B97F4A7C15) % (1 << 64):016x}"
+
+
+@pytest.fixture
+def often(spark: SparkSession) -> Iterator[None]:
+    """Snapshots after each two batches."""
+    name = "spark.sql.streaming.stateStore.minDeltasForSnapshot"
+    spark.conf.set(name, "2")
+    yield
+    spark.conf.unset(name)
+
+
+def records_of(blobs: Blobs, prefix: str) -> list[Record]:
+    """All records of a log."""
+    found = []
+    for name, _ in blobs.list(f"{prefix}/"):
+        content = blobs.read(name, 0)
+        assert isinstance(content, Chunk)
+        position = 0
+        while position < content.size:
+            found.append(decode(content.data[position:], blob=name, position=position))
+            position += decode_header(content.data[position:], blob=name, position=position).length
+    return found
+
+
+def files_of(records: list[Record], end: str) -> list[tuple[str, Any]]:
+    """Each mention of a state file in a batch's record."""
+    return [
+        (path, content)
+        for record in records
+        if record.kind is Kind.BATCH
+        for path, content in record.files.items()
+        if path.endswith(end)
+    ]
+
+
+def test_rocksdb_is_restored_from_snapshots_whose_parts_are_in_the_log_once(fleet: MakeFleet, often: None) -> None:
+    """Over several snapshots, a move to an empty directory, and a drain."""
+    run = fleet(counting("seen"), JOB % ("seen", "rocksdb"))
+    log = f"runs/{run.run_id}/count-0"
+    blobs = run.account.blobs()
+    writer = run.writer("seen", 1, flush_rows=10_000)
+    expected: Counter[str] = Counter()
+    run.start("count-0")
+
+    def write(numbers: range) -> None:
+        """One batch or more, each in the log when this returns."""
+        rows = table(numbers)
+        expected.update(rows["key"].to_pylist())
+        writer.write(rows)
+        writer.flush()
+        run.until_all_is_read("seen")
+
+    def snapshots() -> list[tuple[str, Any]]:
+        return files_of(records_of(blobs, log), ".zip")
+
+    write(range(10_000))
+    number = 10_000
+    while len(snapshots()) < 2:
+        write(range(number, number + 100))
+        number += 100
+    run.move("count-0")
+    before = len(snapshots())
+    while len(snapshots()) < before + 1:
+        write(range(number - 50, number + 50))
+        number += 50
+    writer.close()
+    run.drain()
+
+    parts = Counter(path for path, _ in files_of(records_of(blobs, log), ".sst"))
+    named = Counter(part for path, content in snapshots() for part in snapshot_parts(path, content))
+    assert set(parts) == set(named)
+    assert max(named.values()) > 1, "a file is in several snapshots"
+    assert max(parts.values()) == 1, "and in one record"
+    large = [content for _, content in files_of(records_of(blobs, log), ".sst") if isinstance(content, Reference)]
+    assert large
+    assert {place.blob for place in large} <= {name for name, _ in blobs.list(f"{large_prefix(log)}/")}
+    assert {row["key"]: row["n"] for row in run.rows("counts")} == expected
+    assert run.late == 0
+
+
+def test_a_log_with_state_of_the_other_kind_is_not_gone_on_with(fleet: MakeFleet) -> None:
+    run = fleet(counting("kept"), JOB % ("kept", "auto"))
+    run.start("count-0")
+    writer = run.writer("kept", 1, flush_rows=10)
+    writer.write(table(range(10)))
+    writer.close()
+    run.until_all_is_read("kept")
+    run.release("count-0")
+
+    other = fleet(counting("kept"), JOB % ("kept", "rocksdb"))
+    other.run_id, other.group_id, other.generation = run.run_id, run.group_id, run.generation
+    other.start("count-0", first=False)
+
+    report = other.tasks["count-0"].report
+    assert report.phase is Phase.FAILED
+    assert report.error is not None
+    assert 'holds state of task.state = "memory", and the job file now asks for "rocksdb"' in report.error.message
+    assert 'Write task.state = "memory" for this run' in report.error.message
+    run.generation = other.generation
+    run.start("count-0", first=False)
+    run.drain()
+    assert len(run.rows("counts")) == 10
+
+
+def test_a_state_machine_is_not_kept_in_memory() -> None:
+    with pytest.raises(PipelineRefused, match=r'stage count uses transformWithState.*Write task.state = "rocksdb"'):
+        check_chosen("count", "memory", needs_rocksdb=True)
+    check_chosen("count", "auto", needs_rocksdb=True)
+    check_chosen("count", "memory", needs_rocksdb=False)
+
+
+def test_the_kind_of_state_is_one_of_three(tmp_path: Path) -> None:
+    assert config_of(tmp_path).task.state == "auto"
+    assert config_of(tmp_path, '[task]\nstate = "rocksdb"').task.state == "rocksdb"
+
+
+@dataclass
+class Finished:
+    """What Spark tells of a finished batch, as far as it is asked for."""
+
+    batch: int
+    dropped: tuple[int, ...]
+    asked: int = 0
+
+    def batchId(self) -> int:  # noqa: N802  # Spark's name
+        self.asked += 1
+        return self.batch
+
+    def stateOperators(self) -> list["Finished"]:  # noqa: N802  # Spark's name
+        return [Finished(self.batch, (count,)) for count in self.dropped]
+
+    def numRowsDroppedByWatermark(self) -> int:  # noqa: N802  # Spark's name
+        return self.dropped[0]
+
+
+def test_late_rows_of_all_batches_since_the_last_look_are_counted_and_no_others_are_asked_for() -> None:
+    """Several may have finished between two looks."""
+    finished = [Finished(batch, (batch, 1)) for batch in range(100)]
+    assert late_since(finished, 96) == (97 + 98 + 99 + 3, 99)
+    assert [each.batch for each in finished if each.asked] == [96, 97, 98, 99]
+    assert late_since(finished, 99) == (0, 99)
+    assert late_since([], -1) == (0, -1)
+    assert late_since(finished[:2], -1) == (0 + 1 + 2, 1)
