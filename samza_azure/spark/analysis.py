@@ -207,8 +207,8 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     except Exception as error:
         reason = str(error).strip().splitlines()[0].rstrip(";.")
         raise PipelineRefused(
-            f"Stage {stage.name} cannot run as a stream: {reason}. Where each of its operators can run alone, write them "
-            'as stages of their own: @app.stage(…, output="between", partition_by=…), and the next one reads it.'
+            f"Stage {stage.name} cannot run as a stream: {reason}. Where each of its operators can run alone, write "
+            'them as stages of their own: @app.stage(…, output="between", partition_by=…), and the next one reads it.'
         ) from error
 
 
@@ -316,8 +316,7 @@ def _check_one_event_time(stage: Stage, operator: Node) -> None:
             names = " and ".join(str(child.column(wanted).name()) for wanted in times)
             raise PipelineRefused(
                 f"Stage {stage.name}: the {described(operator)} gets {names}, all of them with a watermark, and cannot "
-                "tell which of them is the event time. Drop all but one before it, or give one up as event time: "
-                'F.expr("cast(cast(at as string) as timestamp)").'
+                "tell which of them is the event time. Drop all but one of them before it."
             )
 
 
