@@ -141,7 +141,8 @@ def judged(around: Alone, run: Fleet, stream: str, count: int, is_right: Callabl
     log, blobs = f"runs/{run.run_id}/{task}", around.account.blobs()
     beside = [size for _, size in blobs.list(f"{large_prefix(log)}/")]
     print(f"at most: JVM {peak / MIB:,.0f} MiB with a heap of {HEAP_MIB} MiB, Python {own / MIB:,.0f} MiB")
-    print(f"beside the log: {len(beside)} blobs, {sum(beside) / MIB:,.0f} MiB, the largest {max(beside, default=0) / MIB:.0f} MiB")
+    most = max(beside, default=0) / MIB
+    print(f"beside the log: {len(beside)} blobs, {sum(beside) / MIB:,.0f} MiB, the largest {most:.0f} MiB")
     wrong = mistakes(batches_of(blobs, stream, [run.run_id]), count, is_right)
     print(f"output: {wrong or 'exact'}", flush=True)
     return int(bool(wrong) or peak > (HEAP_MIB + 1024) * MIB or own > 1024 * MIB)
