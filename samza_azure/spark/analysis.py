@@ -104,6 +104,8 @@ def analyse(
         spark, root, [EventTime(each.stream, each.event_time) for each in inputs], updates=stage.output_mode == "update"
     )
     watermarks = _watermarks(stage, root, inputs, bounds)
+    for operator in operators:
+        _check_one_event_time(stage, operator)
     _check_on_time(stage, operators, watermarks, bounds)
     keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
     placement = place_stage(spark, stage, root, keyed, tasks)
@@ -286,7 +288,6 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
     """Whether what an operator drops as late is late: rows in time must not meet a watermark that has passed them."""
     delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
     for operator in operators:
-        _check_one_event_time(stage, operator)
         shift = bounds.shift_us(operator)
         if shift is None or state_of(operator) == "limit":
             continue
