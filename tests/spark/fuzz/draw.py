@@ -579,7 +579,9 @@ class _Drawing:
         node = Call(
             frame.node,
             operator,
-            prepared + call.format(schema=f"{name} string, hour bigint, n bigint", name=name) + after,
+            prepared
+            + call.format(schema="key string, hour bigint, n bigint")
+            + after.replace(repr(name), f"'key AS {name}'"),
             prepared + ".agg(F.count('*').alias('n'))" + after,
             define,
         )
