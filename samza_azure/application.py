@@ -22,6 +22,7 @@ class Stage:
     partition_by: tuple[str, ...]
     output_mode: Literal["append", "update"]
     function: Callable[..., Any]
+    tasks: int | None = None
 
 
 class Application:
@@ -36,16 +37,19 @@ class Application:
         output: str,
         partition_by: str | Sequence[str] = (),
         output_mode: Literal["append", "update"] = "append",
+        tasks: int | None = None,
     ) -> Callable[[StageFunction], StageFunction]:
         """Register a function of as many DataFrames as there are inputs, in that order.
 
         `partition_by` names the columns whose values decide the partition of the output stream; without it the
         stage writes one partition per task, for `export` and other readers outside the pipeline.
+        `tasks` is the number of tasks that share the partitions of the inputs; without it `task.count` says so, or
+        there is one per partition. What has to see all rows, as an aggregate without a key, runs on one.
         """
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
         def register(function: StageFunction) -> StageFunction:
-            self._add(Stage(function.__name__, inputs, output, keys, output_mode, function))
+            self._add(Stage(function.__name__, inputs, output, keys, output_mode, function, tasks))
             return function
 
         return register
@@ -58,6 +62,8 @@ class Application:
                 f"Stage {stage.name} has output mode {stage.output_mode!r}. Use 'append' or 'update': "
                 "with any other each batch would be the whole table."
             )
+        if stage.tasks is not None and (type(stage.tasks) is not int or stage.tasks < 1):
+            raise PipelineRefused(f"Stage {stage.name} has tasks={stage.tasks!r}. Use a whole number from 1 on.")
         for other in self.stages:
             if other.name == stage.name:
                 raise PipelineRefused(f"Two stages are called {stage.name}. Rename one of the functions.")

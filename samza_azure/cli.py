@@ -114,6 +114,7 @@ def run(
         report,
         death_limit=task.restart_limit,
         silence_s=task.shutdown_ms / 1000,
+        commit_s=task.commit_ms / 1000,
     )
     ending = supervisor.run()
     if ending.message:
@@ -283,19 +284,24 @@ def explain(
     job: Job,
     processors: Annotated[int, typer.Option(min=1, help="How many there are to be.")] = 3,
 ) -> None:
-    """What the chosen timings cost, and what they promise: operations, price, worst cases. Asks no storage.
+    """The stages with their streams, keys and state; what the timings cost and promise. Asks Spark, and no storage.
 
     Example: samza-azure explain job.toml --processors 5
     """
     from samza_azure import explain as arithmetic
     from samza_azure.host.processor import call_timeout_s
-    from samza_azure.spark.pipeline import load as load_pipeline
+    from samza_azure.spark.plan import plan_of
 
     config = load(job)
-    flows = arithmetic.flows_of(load_pipeline(config).stages, config.streams, config.task.count)
+    say("Asking Spark for the plan; this takes some seconds.")
+    plan = plan_of(config)
+    for warning in plan.warnings:
+        say(f"warning: {warning}")
     timing = config.coordinator.timing
     commit_s = config.task.commit_ms / 1000
-    print("\n".join(arithmetic.lines(timing, flows, processors, commit_s, call_timeout_s(timing))))
+    flows = arithmetic.flows_of(plan)
+    shown = [*arithmetic.pipeline_lines(plan, commit_s), ""]
+    print("\n".join(shown + arithmetic.lines(timing, flows, processors, commit_s, call_timeout_s(timing))))
 
 
 def wait_for_drain(config: "Config", account: "Account", asked: "Asked", timeout: float | None) -> str:

@@ -10,7 +10,7 @@ SamzaAzureError
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
 │   └── StateLost          a log that must exist is gone; never started afresh
-├── JobFailed              a task failed beyond its restart limit (exit 1)
+├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not come in time (exit 4)
 
 A lost race is none of these: it is a reading, and is returned, not raised.
@@ -73,7 +73,7 @@ class StateLost(CorruptState):
 
 
 class JobFailed(SamzaAzureError):
-    """A task failed beyond its restart limit, and the run with it."""
+    """Two processors, or all that there are, gave one task up, and the run failed with it."""
 
 
 class TimedOut(SamzaAzureError):

@@ -1,16 +1,15 @@
 """What the chosen numbers cost, and how long things take at worst: `samza-azure explain`.
 
-Pure arithmetic on the configuration and the pipeline's shape; nothing is measured and nobody is asked. Counted is what
-is sent when nothing fails. Prices are list prices of a general-purpose v2 account, hot tier, locally redundant, in US
-dollars without tax; storage and network are not in them.
+Pure arithmetic on the configuration and the analysed pipeline; nothing is measured and no storage is asked. Counted is
+what is sent when nothing fails. Prices are list prices of a general-purpose v2 account, hot tier, locally redundant, in
+US dollars without tax; storage and network are not in them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from samza_azure.application import Stage
-from samza_azure.config import Stream
 from samza_azure.protocol.age import LEAST_READS
+from samza_azure.protocol.messages import Plan, StagePlan
 from samza_azure.protocol.timing import LEASE_MARGIN_S, LEASE_S, RENEW_EVERY_S, SELF_STOP, Timing
 
 # Dollars for ten thousand operations.
@@ -162,29 +161,64 @@ def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
     )
 
 
-def flows_of(stages: Sequence[Stage], streams: Mapping[str, Stream], task_count: int | None) -> list[Flow]:
-    """The shape of a pipeline, by the same rules by which the container cuts it into tasks."""
-    writers = {stage.output: stage for stage in stages}
-
-    def partitions(stream: str) -> int:
-        writer = writers.get(stream)
-        if writer is None or writer.partition_by:
-            return streams.get(stream, Stream()).partitions
-        return tasks(writer)
-
-    def tasks(stage: Stage) -> int:
-        least = min(partitions(stream) for stream in stage.inputs)
-        return least if task_count is None else min(least, task_count)
-
-    def producers(stage: Stage, stream: str) -> int:
-        writer = writers.get(stream)
-        if writer is not None and writer.partition_by:
-            return tasks(writer)  # everyone may write to every partition
-        return -(-partitions(stream) // tasks(stage))
-
+def flows_of(plan: Plan) -> list[Flow]:
+    """The shape of a pipeline."""
     return [
-        Flow(stage.name, tasks(stage), sum(producers(stage, stream) for stream in stage.inputs)) for stage in stages
+        Flow(stage.name, stage.tasks, sum(_producers(plan, stage, stream) for stream in stage.inputs))
+        for stage in plan.stages
     ]
+
+
+def _producers(plan: Plan, stage: StagePlan, stream: str) -> int:
+    """The logs of one stream that each task of a stage reads."""
+    writer = next((each for each in plan.stages if each.output == stream), None)
+    if writer is not None and (writer.partition_by or writer.routed_for):
+        return writer.tasks  # everyone may write to every partition
+    return -(-(plan.sources[stream] if writer is None else writer.partitions) // stage.tasks)
+
+
+def routing(plan: Plan, router: StagePlan, commit_s: float) -> Operations:
+    """What it costs that rows go through one stream more, while every task has rows for every batch."""
+    (behind,) = (stage for stage in plan.stages if stage.name == router.routed_for)
+    links = router.tasks * _producers(plan, router, router.inputs[0]) + behind.tasks * router.tasks
+    appends = per_hour(commit_s)
+    return Operations(table=router.tasks * appends, read=links * appends, write=router.tasks * appends)
+
+
+def routed(plan: Plan, commit_s: float) -> list[str]:
+    """A line for each stream that nobody wrote: whose rows it carries, by what, and for how much."""
+    return [
+        f"the rows of {stage.inputs[0]} go to stage {stage.routed_for} through the stream {stage.output}, "
+        f"{stage.partitions} partitions by {', '.join(stage.routed_by)}: up to "
+        f"${routing(plan, stage, commit_s).dollars_per_month:,.2f} per month"
+        for stage in plan.stages
+        if stage.routed_for
+    ]
+
+
+def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
+    """The stages in the order in which rows pass through them: tasks, streams with their keys, state."""
+    found = []
+    for stage in plan.stages:
+        found.append(f"{stage.name}: {_counted(stage.tasks, 'task')}" + (", added" if stage.routed_for else ""))
+        for stream in dict.fromkeys(stage.inputs):
+            writer = next((each for each in plan.stages if each.output == stream), None)
+            partitions = plan.sources[stream] if writer is None else writer.partitions
+            found.append(f"  reads   {stream}: {_counted(partitions, 'partition')}, {_keyed(plan, stream)}")
+        found += [f"  keeps   {state}, in each task" for state in stage.state]
+        by = stage.routed_by or stage.partition_by
+        said = f" by {', '.join(by)}" if by else ", one per task"
+        found.append(f"  writes  {stage.output}: {_counted(stage.partitions, 'partition')}{said}")
+    return found + [f"Note: {line}." for line in routed(plan, commit_s)]
+
+
+def _keyed(plan: Plan, stream: str) -> str:
+    key = plan.keys.get(stream, ())
+    return f"key {', '.join(key)}" if key else "no key"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: float, call_s: float) -> list[str]:

@@ -60,7 +60,7 @@ def test_a_minimal_file_has_the_defaults_of_the_handbook() -> None:
     assert config.coordinator.blob_length == 5_120_000
     assert (config.storage.container, config.storage.table) == ("flights-1", "flights1")
     assert (config.processor.id, config.processor.port) == (None, 0)
-    assert config.task == Task(None, 1000, 32 * 1024 * 1024, 30_000, 5, 1, -1, -1)
+    assert config.task == Task(None, 1000, 32 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
     assert (dict(config.streams), config.container_warm, config.metrics_prometheus_port) == ({}, True, None)
 
 
@@ -91,8 +91,8 @@ def test_the_handbooks_own_job_file_is_read() -> None:
     assert config.storage.connect.get_secret_value() == CONNECT
     assert config.coordinator.timing == Timing(0.25, 1.5, 0.8, 0.15, 0.5, 30.0)
     assert config.streams == {
-        "flights": Stream("log", 4, "carrier string, ts timestamp, dep_delay double", "ts", 0.0, 10.0, None),
-        "by-carrier": Stream("log", 4, None, "ts", 0.0, 10.0, None),
+        "flights": Stream("log", 4, "carrier string, ts timestamp, dep_delay double", "ts", (), None, 10.0, None),
+        "by-carrier": Stream("log", 4, None, "ts", (), None, 10.0, None),
     }
 
 
@@ -134,6 +134,16 @@ def test_what_the_command_line_says_goes_before_the_file() -> None:
 )
 def test_durations_carry_their_unit(text: str, seconds: float) -> None:
     assert parsed(MINIMAL + f'[streams.a]\nidle.timeout = "{text}"\n').streams["a"].idle_timeout_s == seconds
+
+
+@pytest.mark.parametrize("written", ['"torch"', '["torch", 1]', '["scikit-learn"]', '["a..b"]', "true"])
+def test_packages_are_names_as_import_takes_them(written: str) -> None:
+    said = 'main = "pipeline:app"\npackages = '
+    named = MINIMAL.replace('main = "pipeline:app"', said + '["torch", "sklearn.svm"]')
+    assert parsed(named).app.packages == ("torch", "sklearn.svm")
+    assert mistakes(MINIMAL.replace('main = "pipeline:app"', said + written)).endswith(
+        "should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']."
+    )
 
 
 def test_the_state_directory_stands_next_to_the_job_file(tmp_path: Path) -> None:
@@ -262,7 +272,7 @@ def test_each_profile_fits_itself() -> None:
     [
         ("sql.session.timeZone", "event time is UTC"),
         ("sql.shuffle.partitions", "a task is one partition"),
-        ("sql.streaming.stateStore.providerClass", "state files"),
+        ("sql.streaming.stateStore.providerClass", "task.state"),
         ("sql.streaming.multipleWatermarkPolicy", "owns the watermark"),
         ("sql.streaming.noDataMicroBatches.enabled", "without rows"),
         ("sql.streaming.checkpointFileManagerClass", "local files"),

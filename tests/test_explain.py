@@ -3,12 +3,11 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from samza_azure.application import Application, Stage
-from samza_azure.config import Stream
 from samza_azure.explain import (
     HINTS_BUSY_S,
     HINTS_IDLE_S,
@@ -25,24 +24,21 @@ from samza_azure.explain import (
     follower,
     idle,
     leader,
+    pipeline_lines,
+    routed,
+    routing,
     successor,
     unasked_s,
 )
+from samza_azure.protocol.messages import Plan, StagePlan
 from samza_azure.protocol.timing import PROFILES
 
 DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
 
 
-def stage(name: str, *inputs: str, output: str, partition_by: str | tuple[str, ...] = ()) -> Stage:
-    app = Application()
-
-    def function(*rows: object) -> object:
-        return rows
-
-    function.__name__ = name
-    app.stage(*inputs, output=output, partition_by=partition_by)(function)
-    return app.stages[0]
+def plan(*stages: StagePlan, **sources: int) -> Plan:
+    return Plan(stages, sources, "fingerprint", keys={"by-carrier": ("carrier",)})
 
 
 def test_a_follower_of_the_default_profile_beats_and_looks_1800_times_an_hour_each() -> None:
@@ -83,24 +79,50 @@ def test_ten_thousand_of_each_cost_what_the_price_list_says() -> None:
     assert Operations(other=10_000).dollars_per_month == pytest.approx(0.0044 * 730)
 
 
-TWO_STAGES = [
-    stage("clean", "flights", output="by-carrier", partition_by="carrier"),
-    stage("daily", "by-carrier", output="delays"),
-]
-STREAMS = {"flights": Stream(partitions=4), "by-carrier": Stream(partitions=2)}
+CLEAN = StagePlan("clean", ("flights",), "by-carrier", 4, ("carrier",), partitions=2)
+DAILY = StagePlan("daily", ("by-carrier",), "delays", 2, state=("aggregation by window, carrier",), partitions=2)
+ROUTER = StagePlan(
+    "daily-flights", ("flights",), "daily-flights", 4, routed_for="daily", routed_by=("carrier",), partitions=4
+)
+ALONE = replace(DAILY, inputs=("daily-flights",), tasks=4, partitions=4)
 
 
 def test_who_reads_a_repartitioned_stream_reads_all_its_writers() -> None:
-    assert flows_of(TWO_STAGES, STREAMS, None) == [Flow("clean", 4, 1), Flow("daily", 2, 4)]
+    assert flows_of(plan(CLEAN, DAILY, flights=4)) == [Flow("clean", 4, 1), Flow("daily", 2, 4)]
+    assert flows_of(plan(ROUTER, ALONE, flights=4)) == [Flow("daily-flights", 4, 1), Flow("daily", 4, 4)]
 
 
 def test_fewer_tasks_than_partitions_read_several_each() -> None:
-    assert flows_of(TWO_STAGES, STREAMS, 2) == [Flow("clean", 2, 2), Flow("daily", 2, 2)]
+    fewer = plan(replace(CLEAN, tasks=2), DAILY, flights=4)
+    assert flows_of(fewer) == [Flow("clean", 2, 2), Flow("daily", 2, 2)]
 
 
 def test_without_partition_by_a_task_reads_its_own_producer_alone_and_a_stream_may_be_read_twice() -> None:
-    stages = [stage("one", "in", output="mid"), stage("two", "mid", "mid", output="out")]
-    assert flows_of(stages, {"in": Stream(partitions=3)}, None) == [Flow("one", 3, 1), Flow("two", 3, 2)]
+    one = StagePlan("one", ("in",), "mid", 3, partitions=3)
+    two = StagePlan("two", ("mid", "mid"), "out", 3, partitions=3)
+    assert flows_of(plan(one, two, **{"in": 3})) == [Flow("one", 3, 1), Flow("two", 3, 2)]
+
+
+def test_a_routed_stream_costs_its_writers_appends_and_its_readers_reads() -> None:
+    shape = plan(ROUTER, ALONE, flights=4)
+    assert routing(shape, ROUTER, 2.0) == Operations(table=4 * 1800, read=(4 * 1 + 4 * 4) * 1800, write=4 * 1800)
+    (said,) = routed(shape, 2.0)
+    assert said == (
+        "the rows of flights go to stage daily through the stream daily-flights, 4 partitions by carrier: "
+        f"up to ${routing(shape, ROUTER, 2.0).dollars_per_month:,.2f} per month"
+    )
+
+
+def test_the_stages_are_shown_with_streams_keys_and_state() -> None:
+    assert pipeline_lines(plan(CLEAN, DAILY, flights=4), 1.0) == [
+        "clean: 4 tasks",
+        "  reads   flights: 4 partitions, no key",
+        "  writes  by-carrier: 2 partitions by carrier",
+        "daily: 2 tasks",
+        "  reads   by-carrier: 2 partitions, key carrier",
+        "  keeps   aggregation by window, carrier, in each task",
+        "  writes  delays: 2 partitions, one per task",
+    ]
 
 
 def test_busy_tasks_append_and_tell_once_per_batch_and_read_each_producer() -> None:
@@ -140,7 +162,8 @@ def test_the_data_path_keeps_the_pace_that_is_charged_for() -> None:
 def test_the_command_needs_no_account() -> None:
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
     command = [sys.executable, "-m", "samza_azure", "explain", str(EXAMPLE), "--processors", "5"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
     assert ended.returncode == 0, ended.stderr
+    assert "daily_delays: 4 tasks\n  reads   by-carrier: 4 partitions, key carrier\n" in ended.stdout
     assert "5 processors, 8 tasks: clean 4, daily_delays 4" in ended.stdout
     assert "one follower" in ended.stdout and "two owners of a task                     0.00 s" in ended.stdout

@@ -71,6 +71,16 @@ def test_who_interrupts_produce_is_told_which_rows_are_stored(account: Any, tmp_
     assert sum(batch.num_rows for batch in batches_of(account.blobs(), "flights")) == 20
 
 
+def test_rows_far_in_the_future_are_told(account: Any, tmp_path: Path) -> None:
+    said: list[str] = []
+    file = flights(tmp_path, "UA,2013-01-01 05:00:00,1", "UA,9999-12-31 00:00:00,2")
+    assert put(account, file, say=said.append, max_future="2 h") == 2
+    assert "\n".join(said) == (
+        "1 of the rows lie more than 7200 s ahead of this machine's clock (streams.flights.max_future). "
+        "They are stored; event time did not follow them."
+    )
+
+
 def test_a_line_that_is_too_long(account: Any, tmp_path: Path) -> None:
     file = flights(tmp_path, f"{'x' * (33 << 20)},2013-01-01 05:00:00,1")
     with pytest.raises(ConfigError, match="a line longer than 16 MiB"):

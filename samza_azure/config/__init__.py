@@ -16,7 +16,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from samza_azure.config import jobfile
@@ -41,6 +41,8 @@ from samza_azure.config.values import (
     Size,
     Switch,
     matching,
+    module_names,
+    one_or_several,
 )
 from samza_azure.errors import ConfigError
 from samza_azure.protocol.rows import PROCESSOR_ID
@@ -92,6 +94,7 @@ class App:
         Field(alias="app.main"),
         matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "should be 'module:attribute', like 'pipeline:app'"),
     ]
+    packages: Annotated[tuple[str, ...], Field(alias="app.packages"), BeforeValidator(module_names)] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +198,11 @@ class Stream:
     partitions: Annotated[Count, Field(alias="partitions")] = 1
     schema: Annotated[str | None, Field(alias="schema", min_length=1)] = None
     event_time: Annotated[str | None, Field(alias="event_time", min_length=1)] = None
-    frontier_lag_s: Annotated[Duration, Field(alias="frontier_lag")] = 0.0
+    key: Annotated[tuple[str, ...], Field(alias="key"), BeforeValidator(one_or_several)] = ()
+    frontier_lag_s: Annotated[Duration | None, Field(alias="frontier_lag")] = None
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
     retention_s: Annotated[PositiveDuration | None, Field(alias="retention")] = None
+    max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)

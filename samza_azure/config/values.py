@@ -19,6 +19,8 @@ __all__ = [
     "Size",
     "Switch",
     "matching",
+    "module_names",
+    "one_or_several",
 ]
 
 V = TypeVar("V")
@@ -65,6 +67,23 @@ def _switch(value: object) -> bool:
     if value in ("true", "false"):
         return value == "true"
     raise ValueError("should be true or false")
+
+
+def one_or_several(value: object) -> object:
+    """A name, or a list of names."""
+    if isinstance(value, str):
+        return (value,)
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return tuple(value)
+    raise ValueError('should be a column, like "carrier", or a list of columns')
+
+
+def module_names(value: object) -> tuple[str, ...]:
+    """Names as `import` takes them."""
+    names = value if isinstance(value, list) else [None]
+    if not all(isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in names):
+        raise ValueError("should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']")
+    return tuple(names)
 
 
 def matching(pattern: str, rule: str) -> AfterValidator:

@@ -258,7 +258,7 @@ class ThreadedCoordinator(JobCoordinator):
         value = view.control
         if not isinstance(value, Control):
             return
-        now_told = (value.version, value.drain)
+        now_told = (value.version, value.drain and (value.drain.uuid, value.drain.step))  # its history grows meanwhile
         if now_told == self._told:
             return
         before, self._told = self._told, now_told
@@ -269,7 +269,7 @@ class ThreadedCoordinator(JobCoordinator):
             self._mine = mine
             self._model = job_model(value)
             self._listener.on_new_job_model(view.me, self._model)
-        if value.drain is not None and value.drain != before[1]:
+        if value.drain is not None and now_told[1] != before[1]:
             self._listener.on_drain(value.drain)
 
 

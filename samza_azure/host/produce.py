@@ -44,6 +44,12 @@ def produce(
     """Write all rows; how many there were. While the storage does not answer it waits, and says so."""
     settings = _source(config, stream)
     schema = arrow_schema(settings.schema or "")
+    if settings.key and key not in (None, *settings.key[:1]):
+        raise ConfigError(
+            f"streams.{stream}.key is {', '.join(settings.key)}, and --key says {key}. Leave --key out; or change the "
+            "line in the job file and write into another stream."
+        )
+    key = None if settings.key else key
     total = _checked(file, stream, schema, key)
     at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
     writer = SourceWriter(
@@ -52,8 +58,10 @@ def produce(
         stream,
         settings.partitions,
         schema=schema,
+        key=settings.key,
         event_time=settings.event_time,
-        frontier_lag_s=settings.frontier_lag_s,
+        frontier_lag_s=settings.frontier_lag_s or 0.0,
+        max_future_s=settings.max_future_s,
         flush_rows=at_once,
         wait=lambda tries: _wait(tries, say),
     )
@@ -72,6 +80,11 @@ def produce(
     except KeyboardInterrupt:
         say(f"\nInterrupted. The first {written} rows of {file} are stored, and perhaps some of the next {at_once}.")
         raise
+    if writer.rows_of_the_future:
+        say(
+            f"{writer.rows_of_the_future} of the rows lie more than {settings.max_future_s:g} s ahead of this "
+            f"machine's clock (streams.{stream}.max_future). They are stored; event time did not follow them."
+        )
     return written
 
 

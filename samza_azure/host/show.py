@@ -25,6 +25,8 @@ def status_view(shown: dict[str, Any]) -> Group:
         parts.insert(2, Text(f"drain {shown['drain']['step']} of run {shown['drain']['run_id']}"))
     if shown["stop"] and shown["phase"] != "STOPPED":
         parts.insert(2, Text("stopping: all commit and go"))
+    given_up = [(task["name"], task["given_up"]) for task in shown["tasks"] if task["given_up"]]
+    parts += [Text(f"{name}: {by['processor']} gave it up: {by['message']}", style="red") for name, by in given_up]
     if shown["failure"]:
         parts.append(Text(f"failed: {shown['failure']['task']}: {shown['failure']['message']}", style="red"))
     return Group(*parts)

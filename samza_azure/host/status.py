@@ -115,7 +115,7 @@ def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
 
 
 def _task(name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow]) -> dict[str, Any]:
-    owner, report = each.owner, _report(name, each, rows)
+    owner, report, given_up = each.owner, _report(name, each, rows), control.given_up.get(name)
     return {
         "name": name,
         "stage": name.rpartition("-")[0],
@@ -125,4 +125,5 @@ def _task(name: str, each: Assignment, control: Control, rows: dict[str, Process
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
         "error": asdict(report.error) if report is not None and report.error is not None else None,
+        "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
     }

@@ -19,6 +19,7 @@ from types import FrameType
 
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.explain import routed
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time
 from samza_azure.protocol.control import DrainNotification
@@ -51,12 +52,21 @@ class Supervisor(JobCoordinatorListener):
     """Runs one processor to its end."""
 
     def __init__(
-        self, coordinator: JobCoordinator, job: Path, directory: Path, say: Say, *, death_limit: int, silence_s: float
+        self,
+        coordinator: JobCoordinator,
+        job: Path,
+        directory: Path,
+        say: Say,
+        *,
+        death_limit: int,
+        silence_s: float,
+        commit_s: float,
     ) -> None:
         """A container that was ready and then says nothing for `silence_s` hangs, or its JVM does: it is killed."""
         self._coordinator, self._job, self._directory, self._say = coordinator, job, directory, say
         self._death_limit = death_limit
         self._silence_s = silence_s
+        self._commit_s = commit_s  # between two batches of a task, for the price of what the plan adds
         self._silent_s = 0.0  # counted in waits, so that a machine that slept takes nobody for dead
         self._child: Child | None = None
         self._child_lock = threading.Lock()
@@ -174,6 +184,8 @@ class Supervisor(JobCoordinatorListener):
             if isinstance(report, Ready):
                 self._is_ready = True
                 self._say(f"container ready after {boot_time() - self._started_at:.1f} s")
+                for line in routed(report.plan, self._commit_s):
+                    self._say(line)
                 for warning in report.plan.warnings:
                     self._say(f"warning: {warning}")
             elif isinstance(report, Rejected):

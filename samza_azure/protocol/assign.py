@@ -3,21 +3,56 @@
 A pure function of the tasks, the processors and today's owners. It knows no storage, no versions, no time.
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heapreplace
+from types import MappingProxyType
+
+NOBODY: Mapping[str, str] = MappingProxyType({})
 
 
 def assign(
-    tasks: Sequence[str], members: Collection[str], current: Mapping[str, str], *, balance: bool = True
+    tasks: Sequence[str],
+    members: Collection[str],
+    current: Mapping[str, str],
+    *,
+    balance: bool = True,
+    given_up: Mapping[str, str] = NOBODY,
 ) -> dict[str, str]:
     """An owner for each task; nobody's if there are no members.
 
     With `balance` false nothing moves by choice (a draining run): only tasks without a living owner get one.
+    `given_up` says which member could not run a task. That task goes to another, if there is one, and stays there. It
+    keeps its place in the share of the member that gave it up: nothing else moves because of it, and a machine on
+    which everything fails is not filled up with what runs well elsewhere.
     Ties are broken by names, so equal questions have equal answers.
     """
     if not members:
         return {}
-    shares: dict[str, list[str]] = {member: [] for member in sorted(members)}
+    names = sorted(members)
+    away = {task: member for task, member in given_up.items() if member in members}
+    assigned = _balanced(tasks, names, {**current, **away}, balance=balance)
+    if not away:
+        return assigned
+    sizes = Counter(owner for task, owner in assigned.items() if task not in away)
+    homeless = []
+    for task in tasks:
+        if task in away and (owner := current.get(task, "")) in members:
+            assigned[task] = owner
+            sizes[owner] += 1
+        elif task in away:
+            homeless.append(task)
+    for task in homeless:
+        others = [name for name in names if name != away[task]] or names
+        assigned[task] = owner = min(others, key=lambda name: (sizes[name], name))
+        sizes[owner] += 1
+    return assigned
+
+
+def _balanced(
+    tasks: Sequence[str], members: Sequence[str], current: Mapping[str, str], *, balance: bool
+) -> dict[str, str]:
+    shares: dict[str, list[str]] = {member: [] for member in members}
     orphans = []
     for task in tasks:
         owner = current.get(task)

@@ -20,7 +20,9 @@ from samza_azure.protocol.shape import made
 NAME = "control.json"
 FORMAT = 1
 #: Fields that earlier writers of this format did not have.
-LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": []}
+LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}}
+#: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
+REASON_LIMIT = 300
 #: The text of ten thousand tasks has 3 MiB.
 UNPACKED_LIMIT = 256 << 20
 
@@ -103,6 +105,14 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Who could not run a task, and why. It is tried on another processor meanwhile."""
+
+    owner: Owner
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why the run is FAILED."""
 
@@ -128,6 +138,7 @@ class Control:
     sources: Mapping[str, int] = field(default_factory=dict)
     members: tuple[Member, ...] = ()
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
+    given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can
     barrier: Barrier = Barrier()
     drain: DrainNotification | None = None
     stop: Stop | None = None
@@ -162,6 +173,8 @@ def signal(control: Control) -> str:
 def encode(control: Control, *, limit: int | None = None) -> bytes:
     """The blob's bytes. Above `limit`, if there is one, is `ModelTooLarge`, before anything is written."""
     fields = {"format": FORMAT, **_fields(control)}
+    if not control.given_up:
+        del fields["given_up"]  # versions that do not know this field can read every blob without it
     if control.drain is not None:
         fields["drain"] = drain = _fields(control.drain)
         drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")

@@ -31,6 +31,7 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
         return replace(
             control,
             phase=RunPhase.DRAINED,
+            given_up={},
             positions=drain.ends,
             past=(*control.past, control.run_id),
             finished=(*(each for each in control.finished if each != control.fingerprint), control.fingerprint),

@@ -32,11 +32,13 @@ from samza_azure.protocol.actions import (
 )
 from samza_azure.protocol.assign import assign
 from samza_azure.protocol.control import (
+    REASON_LIMIT,
     Assignment,
     Barrier,
     BarrierState,
     Control,
     Failure,
+    GivenUp,
     Member,
     Owner,
     RunPhase,
@@ -47,7 +49,7 @@ from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answers, with_cancel, with_drain, with_stop
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.run import has_let_go
-from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, RENEW_EVERY_S, URGENT_GAP_S
+from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, FORGIVE_AFTER_S, RENEW_EVERY_S, URGENT_GAP_S
 from samza_azure.protocol.view import View
 
 #: How many successors the leader row names.
@@ -101,10 +103,11 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
     """What a run needs that nobody has stopped."""
     control = begin_run(view, control)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        control = with_failure(view, control)
+        able = fitting(view, control, now)
+        control = with_failures(view, with_pardon(view, control, now), able)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         control = with_drain(control, requests)
-        control = with_assignment(view, control, now)
+        control = with_assignment(view, control, able, now)
         control = with_barrier(view, control, now)
         control = progress(control, view.present, view.plan)
     return control
@@ -153,42 +156,73 @@ def begin_run(view: View, control: Control) -> Control:
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,
         failure=None,
+        given_up={},
     )
 
 
-def with_failure(view: View, control: Control) -> Control:
-    """A task that failed beyond its limit fails the run: all commit what they have, and exit."""
-    for row in view.present.values():
+def with_pardon(view: View, control: Control, now: float) -> Control:
+    """Forget who gave a task up: when that life is over, or when the task has run well for a while."""
+    given_up = {
+        task: each
+        for task, each in control.given_up.items()
+        if _is(view.present.get(each.owner.processor), each.owner) and not _runs_well(view, control, task, now)
+    }
+    return control if given_up == control.given_up else replace(control, given_up=given_up)
+
+
+def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]) -> Control:
+    """A task that its processor gives up is tried on another one, with what is left of its tries.
+
+    When that one gives it up as well, or there is no other, the run has failed: all commit what they have, and exit.
+    The same write that remembers who gave a task up moves it, so no leader finds one without the other.
+    """
+    given_up = dict(control.given_up)
+    for processor, row in view.present.items():
         for task, report in row.tasks.items():
-            if report.phase is Phase.FAILED and report.error is not None:
-                owner = control.tasks[task].owner if task in control.tasks else None
-                if owner is not None and owner.generation == report.generation:
-                    stage = task.rpartition("-")[0]
-                    failure = Failure(stage, task, report.error.message, report.error.traceback)
-                    return replace(control, phase=RunPhase.FAILED, failure=failure)
-    return control
+            if report.phase is not Phase.FAILED or report.error is None or task not in control.tasks:
+                continue
+            owner, before = control.tasks[task].owner, given_up.get(task)
+            if owner is None or owner != Owner(processor, row.incarnation, report.generation):
+                continue  # the word of a former owner does not count
+            if before is not None and before.owner.processor == processor:
+                before = None  # it had the task again because nobody else was there
+            if before is not None or able.keys() <= {processor}:
+                told = f"{report.error.message}\n{_tried(processor, before)}"
+                failure = Failure(task.rpartition("-")[0], task, told, report.error.traceback)
+                return replace(control, phase=RunPhase.FAILED, failure=failure, given_up={})
+            given_up[task] = GivenUp(owner, report.error.message[:REASON_LIMIT])
+    return control if given_up == control.given_up else replace(control, given_up=given_up)
 
 
-def with_assignment(view: View, control: Control, now: float) -> Control:
-    """Sticky, balanced, published at once for a death, otherwise not more often than the debounce allows."""
-    rows, able = view.present, candidates(view, control)
+def fitting(view: View, control: Control, now: float) -> dict[str, ProcessorRow]:
+    """The candidates with whom the job model is not too large."""
+    able = candidates(view, control)
     while _is_too_large(view, able, now):  # those who work already go on with half as many newcomers, or none
         newcomers = sorted(name for name, row in able.items() if Member(name, row.incarnation) not in control.members)
         if not newcomers:
             break  # another leader, with more room, has let them in since
         able = {name: row for name, row in able.items() if name not in newcomers[len(newcomers) // 2 :]}
+    return able
+
+
+def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
+    """Sticky, balanced, published at once if a task has lost its owner, otherwise as often as the debounce allows."""
+    rows, given_up = view.present, {task: each.owner for task, each in control.given_up.items()}
     current = {
         task: assignment.owner.processor
         for task, assignment in control.tasks.items()
-        if assignment.owner is not None and _is(able.get(assignment.owner.processor), assignment.owner)
+        if assignment.owner is not None
+        and _is(able.get(assignment.owner.processor), assignment.owner)
+        and given_up.get(task) != assignment.owner
     }
     draining = control.phase is RunPhase.DRAINING
-    wanted = assign(list(control.tasks), sorted(able), current, balance=not draining)
+    by_whom = {task: owner.processor for task, owner in given_up.items()}
+    wanted = assign(list(control.tasks), able, current, balance=not draining, given_up=by_whom)
     if wanted == current and all(
         (assignment.owner is None) == (task not in wanted) for task, assignment in control.tasks.items()
     ):
         return control
-    urgent = len(current) < len(control.tasks)  # somebody died or leaves, or nobody had them
+    urgent = len(current) < len(control.tasks)  # somebody died, leaves or gave one up, or nobody had them
     if not urgent and not view.reached(view.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
@@ -399,6 +433,21 @@ def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
         if not row.alive and row.is_ours and processor != view.me
     ]
     return [*requests, *rows]
+
+
+def _runs_well(view: View, control: Control, task: str, now: float) -> bool:
+    """Whether the present owner has run it for as long as after which a task's failures are forgotten."""
+    well, owner = view.well.get(task), control.tasks[task].owner if task in control.tasks else None
+    if well is None or owner is None or well.generation != owner.generation:
+        return False
+    return view.reached(well.since + FORGIVE_AFTER_S, now)
+
+
+def _tried(processor: str, before: GivenUp | None) -> str:
+    """Where a task has failed, for the message of the run's failure."""
+    if before is None:
+        return f"It failed on {processor}, and there is no other processor to try it on."
+    return f"It failed on {before.owner.processor} and on {processor}. On {before.owner.processor}: {before.message}"
 
 
 def _is_too_large(view: View, rows: Mapping[str, ProcessorRow], now: float) -> bool:

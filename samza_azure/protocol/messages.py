@@ -59,6 +59,10 @@ class StagePlan:
     partition_by: tuple[str, ...] = ()
     schema: str = ""  # of the output, as DDL
     stateful: tuple[str, ...] = ()  # names of its stateful operators
+    state: tuple[str, ...] = ()  # the same with their keys, for people
+    routed_for: str = ""  # the stage for which this one, that nobody wrote, routes the rows of its input
+    routed_by: tuple[str, ...] = ()  # and by which expressions
+    partitions: int = 1  # of the output
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +71,9 @@ class Plan:
 
     stages: tuple[StagePlan, ...]
     sources: dict[str, int]  # source stream -> number of partitions
-    fingerprint: str  # of stages, streams, partitions, schemas, stateful operators; not of the code
+    fingerprint: str  # of stages, streams, partitions, schemas, keys and state; not of the code
     warnings: tuple[str, ...] = ()
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # stream -> the columns that decide the partition
 
     def tasks(self) -> list[str]:
         """All tasks, in the order of stages and numbers."""
@@ -214,9 +219,10 @@ def decode(line: bytes) -> Command | Report | Alive:
 
 def plan_from(fields: dict[str, Any]) -> Plan:
     """A plan from its JSON form."""
-    texts = ("inputs", "partition_by", "stateful")  # lists in JSON, tuples here
+    texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
     stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
-    return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]))
+    keys = {stream: tuple(key) for stream, key in fields["keys"].items()}
+    return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]), keys)
 
 
 def ends_from(fields: dict[str, Any]) -> Ends:

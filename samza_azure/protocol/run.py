@@ -57,12 +57,18 @@ def released(view: View) -> dict[str, int]:
 
 
 def told(view: View, local: LocalTask) -> TaskReport | None:
-    """What our row says of a task. A failure that will be tried again is shown, but is not final."""
+    """What our row says of a task. A failure that will be tried again is shown, but is not final.
+
+    One that was final is told until somebody else has the task; then the control blob remembers it.
+    """
     report = local.report
     if report is None or report.phase is Phase.RELEASED:
         return None
-    final = local.failures > view.settings.restart_limit
-    if report.phase in (Phase.RESTART, Phase.SUPERSEDED) or (report.phase is Phase.FAILED and not final):
+    if report.phase is Phase.FAILED and not _is_given(view, report):
+        return None
+    if report.phase in (Phase.RESTART, Phase.SUPERSEDED) or (
+        report.phase is Phase.FAILED and _tries_on(view, report.task, local)
+    ):
         return replace(report, phase=Phase.STARTING)
     return report
 
@@ -213,10 +219,20 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
             return False
         if local.generation == owner.generation:
             # Earlier owners had let go when it started first.
-            return local.phase is Phase.RESTART or (
-                local.phase is Phase.FAILED and local.failures <= view.settings.restart_limit
-            )
+            return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and _tries_on(view, task, local))
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
+
+
+def _tries_on(view: View, task: str, local: LocalTask) -> bool:
+    """A failed task is tried here again, after a while."""
+    here, _ = view.tries(task)
+    return local.failures < here
+
+
+def _is_given(view: View, report: TaskReport) -> bool:
+    """The control blob gives us the task under the generation of this report."""
+    owner = view.share.mine.get(report.task) if view.share is not None else None
+    return owner is not None and owner.generation == report.generation
 
 
 def awaited(view: View) -> set[str]:

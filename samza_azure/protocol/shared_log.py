@@ -11,12 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from samza_azure.errors import CorruptState
+from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.protocol.log import Limits, send
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.operations import Create, Rule, Window, blob_name, next_blob
-from samza_azure.protocol.reading import tail
+from samza_azure.protocol.reading import opening, tail
 from samza_azure.protocol.record import Header, Kind, Record, Slice, Writer, decode_header, encode
+
+#: In the meta of a source log's first record: the columns by which its rows are partitioned.
+KEY = "key"
 
 #: Producers are not counted by generations.
 NOBODY = Writer(0, 0)
@@ -39,6 +42,12 @@ class SharedLog:
     number: int = 0  # of the next record in its blob
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
+    is_checked: bool = False  # the log's first record says the same key as we do
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that decide the partition; none: no column does, or nobody knows."""
+        return key_of(self.meta)
 
     def add(self, header: Header) -> None:
         """Pass the record at the end."""
@@ -68,12 +77,38 @@ def append_shared(
     if not log.is_open:
         yield from _open(log)
     while True:
+        if not log.is_checked and log.end > (0, 0):
+            yield from _check(log)
         if log.number >= log.limits.roll_records or log.end[1] >= log.limits.roll_bytes:
             yield from _try(log, _record(log, Kind.ROLLED, log.sequence, frontier_us, idle))
             continue
         if (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
             log.sequence += 1
             return log.end
+
+
+def key_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """The key that a log's first record names."""
+    return tuple(meta.get(KEY, ()))
+
+
+def _check(log: SharedLog) -> Rule[None]:
+    """All who write a stream must partition its rows alike, or readers would look for a key in the wrong partition.
+
+    Asked once the log has a first record, which may be another producer's that was faster than ours.
+    """
+    first = yield from opening(log.prefix)
+    theirs = key_of(first.meta) if first is not None else log.key
+    if theirs != log.key:
+        raise ConfigError(
+            f"{log.prefix} was begun with {_said(theirs)}, and is to be written with {_said(log.key)}: rows of one key "
+            "would lie in several partitions. Write with the key that it was begun with, or write into another stream."
+        )
+    log.is_checked = True
+
+
+def _said(key: Sequence[str]) -> str:
+    return f"the key {', '.join(key)}" if key else "no key"
 
 
 def _open(log: SharedLog) -> Rule[None]:

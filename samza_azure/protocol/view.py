@@ -189,6 +189,15 @@ class LocalTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Well:
+    """One attempt at a task, and since when it was seen to run."""
+
+    generation: int
+    attempt: int
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """What one control blob says of one incarnation. Worked out once for both: it may name ten thousand tasks."""
 
@@ -243,6 +252,7 @@ class View:
     scanned_at: float = -1e9
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
+    well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
     deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
     requests: tuple[Request, ...] = ()
     request_ages: dict[str, Age] = field(default_factory=dict)
@@ -322,6 +332,22 @@ class View:
     def permit_until(self) -> float:
         """The self-stop deadline: past it no batch is started and nothing appended."""
         return self.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+
+    def tries(self, task: str) -> tuple[int, int]:
+        """How often in a row a task is tried here, and how often it was before, on the processor that gave it up.
+
+        The two share what `task.restart.limit` allows, so a bug that fails everywhere is told as soon as if there
+        were one processor. Who is alone has all of it.
+        """
+        every, control = self.settings.restart_limit + 1, self.control
+        first = (every + 1) // 2
+        if isinstance(control, Control):
+            before = control.given_up.get(task)
+            if before is not None and before.owner.processor != self.me:
+                return max(every - first, 1), first
+            if any(member.processor != self.me for member in control.members):
+                return first, 0
+        return every, 0
 
     def reached(self, at: float, now: float) -> bool:
         """Is it time? If not, the next turn comes then at the latest. Every comparison with the time asks here."""
@@ -506,7 +532,8 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
     local.report = report
     if report.phase is Phase.FAILED and newly_closed:
         local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
-        local.not_before = now + min(2.0 ** (local.failures - 1), 30.0) * RETRY_S * 2
+        _, before = view.tries(report.task)
+        local.not_before = now + min(2.0 ** (before + local.failures - 1), 30.0) * RETRY_S * 2
     elif report.phase is Phase.RESTART and newly_closed:
         local.not_before = now + RETRY_S
 
@@ -706,9 +733,27 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: fl
         if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
             alive.add(row.incarnation)
     view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
+    view.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
         view.deposed_etag = members[deposed.processor].etag
+
+
+def _running_well(view: View, now: float) -> dict[str, Well]:
+    """Of the tasks that somebody gave up: those that run where they are now, and since when without a failure."""
+    well = {}
+    control = view.control
+    for task in control.given_up if isinstance(control, Control) else ():
+        owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
+        row = view.members.get(owner.processor) if owner is not None else None
+        report = row.tasks.get(task) if row is not None else None
+        if owner is None or report is None or report.phase is not Phase.RUNNING:
+            continue
+        if report.generation == owner.generation:
+            known = view.well.get(task)
+            same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
+            well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)
+    return well
 
 
 def _learn_member(view: View, processor: str, answer: Answer, now: float) -> None:

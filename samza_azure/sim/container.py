@@ -101,12 +101,14 @@ class Habits:
     slow_release: float = 0.0
     shutdown_s: float = 5.0
     poisoned: bool = False  # user code fails
+    bad: set[str] = field(default_factory=set)  # the processors on whose machines it always fails
     forgets: bool = False  # old blobs of what lies between the stages are deleted
     limits: Limits = LIMITS
 
     def cure(self) -> None:
         """User code fails no more."""
         self.poisoned = False
+        self.bad.clear()
 
     def available(self, instant: float) -> int:
         """How many rows each source partition has by now."""
@@ -127,6 +129,7 @@ class Container:
 
     def __init__(
         self,
+        name: str,
         process: Process,
         account: SimulatedAccount,
         habits: Habits,
@@ -137,7 +140,7 @@ class Container:
         say: Callable[[TaskReport], None],
         note: Callable[[str], None],
     ) -> None:
-        self.process, self.account, self.habits, self.dice = process, account, habits, dice
+        self.name, self.process, self.account, self.habits, self.dice = name, process, account, habits, dice
         self.clock, self.steps, self.say, self.note = clock, steps, say, note
         self.permit = 0.0
         self.drain = Drain(None)
@@ -229,6 +232,8 @@ class Work:
             if self.log.drained:
                 self.report(Phase.DRAINED)
                 return
+            if self.number % 2:
+                self.try_out()
             self.report(Phase.RUNNING)
             await (self.clean() if self.task.startswith("clean") else self.daily())
             self.report(Phase.DRAINED)
@@ -264,6 +269,11 @@ class Work:
                 error=error,
             )
         )
+
+    def try_out(self) -> None:
+        """What the machine must be able to do: for some tasks at the start, for all in each batch."""
+        if self.container.name in self.container.habits.bad:
+            raise RuntimeError("simulated disk is full")
 
     async def restore(self) -> None:
         """Take the log over, and take the state from it."""
@@ -425,6 +435,7 @@ class Work:
         await asyncio.sleep(habits.work_s * dice.random() * slow)
         if habits.poisoned and dice.random() < 0.5:
             raise RuntimeError("simulated user code fails")
+        self.try_out()
         batch = self.log.last_batch + 1
         files = {f"offsets/{batch}": self.state.to_bytes()}
         await self.drive(

@@ -1,19 +1,19 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
 Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
-S12 are those of the design; two of its rules have no number there: *Order*, in which a processor stops (work, then
-row, then lease), and *Debounce*.
+S12 are those of the design; three of its rules have no number there: *Order*, in which a processor stops (work, then
+row, then lease), *Debounce*, and *Retry*: what fails on one machine is tried on another before the run has failed.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from samza_azure.protocol.control import BarrierState, Control, DrainNotification, RunPhase, decode
-from samza_azure.protocol.messages import DrainStep
+from samza_azure.protocol.control import BarrierState, Control, DrainNotification, Owner, RunPhase, decode
+from samza_azure.protocol.messages import DrainStep, Phase
 from samza_azure.protocol.record import Header, Kind, Writer, decode_header
-from samza_azure.protocol.rows import State
-from samza_azure.protocol.timing import SELF_STOP, Timing
+from samza_azure.protocol.rows import State, processor_row
+from samza_azure.protocol.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
 from samza_azure.sim.deletions import Deletions
 from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.network import SENDER
@@ -82,6 +82,7 @@ class Ledger(MemoryStorage):
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
         self._published = (0, 0.0)  # epoch and instant of the last version
+        self._gave_up: dict[tuple[str, Owner], float] = {}  # which task, and since when its owner's row says so
 
     # The control blob: S1, S6, S12.
 
@@ -145,12 +146,51 @@ class Ledger(MemoryStorage):
         if after.version != before.version:
             self._check_debounce(before, after)
         self._check_drain(before, after)
+        self._check_retry(before, after)
+
+    def _check_retry(self, before: Control, after: Control) -> None:
+        """Retry: a run has failed only if two processors gave one task up, or nobody else was there to try it."""
+        if after.run_id != before.run_id:
+            return
+        if after.phase is RunPhase.FAILED and before.phase is not RunPhase.FAILED:
+            task = after.failure.task if after.failure is not None else ""
+            owner, earlier = before.tasks[task].owner, before.given_up.get(task)
+            demand(owner is not None and (task, owner) in self._gave_up, f"Retry: nobody gave {task} up, and it failed")
+            assert owner is not None
+            tried = earlier is not None and earlier.owner.processor != owner.processor
+            others = [] if tried else self._others(before, after, owner.processor)
+            demand(not others, f"Retry: {task} failed on {owner.processor} alone, and {others} were there")
+        for task, each in after.given_up.items():
+            owner = after.tasks[task].owner
+            demand((task, each.owner) in self._gave_up, f"Retry: {each.owner.processor} did not give {task} up")
+            demand(owner != each.owner, f"Retry: {task} was given up, and it does not move")
+            if owner is not None and owner != before.tasks[task].owner and owner.processor == each.owner.processor:
+                others = [member.processor for member in after.members if member.processor != owner.processor]
+                demand(not others, f"Retry: {task} goes back to {owner.processor}, and {others} were there")
+        for task, each in before.given_up.items():
+            if after.phase in (RunPhase.RUNNING, RunPhase.DRAINING) and task not in after.given_up:
+                values = self._member(each.owner.processor)
+                lives = values.get("incarnation") == each.owner.incarnation and _alive(values)
+                since = self.facts.instant() - self._gave_up[task, each.owner]
+                forgiven = since >= FORGIVE_AFTER_S * CLOCK_RATE or bool(self.facts.jumps)
+                demand(not lives or forgiven, f"Retry: {each.owner.processor} gave {task} up, and that is forgotten")
+
+    def _others(self, before: Control, after: Control, processor: str) -> list[str]:
+        """Members that are still there. The leader knows better than its row whether it is about to go itself."""
+        there = []
+        for member in before.members:
+            values = self._member(member.processor)
+            if member.processor != processor and member != after.leader and _present(values):
+                there += [member.processor] if values.get("incarnation") == member.incarnation else []
+        return there
 
     def _check_debounce(self, before: Control, after: Control) -> None:
         """Unless a task has lost its owner, versions come one debounce apart, by the leader's clock."""
         epoch, instant = self._published
         self._published = (after.epoch, self.facts.instant())
         if after.leader is not None and self.facts.jumped(after.leader.processor, instant):
+            return
+        if any(before.given_up.get(task) != each for task, each in after.given_up.items()):
             return
         leaver = before.leader if before.leader == after.leader else None
         for task, assignment in before.tasks.items():
@@ -212,6 +252,12 @@ class Ledger(MemoryStorage):
             seen["task moved"] += len(moved)
             owners = Counter(each.owner.processor if each.owner else "nobody" for each in after.tasks.values())
             note(f"version {after.version}: {', '.join(f'{name} {count}' for name, count in sorted(owners.items()))}")
+        for task, each in after.given_up.items():
+            if before.given_up.get(task) != each:
+                seen["task given up"] += 1
+                note(f"{task} is tried elsewhere: {each.owner.processor} gave it up")
+        if after.phase is RunPhase.FAILED and before.phase is not RunPhase.FAILED and after.failure is not None:
+            seen["task failed on two processors"] += before.given_up.get(after.failure.task) is not None
         if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
             seen[f"barrier {after.barrier.state}"] += 1
         if _step(after.drain) != _step(before.drain):
@@ -266,7 +312,9 @@ class Ledger(MemoryStorage):
     def update(self, partition: str, key: str, values: Mapping[str, Value], etag: str, *, merge: bool) -> str | Refused:
         entity = self._rows.get((partition, key))
         before = dict(entity.values) if entity is not None else {}
-        if partition == "leader" or (partition == "members" and "incarnation" not in values):
+        # Who has led once may later name itself the next leader, as any follower may.
+        leads = partition == "leader" and values.get("successors") != _sender()
+        if leads or (partition == "members" and "incarnation" not in values):
             self._check_deposed(f"write of {partition} row {key}")
         answer = super().update(partition, key, values, etag, merge=merge)
         if isinstance(answer, Refused):
@@ -296,11 +344,20 @@ class Ledger(MemoryStorage):
         self.steps.set_for("joining", processor, state == State.UNASSIGNED)
         self.steps.set_for("leaving", processor, state == State.LEAVING)
         self.steps.end("death", processor)
+        self._note_failures(processor, values)
         beats = self.beats.setdefault(incarnation, Beats(self.facts.instant()))
         demand(not beats.dead, f"S3: a heartbeat of {incarnation[:8]} was accepted after its dead mark")
         beats.last = self.facts.instant()
         if (sender := SENDER.get()) is not None:
             self._beaten[sender.name, sender.life] = beats.last
+
+    def _note_failures(self, processor: str, values: Mapping[str, Value]) -> None:
+        if f'"{Phase.FAILED}"' in str(values.get("tasks", "")):
+            row = processor_row(processor, "", values)
+            for task, report in row.tasks.items():
+                if report.phase is Phase.FAILED:
+                    owner = Owner(processor, row.incarnation, report.generation)
+                    self._gave_up.setdefault((task, owner), self.facts.instant())
 
     def _check_mark(self, processor: str, before: Mapping[str, Value], epoch: int) -> None:
         beats = self.beats.get(str(before.get("incarnation", "")))

@@ -168,7 +168,7 @@ class Life:
     def calm_down(self) -> None:
         """Nothing of its own goes wrong any more."""
         self.link.outages.clear()
-        self.habits.poisoned = False
+        self.habits.cure()
         self.supervisor.thaw()
         if self.container is not None:
             self.container.process.thaw()
@@ -191,6 +191,7 @@ class Life:
         process = Process(f"{self.name}.{self.number} container {self.containers}")
         world = self.world
         container = Container(
+            self.name,
             process,
             self.account,
             self.habits,

@@ -27,11 +27,14 @@ FAULTS = (
     "garbage",
     "poison",
     "old code",
+    "bad machine",
 )
+#: These came later. They are drawn by dice of their own, so that a seed without them stands for what it always did.
+LATER = ("bad machine",)
 #: What makes others lead, tasks move and runs end, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
-AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id")
+AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,7 @@ def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | Non
         return dice.choice([0.0, most / 10, most])
 
     drawn = dice.choice([1, 2, 3, 3, 3, 5])
+    later = tuple(kind for kind in LATER if Random(f"{kind} {seed}").random() < 0.4)
     return Scenario(
         seed=seed,
         style="storm",
@@ -80,7 +84,7 @@ def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | Non
         profile=dice.choice(["fast", "default", "default", "eco"]),
         fault_s=fault_s or dice.choice([60.0, 120.0, 240.0]),
         every_s=dice.choice([5.0, 15.0, 40.0]),
-        faults=tuple(kind for kind in FAULTS if dice.random() < 0.4),
+        faults=tuple(kind for kind in FAULTS if kind not in LATER and dice.random() < 0.4) + later,
         aimed=dice.choice([0.0, 0.5]),
         tail=some(0.2),
         refused=some(0.2),

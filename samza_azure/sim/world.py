@@ -304,6 +304,9 @@ class World:
                 steps.meet(kind, lasts=lasts)
                 self.habits.poisoned = True
                 self.loop.call_later(lasts, self.habits.cure)
+            case "bad machine":
+                if (victim := self._victim(who, kind)) is not None:
+                    self._spoil(victim)
             case "old code":
                 if self.scenario.style == "busy" or dice.random() < 0.3:
                     steps.meet(kind)
@@ -312,6 +315,15 @@ class World:
                 victim = self._victim(who, kind)
                 if victim is not None:
                     self._harm(kind, victim, lasts)
+
+    def _spoil(self, victim: Life) -> None:
+        """All that it tries to run fails, until it is repaired or the faults are over: longer than it has tries."""
+        habits, name = victim.habits, victim.name
+        lasts = self.dice.uniform(10, 120)
+        self.note(f"bad machine: {name} ({lasts:.1f} s)")
+        self.ledger.steps.meet("bad machine", lasts=lasts)
+        habits.bad.add(name)
+        self.loop.call_later(lasts, habits.bad.discard, name)
 
     def _outage(self, kind: str, lasts: float) -> None:
         now = self.loop.time()
@@ -433,7 +445,7 @@ class World:
         if control is not None and control.phase is not RunPhase.DRAINED and present != self.habits.plan.fingerprint:
             self.habits = self._habits(present or self._fingerprint())
             self.note("other code has begun this run: everybody goes back to it")
-        self.habits.poisoned = False
+        self.habits.cure()
         self.habits.slow_batch = self.habits.slow_release = 0.0
         for life in self.lives.values():
             life.calm_down()
@@ -461,7 +473,8 @@ class World:
         assert control is not None and after is not None
         if after.phase is RunPhase.RUNNING:
             demand(after.epoch == control.epoch, f"S11: epoch {control.epoch} became {after.epoch} without a fault")
-            demand(after.version == control.version, f"S11: version {control.version} became {after.version}")
+            same = after.version == control.version or after.given_up != control.given_up
+            demand(same, f"S11: version {control.version} became {after.version}")
             demand(self.unhealed() is None, f"L1: healed, and then {self.unhealed()}")
 
     def heals_within(self) -> float:
@@ -499,7 +512,8 @@ class World:
                 return f"{task} is owned by {owner.processor} and does not run there"
         shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
         able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
-        if control.phase is RunPhase.RUNNING and max(able) > min(able) + 1:
+        # A task that somebody gave up leaves its place there free, so that nothing else moves.
+        if control.phase is RunPhase.RUNNING and not control.given_up and max(able) > min(able) + 1:
             return f"the tasks are not balanced: {dict(shares)} of {list(alive)}"
         return None
 

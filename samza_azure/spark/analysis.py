@@ -1,37 +1,44 @@
-"""What one stage is, found out before it runs: its columns, its watermarks, its state; or why it is refused.
+"""What one stage is, found out before it runs: its columns, its state, its event time; or why it is refused.
 
-The stage's function is called once with empty streams of the right columns. What Spark would notice only while the
-query dies, or never, is noticed here, with the stage, the column and what to write instead.
+The stage's function is called once with empty streams of the right columns, and the plan that it makes is looked at.
+The rule: a stage that is accepted puts out what one Spark batch over the same rows would, whatever the number of
+partitions and tasks. What cannot keep it is refused, with the stage, the operator and what to write instead.
 Not noticed: a Python function that claims to be deterministic and is not.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.bounds import Bounds, EventTime, Term, Unbounded, marked
+from samza_azure.spark.catalyst import (
+    EVENT_TIME_MARK,
+    Node,
+    equalities,
+    identity,
+    input_directory,
+    is_marked,
+    kind_of,
+    read_plan,
+)
+from samza_azure.spark.operators import check_operators, described, fingerprint_of, keys_of, state_of
+from samza_azure.spark.packages import check_packages, in_one_sentence
+from samza_azure.spark.placement import Keyed, Placement, Tracer, place_stage
 from samza_azure.spark.schema import check_columns, nullable
 from samza_azure.spark.session import jvm_of
 
-STATEFUL = {
-    "Aggregate": "aggregation",
-    "Deduplicate": "deduplication",
-    "DeduplicateWithinWatermark": "deduplication within the watermark",
-    "Distinct": "deduplication",
-    "GlobalLimit": "limit",
-    "FlatMapGroupsWithState": "state per group",
-    "FlatMapGroupsInPandasWithState": "state per group",
-    "TransformWithState": "state machine",
-    "TransformWithStateInPySpark": "state machine",
-    "TransformWithStateInPandas": "state machine",
-}
-#: Spark marks a column that holds event time, or a window of it, with this.
-EVENT_TIME_MARK = "spark.watermarkDelayMs"
+#: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
+SPLIT = (
+    "Bound the time in the operator before it, as a join does by BETWEEN; or write what comes before as a stage of its "
+    "own, with event_time and frontier_lag on the stream between."
+)
+USE_MARKED = "Use the event time of an input, or window_time(window)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,8 @@ class Input:
     stream: str
     schema: StructType
     event_time: str | None
+    partitions: int = 1
+    key: tuple[str, ...] = ()  # the columns by which it is partitioned; none: it is not known how
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +58,14 @@ class Output:
 
     stream: str
     event_time: str | None
-    frontier_lag_s: float
+    frontier_lag_s: float | None  # None: nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """One withWatermark of a stage: on which stream, and how long late rows are waited for."""
+    """What holds the watermark of a stage back: the progress of an input, less the time that late rows have."""
 
-    stream: str
+    reads: int  # the input's number
     delay_ms: int
 
 
@@ -67,37 +76,56 @@ class Analysis:
     schema: StructType
     sources: int  # that Spark starts for a task; more than inputs, where a stage joins a stream with itself
     watermarks: tuple[Watermark, ...]
+    frontier: tuple[Term, ...]  # the least of these; none: the stage's records carry no frontier
     stateful: tuple[str, ...]
+    state: tuple[str, ...]  # the same operators with their keys, for people
+    fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
+    placement: Placement
     needs_rocksdb: bool
     warnings: tuple[str, ...]
 
 
-def analyse(spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: Output, directory: Path) -> Analysis:
-    """Call the stage's function once and look at the plan that it made."""
-    frames = [_empty_stream(spark, each, directory) for each in inputs]
+def analyse(
+    spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: Output, tasks: int | None, directory: Path
+) -> Analysis:
+    """Call the stage's function once and look at the plan that it made. `tasks`: how many the user asks for."""
+    directory = directory / stage.name
+    frames = [_empty_stream(spark, number, each, directory) for number, each in enumerate(inputs)]
     frame = _called(spark, stage, frames)
+    root = read_plan(spark, frame, directory)
+    _check_inputs(stage, root, inputs)
     plan = frame._jdf.queryExecution().analyzed()
-    nodes = list(_nodes(plan))
-    sources = _check_sources(stage, nodes, inputs, directory)
-    _check_state(stage, nodes)
+    check_packages(stage, [node.plan for node in root.walk()])
     _check_supported(spark, stage, plan)
+    check_operators(stage, root)
     check_columns(frame.schema, f"Stage {stage.name}")
-    watermarks = _watermarks(stage, nodes, inputs, directory)
-    stateful = tuple(name for node in nodes if (name := _state_of(node)))
-    _check_event_time(stage, frame, plan, inputs, output, directory, watermarks, stateful)
+    operators = [node for node in root.walk() if state_of(node)]
+    bounds = Bounds(
+        spark, root, [EventTime(each.stream, each.event_time) for each in inputs], updates=stage.output_mode == "update"
+    )
+    watermarks = _watermarks(stage, root, inputs, bounds)
+    _check_on_time(stage, operators, watermarks, bounds)
+    keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
+    placement = place_stage(spark, stage, root, keyed, tasks)
+    tracer = Tracer(spark)
+    delays = [str(each.delay_ms) for each in watermarks]
     return Analysis(
         schema=nullable(frame.schema, spark),
-        sources=_different(spark, sources),
+        sources=_different(spark, root.leaves()),
         watermarks=watermarks,
-        stateful=stateful,
-        needs_rocksdb="state machine" in stateful,
+        frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
+        stateful=tuple(state_of(node) or "" for node in operators),
+        state=tuple(described(node) for node in operators),
+        fingerprint=tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators),
+        placement=placement,
+        needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
         warnings=_warnings(stage, plan),
     )
 
 
-def _empty_stream(spark: SparkSession, each: Input, directory: Path) -> DataFrame:
+def _empty_stream(spark: SparkSession, number: int, each: Input, directory: Path) -> DataFrame:
     """A stand-in for the stream: the same columns, no Python source to start."""
-    path = directory / each.stream
+    path = input_directory(directory, number, each.stream)
     path.mkdir(parents=True, exist_ok=True)
     return spark.readStream.schema(each.schema).format("json").load(str(path))
 
@@ -109,7 +137,7 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
     try:
         frame = stage.function(*frames)
     except Exception as error:
-        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {type(error).__name__}: {error}") from error
+        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {in_one_sentence(error)}") from error
     finally:
         started = [query for query in spark.streams.active if query.id not in queries]
         for query in started:
@@ -145,89 +173,28 @@ def _restored(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
     return changed
 
 
-# The plan, read through py4j.
-
-
-def _items(sequence: Any) -> Iterator[Any]:
-    """The elements of a Scala sequence."""
-    for index in range(sequence.size()):
-        yield sequence.apply(index)
-
-
-def _kind(node: Any) -> str:
-    return str(node.getClass().getSimpleName())
-
-
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for child in _items(plan.children()):
-        yield from _nodes(child)
-
-
-def _stream_of(leaf: Any, directory: Path) -> str | None:
-    """The stream that a leaf stands for. None: it is none of ours."""
-    if _kind(leaf) != "StreamingRelation":
-        return None
-    path = leaf.dataSource().options().get("path")
-    if not path.isDefined():
-        return None
-    stands_for = Path(path.get())
-    return stands_for.name if stands_for.parent == directory else None
-
-
-def _check_sources(stage: Stage, nodes: Sequence[Any], inputs: Sequence[Input], directory: Path) -> list[Any]:
-    """The leaves that stand for streams, once none of them is foreign and no input is without one."""
-    leaves, used = [], set()
-    for node in nodes:
-        if node.children().size() or not node.isStreaming():
-            continue
-        stream = _stream_of(node, directory)
-        if stream is None:
+def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
+    """No leaf is foreign, no input is without one."""
+    for node in root.walk():
+        if node.is_streaming and not node.children and node.reads is None:
             raise PipelineRefused(
                 f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that it is given: "
                 f"name the stream in @app.stage(…) and in the job file."
             )
-        used.add(stream)
-        leaves.append(node)
-    for each in inputs:
-        if each.stream not in used:
+    used = {leaf.reads for leaf in root.leaves()}
+    for number, each in enumerate(inputs):
+        if number not in used:
             raise PipelineRefused(
                 f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or take it out of @app.stage(…)."
             )
-    return leaves
 
 
-def _different(spark: SparkSession, leaves: Sequence[Any]) -> int:
+def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
     """Spark starts one source for all leaves that are equal, as those of a DataFrame that is used twice may be."""
     found = jvm_of(spark).java.util.HashSet()
     for leaf in leaves:
-        found.add(leaf)
+        found.add(leaf.plan)
     return int(found.size())
-
-
-def _state_of(node: Any) -> str | None:
-    if not node.isStreaming():
-        return None
-    kind = _kind(node)
-    if kind == "Join":
-        both = all(child.isStreaming() for child in _items(node.children()))
-        return "join of two streams" if both else None
-    return STATEFUL.get(kind)
-
-
-def _check_state(stage: Stage, nodes: Sequence[Any]) -> None:
-    for node in nodes:
-        kind = _kind(node)
-        if kind.startswith("FlatMapGroups") and "ProcessingTime" in str(node.timeout().toString()):
-            raise PipelineRefused(
-                f"Stage {stage.name} uses ProcessingTimeTimeout, which a drain cannot bring to an end. "
-                "Use GroupStateTimeout.EventTimeTimeout."
-            )
-        if kind.startswith("TransformWithState") and "ProcessingTime" in str(node.timeMode().toString()):
-            raise PipelineRefused(
-                f'Stage {stage.name} uses timeMode "ProcessingTime", which a drain cannot bring to an end. '
-                'Use timeMode "EventTime".'
-            )
 
 
 def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
@@ -238,155 +205,188 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     try:
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0].rstrip(";")
-        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {reason}") from error
+        reason = str(error).strip().splitlines()[0].rstrip(";.")
+        raise PipelineRefused(
+            f"Stage {stage.name} cannot run as a stream: {reason}. Where each of its operators can run alone, write "
+            'them as stages of their own: @app.stage(…, output="between", partition_by=…), and the next one reads it.'
+        ) from error
 
 
 def _warnings(stage: Stage, plan: Any) -> tuple[str, ...]:
-    if plan.deterministic():
-        return ()
-    return (
-        (
-            f"Stage {stage.name} is not deterministic (rand, uuid, a non-deterministic function): "
-            "its output cannot be compared with a second run over the same input."
-        ),
+    found = []
+    if not plan.deterministic():
+        found.append("is not deterministic (rand, uuid, a non-deterministic function)")
+    if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
+        found.append("uses the time at which a batch runs")
+    return tuple(
+        f"Stage {stage.name} {each}: its output cannot be compared with a second run over the same input."
+        for each in found
     )
 
 
 # Event time.
 
-#: Columns of streams: (stream, column).
-_Origins = frozenset[tuple[str, str]]
 
+def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bounds) -> tuple[Watermark, ...]:
+    """What the stage's watermark is the least of: each input with an event time that an operator with state reads.
 
-def _origins(node: Any, expression: int, directory: Path) -> _Origins | None:
-    """The stream columns that an attribute is, unchanged, through renames and unions. None: it was computed."""
-    kind = _kind(node)
-    if node.children().size() == 0:
-        stream = _stream_of(node, directory)
-        found = [column.name() for column in _items(node.output()) if column.exprId().id() == expression]
-        return frozenset({(stream, found[0])}) if stream and found else None
-    if kind == "Union":
-        return _origins_of_union(node, expression, directory)
-    if kind in ("Project", "Aggregate"):
-        below = _renamed(node.projectList() if kind == "Project" else node.aggregateExpressions(), expression)
-        return None if below is None else _origins(node.children().apply(0), below, directory)
-    for child in _items(node.children()):
-        if any(column.exprId().id() == expression for column in _items(child.output())):
-            return _origins(child, expression, directory)
-    return None
-
-
-def _renamed(expressions: Any, expression: int) -> int | None:
-    for each in _items(expressions):
-        if each.exprId().id() != expression:
-            continue
-        if _kind(each) == "Alias":
-            return int(each.child().exprId().id()) if _kind(each.child()) == "AttributeReference" else None
-        return expression
-    return None
-
-
-def _origins_of_union(node: Any, expression: int, directory: Path) -> _Origins | None:
-    columns = [column.exprId().id() for column in _items(node.output())]
-    if expression not in columns:
-        return None
-    index = columns.index(expression)
-    found: _Origins = frozenset()
-    for child in _items(node.children()):
-        origins = _origins(child, child.output().apply(index).exprId().id(), directory)
-        if origins is None:
-            return None
-        found |= origins
-    return found
-
-
-def _watermarks(stage: Stage, nodes: Sequence[Any], inputs: Sequence[Input], directory: Path) -> tuple[Watermark, ...]:
-    """Each watermark of the plan, by the stream whose frontier moves it."""
-    event_times = {each.stream: each.event_time for each in inputs}
-    found = []
+    An input that is not under a withWatermark counts, too: its rows must not be late because it is slower than the
+    others. They have the longest of the stage's delays, since that is what the operator behind grants them.
+    """
+    nodes = [node for node in root.walk() if node.kind == "EventTimeWatermark"]
+    if not nodes:
+        return ()
+    found: dict[int, int] = {}
     for node in nodes:
-        if _kind(node) != "EventTimeWatermark":
-            continue
-        column = node.eventTime().name()
-        below = node.children().apply(0)
-        if _is_marked(below, node.eventTime().exprId().id()):
-            raise PipelineRefused(f"Stage {stage.name} sets two watermarks on column {column}. Keep one withWatermark.")
-        for stream, _ in _checked_origins(stage, node, column, event_times, directory):
-            found.append(Watermark(stream, _delay_ms(node)))
-    return tuple(found)
+        _check_watermark(stage, node, inputs, bounds)
+        for leaf in node.leaves():
+            assert leaf.reads is not None
+            if inputs[leaf.reads].event_time is not None:
+                found[leaf.reads] = max(_delay_ms(node), found.get(leaf.reads, 0))
+    longest = max(found.values(), default=0)
+    for operator in root.walk():
+        for leaf in operator.leaves() if state_of(operator) else ():
+            assert leaf.reads is not None
+            if inputs[leaf.reads].event_time is not None:
+                found.setdefault(leaf.reads, longest)
+    return tuple(Watermark(reads, delay) for reads, delay in sorted(found.items()))
 
 
-def _is_marked(node: Any, expression: int) -> bool:
-    return any(
-        column.exprId().id() == expression and column.metadata().contains(EVENT_TIME_MARK)
-        for column in _items(node.output())
-    )
-
-
-def _checked_origins(
-    stage: Stage, node: Any, column: str, event_times: Mapping[str, str | None], directory: Path
-) -> list[tuple[str, str]]:
-    origins = _origins(node.children().apply(0), node.eventTime().exprId().id(), directory)
-    for stream in sorted(event_times) if origins is None else sorted(stream for stream, _ in origins):
-        declared = event_times[stream]
-        if declared is None:
-            raise PipelineRefused(
-                f"Stage {stage.name} sets a watermark on column {column}, but nothing is said about the event time of "
-                f'stream {stream!r}. Add to the job file, under [streams.{stream}]: event_time = "{column}".'
-            )
-    if origins is None:
-        known = ", ".join(f"{stream}.{column}" for stream, column in sorted(event_times.items()))
+def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:
+    attribute = node.plan.eventTime()
+    column = str(attribute.name())
+    if is_marked(node.child.column(identity(attribute))):
+        raise PipelineRefused(f"Stage {stage.name} sets two watermarks on column {column}. Keep one withWatermark.")
+    if any(each.kind == "EventTimeWatermark" for each in node.child.walk()):
         raise PipelineRefused(
-            f"Stage {stage.name} sets a watermark on column {column}, which the stage computes. "
-            f"Set it on the event time of its input, unchanged or renamed: {known}."
+            f"Stage {stage.name} sets a watermark on column {column} behind another withWatermark. Keep the first one, "
+            "or write what follows it as a stage of its own."
         )
-    for stream, origin in origins:
-        if origin != event_times[stream]:
-            raise PipelineRefused(
-                f"Stage {stage.name} sets a watermark on column {origin} of stream {stream!r}, whose event time is "
-                f"{event_times[stream]}. Use that column, or change streams.{stream}.event_time in the job file."
-            )
-    return sorted(origins)
+    bound = bounds.of(node.child, identity(attribute))
+    if isinstance(bound, Unbounded):
+        known = ", ".join(f"{each.stream}.{each.event_time}" for each in inputs if each.event_time)
+        remedy = bound.remedy or f"Set it on the event time of an input ({known}), before any join or aggregation."
+        raise PipelineRefused(f"Stage {stage.name} sets a watermark on column {column}, but {bound.reason}. {remedy}")
+    earliest = min((term.shift_us for term in bound), default=0)
+    if -earliest > _delay_ms(node) * 1000:
+        raise PipelineRefused(
+            f"Stage {stage.name} sets a watermark of {_delay_ms(node) / 1000:g} seconds on column {column}, but what "
+            f"comes before it makes rows up to {-earliest / 1_000_000:g} seconds older than its inputs are. Use "
+            f'withWatermark("{column}", "{-(earliest // 1_000_000)} seconds") or more.'
+        )
 
 
-def _delay_ms(node: Any) -> int:
+def _delay_ms(node: Node) -> int:
     """The delay of a watermark, as Spark notes it on the column."""
-    marks = [column.metadata() for column in _items(node.output()) if column.metadata().contains(EVENT_TIME_MARK)]
-    return max(int(mark.getLong(EVENT_TIME_MARK)) for mark in marks)
+    attribute = node.column(identity(node.plan.eventTime()))
+    return int(attribute.metadata().getLong(EVENT_TIME_MARK))
 
 
-def _check_event_time(
+def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds) -> None:
+    """Whether what an operator drops as late is late: rows in time must not meet a watermark that has passed them."""
+    delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
+    for operator in operators:
+        _check_one_event_time(stage, operator)
+        shift = bounds.shift_us(operator)
+        if shift is None or state_of(operator) == "limit":
+            continue
+        for below, wanted in [(child, each) for child in operator.children for each in _watched(operator, child)]:
+            bound = bounds.of(below, wanted)
+            name = str(below.column(wanted).name())
+            reason, remedy = "", ""
+            if isinstance(bound, Unbounded):
+                reason, remedy = bound.reason, bound.remedy
+            elif any(term.shift_us < shift for term in bound if term.reads is None):
+                reason = "an operator before it puts rows out later than its watermark knows"
+            elif any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
+                reason = "its rows may be older than the input's event time by more than the withWatermark says"
+            if reason:
+                raise PipelineRefused(
+                    f"Stage {stage.name}: the {described(operator)} would drop rows as late that are in time, by "
+                    f"column {name}: {reason}. {remedy or SPLIT}"
+                )
+
+
+def _check_one_event_time(stage: Stage, operator: Node) -> None:
+    """Spark judges whether a row is late by one column, and gives up while the query starts if there are two."""
+    grouped = {identity(key) for (key,) in keys_of(operator)} if operator.kind == "Aggregate" else None
+    for child in operator.children:
+        times = [wanted for wanted in marked(child) if grouped is None or wanted in grouped]
+        if len(times) > 1:
+            names = " and ".join(str(child.column(wanted).name()) for wanted in times)
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(operator)} gets {names}, all of them with a watermark, and cannot "
+                "tell which of them is the event time. Drop all but one of them before it."
+            )
+
+
+def _watched(operator: Node, below: Node) -> list[int]:
+    """The columns by which an operator judges whether a row is late: those that Spark has marked.
+
+    A join by event time judges one side by the other's: its key is a time there, too, marked or not.
+    """
+    found = marked(below)
+    if operator.is_join_of_streams:
+        side = operator.children.index(below)
+        for pair in _compared_columns(operator):
+            own, other = pair[side], pair[1 - side]
+            if is_marked(other) and identity(own) not in found:
+                found.append(identity(own))
+    return [wanted for wanted in found if wanted in below.ids]
+
+
+def _compared_columns(join: Node) -> list[tuple[Any, Any]]:
+    return [pair for pair in equalities(join) if all(kind_of(each) == "AttributeReference" for each in pair)]
+
+
+def _frontier(
     stage: Stage,
     frame: DataFrame,
-    plan: Any,
+    root: Node,
     inputs: Sequence[Input],
     output: Output,
-    directory: Path,
+    bounds: Bounds,
     watermarks: Sequence[Watermark],
-    stateful: Sequence[str],
-) -> None:
-    """The frontier that the stage's records carry must hold for the event time of its output stream."""
+    operators: Sequence[Node],
+) -> tuple[Term, ...]:
+    """What the frontier of the stage's records is the least of: it must hold for its output's event time."""
     if output.event_time is None:
-        return
-    column = next((each for each in _items(plan.output()) if each.name() == output.event_time), None)
+        return ()
+    column = next((each for each in root.output if str(each.name()) == output.event_time), None)
     if column is None:
         raise PipelineRefused(
             f"streams.{output.stream}.event_time is {output.event_time!r}, but stage {stage.name} writes the columns "
             f"{', '.join(frame.columns)}. Name one of them."
         )
-    if output.frontier_lag_s > 0:
-        return
-    if stateful and watermarks:
-        holds = column.metadata().contains(EVENT_TIME_MARK) and "join of two streams" not in stateful
-    else:
-        event_times = {(each.stream, each.event_time) for each in inputs}
-        origins = _origins(plan, column.exprId().id(), directory)
-        holds = origins is not None and origins <= event_times
-    if not holds:
+    check_event_time(frame.schema, output.event_time, f"streams.{output.stream}.event_time")
+    bound = bounds.of(root, identity(column))
+    if not isinstance(bound, Unbounded):
+        return tuple(sorted(bound, key=lambda term: (term.reads is None, term.reads or 0, term.shift_us)))
+    if output.frontier_lag_s is None:
         raise PipelineRefused(
-            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but it is "
-            "neither the event time of an input nor Spark's own: rows could be older than what the stage promises. "
-            f"Use window_time(window), or say under [streams.{output.stream}] how much older they can be: "
-            'frontier_lag = "1 hour".'
+            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but nothing "
+            f"says how old its later rows can be: {bound.reason}. {bound.remedy or USE_MARKED} Or say under "
+            f"[streams.{output.stream}] how much older than the progress of the inputs rows can be: "
+            f'frontier_lag = "1 h".'
+        )
+    if operators and watermarks:
+        return (Term(None),)
+    known = tuple(Term(number) for number, each in enumerate(inputs) if each.event_time is not None)
+    if not known:
+        raise PipelineRefused(
+            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but none of its "
+            f"inputs has an event time, so it would stand still. Add to the job file, under "
+            f'[streams.{inputs[0].stream}]: event_time = "…".'
+        )
+    return known
+
+
+def check_event_time(schema: StructType, column: str, key: str) -> None:
+    """Refuse an event time that is no time."""
+    kind = schema[column].dataType
+    is_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
+    if not is_window and not isinstance(kind, TimestampType | TimestampNTZType | DateType):
+        raise PipelineRefused(
+            f"{key} is {column!r}, a column of type {kind.simpleString()}. An event time is a timestamp, a date or a "
+            f"window; make it one: to_timestamp({column})."
         )

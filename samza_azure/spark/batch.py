@@ -109,7 +109,7 @@ class BatchWriter:
             parts = self._parts(batch, rows)
         plan = planned(self._checkpoint, batch)
         files = self._files.of_batch(batch)
-        watermark = next_watermark_us(plan, self._stage.analysis.watermarks)
+        watermark = next_watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
         batch_bytes = self._batch_bytes()
         self._insist(

@@ -56,7 +56,7 @@ def lay_out(checkpoint: Path, files: Mapping[str, bytes], batch: int, watermark_
         if not path.resolve().is_relative_to(checkpoint.resolve()):
             raise CorruptState(f"A record holds a file outside of the checkpoint: {name}", blob=str(checkpoint))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        path.write_bytes(_at_home(content, name, checkpoint))
     if batch < 0:
         return None
     last = _parse(files[f"offsets/{batch}"])
@@ -67,6 +67,19 @@ def lay_out(checkpoint: Path, files: Mapping[str, bytes], batch: int, watermark_
     commit.parent.mkdir(exist_ok=True)
     commit.write_text(f'v1\n{{"nextBatchWatermarkMs":{next_ms}}}')
     return last
+
+
+def _at_home(content: bytes, name: str, checkpoint: Path) -> bytes:
+    """A file as this directory needs it. The metadata of transformWithState names its schemas by absolute paths."""
+    operator, found, _ = name.partition("/_metadata/v2/")
+    if not found:
+        return content
+    version, _, text = content.decode().partition("\n")
+    metadata = json.loads(text)
+    for store in metadata["stateStoreInfo"]:
+        schemas = [path.rpartition(f"/{operator}/")[2] for path in store["stateSchemaFilePaths"]]
+        store["stateSchemaFilePaths"] = [f"file:{checkpoint / operator / schema}" for schema in schemas]
+    return f"{version}\n{json.dumps(metadata)}".encode()
 
 
 class NewFiles:

@@ -54,7 +54,7 @@ def _run(job: Path, directory: Path, channel: Channel) -> int:
 
     from samza_azure.spark.serve import serve  # pyspark and Azure's SDK, while the JVM starts
 
-    zygote.start(directory)  # before there are threads
+    zygote.start(directory, config.app.packages)  # before there are threads
     channel.listen()
     serve(config, directory, settings, jvm, channel)
     return 0

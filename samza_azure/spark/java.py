@@ -254,6 +254,7 @@ def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) ->
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         "-Xss4m",  # Spark's plans recurse deeply
         "-XX:-UsePerfData",
+        "-Darrow.enable_null_check_for_get=false",  # Spark copies arrays with their nulls and asks afterwards
         "-XX:+ExitOnOutOfMemoryError",  # threads have died of it by then; the supervisor starts another container
         *COMPILE_LATER,
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",

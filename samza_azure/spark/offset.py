@@ -12,8 +12,9 @@ from typing import Any
 
 from samza_azure.protocol.messages import Position
 
-#: The end of time in microseconds: 9999-12-31T23:59:59, the last second that a Python datetime can hold.
-INFINITY_US = 253402300799000000
+#: The end of time in microseconds, in the year 33658. The window of a row of 9999-12-31 ends later than any datetime of
+#: Python's can say, and must fire too. Spark adds delays and windows to it, in the 64 bits that it fills to a ninth.
+INFINITY_US = 10**18
 
 
 class State(StrEnum):

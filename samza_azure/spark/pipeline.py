@@ -1,27 +1,27 @@
-"""The pipeline: loaded, put in order, analysed, cut into tasks. All that can be wrong with it is said here.
+"""The pipeline: put in order, analysed, cut into tasks. All that can be wrong with it is said here.
 
 A stream that no stage writes is a source stream; its partitions and its schema stand in the job file. A stream
 between two stages has the schema of the stage that writes it.
 """
 
 import hashlib
-import importlib
 import json
-import sys
-import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.protocol.messages import Plan, StagePlan
-from samza_azure.spark.analysis import Analysis, Input, Output, analyse
-from samza_azure.spark.destination import check_keys
+from samza_azure.spark.analysis import Analysis, Input, Output, analyse, check_event_time
+from samza_azure.spark.bounds import Term
+from samza_azure.spark.catalyst import column, rebound
+from samza_azure.spark.destination import check_key, with_destination
+from samza_azure.spark.placement import Placement, Route
 from samza_azure.spark.schema import check_columns, parse_schema
 from samza_azure.spark.state import check_chosen
 
@@ -43,6 +43,7 @@ class TaskInput:
     schema: StructType
     producers: tuple[Producer, ...]
     idle_timeout_s: float
+    key: tuple[str, ...] = ()  # the columns by which the stream is partitioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,16 @@ class AnalysedStage:
     partitions: int | None  # of the stream it writes; None: each task writes a partition of its own
     event_time: str | None  # of the stream it writes
     frontier_lag_us: int
+    route: Route | None = None  # it passes its input on unchanged, by these expressions
+
+    def with_destination(self, spark: SparkSession, frame: DataFrame) -> DataFrame:
+        """The rows that the stage puts out, with the partition of the output stream that each goes to."""
+        if self.partitions is None or self.partitions == 1:
+            return frame
+        if self.route is None:
+            return with_destination(frame, [frame[f"`{key}`"] for key in self.stage.partition_by], self.partitions)
+        by = [column(spark, rebound(spark, each, self.route.leaf, frame)) for each in self.route.expressions]
+        return with_destination(frame, by, self.partitions, like_keys=self.route.like_keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,7 @@ class Pipeline:
             # Without partition_by, partition i is written by task i alone.
             writers = mine if writer.partitions is None else range(writer.plan.tasks)
             producers = [Producer(f"runs/{run_id}/{stream.writer}-{task}", frozenset(mine)) for task in writers]
-        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s)
+        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,41 +118,7 @@ class AnalysedStream:
     event_time: str | None
     idle_timeout_s: float
     writer: str | None  # the stage; None: a source stream
-
-
-def load(config: Config) -> Application:
-    """The application that `app.main` names, from a module beside the job file or an installed one."""
-    module_name, _, attribute = config.app.main.partition(":")
-    directory = str(config.path.absolute().parent)
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module_name + ".").startswith(error.name + "."):
-            raise PipelineRefused(f"app.main is {config.app.main!r}, and {module_name} needs {error}.") from error
-        raise PipelineRefused(
-            f"app.main is {config.app.main!r}, but there is no module {module_name} next to {config.path} "
-            "and none is installed. Write it, or name another one."
-        ) from error
-    except (Exception, SystemExit) as error:
-        where = traceback.extract_tb(error.__traceback__)[-1]
-        raise PipelineRefused(
-            f"The module {module_name} cannot be imported: {type(error).__name__}: {error} "
-            f"({where.filename}, line {where.lineno})."
-        ) from error
-    application = getattr(module, attribute, None)
-    if application is None:
-        raise PipelineRefused(
-            f"app.main is {config.app.main!r}, but {module_name} has no attribute {attribute}. "
-            f"Write there: {attribute} = Application()."
-        )
-    if not isinstance(application, Application):
-        raise PipelineRefused(
-            f"{config.app.main} is a {type(application).__name__}, not an Application. "
-            f"Write: {attribute} = Application()."
-        )
-    return application
+    key: tuple[str, ...]  # the columns by which its rows are partitioned; none: nobody knows how
 
 
 def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:
@@ -154,11 +131,18 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         for name in stage.inputs:
             if name not in writers and name not in streams:
                 streams[name] = _source_stream(spark, stage, name, config)
-        analysed[stage.name] = done = _analysed_stage(spark, stage, streams, config, directory)
+        analysis = _analysis(spark, stage, streams, config, directory)
+        inputs = list(stage.inputs)
+        for number, route in sorted(analysis.placement.routes.items()):
+            router = _router(stage, number, route, streams, config, {*writers, *streams}, directory)
+            analysed[router.plan.name] = router
+            streams[router.plan.output] = _intermediate_stream(router, config, ())
+            inputs[number] = router.plan.output
+        analysed[stage.name] = done = _analysed_stage(stage, inputs, analysis, streams, config)
         if any(stage.output in other.inputs for other in stages):
-            streams[stage.output] = _intermediate_stream(done, config)
+            streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
     sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}
-    return Pipeline(_plan(list(analysed.values()), sources, streams), analysed, streams)
+    return Pipeline(_plan(list(analysed.values()), sources, streams, config), analysed, streams)
 
 
 def _ordered(stages: Sequence[Stage]) -> list[Stage]:
@@ -192,67 +176,168 @@ def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config)
             f"streams.{name}.event_time is {declared.event_time!r}, but its schema has the columns "
             f"{', '.join(schema.names)}. Name one of them."
         )
-    return AnalysedStream(declared.partitions, schema, declared.event_time, declared.idle_timeout_s, writer=None)
-
-
-def _intermediate_stream(written_by: AnalysedStage, config: Config) -> AnalysedStream:
-    declared = config.streams.get(written_by.stage.output) or Stream()
-    partitions = written_by.plan.tasks if written_by.partitions is None else written_by.partitions
+    if declared.event_time is not None:
+        check_event_time(schema, declared.event_time, f"streams.{name}.event_time")
+    for key in declared.key:
+        check_key(
+            schema, key, f"streams.{name}.key has {key!r}", f"its schema has the columns {', '.join(schema.names)}"
+        )
     return AnalysedStream(
-        partitions, written_by.analysis.schema, declared.event_time, declared.idle_timeout_s, written_by.stage.name
+        declared.partitions, schema, declared.event_time, declared.idle_timeout_s, writer=None, key=declared.key
     )
+
+
+def _intermediate_stream(written_by: AnalysedStage, config: Config, key: tuple[str, ...]) -> AnalysedStream:
+    declared = config.streams.get(written_by.plan.output) or Stream()
+    return AnalysedStream(
+        written_by.plan.partitions,
+        written_by.analysis.schema,
+        written_by.event_time,
+        declared.idle_timeout_s,
+        written_by.plan.name,
+        key,
+    )
+
+
+def _key_of_output(stage: AnalysedStage, streams: Mapping[str, AnalysedStream]) -> tuple[str, ...]:
+    """The key of what a stage writes: its own, or where each task keeps to its partition, that of its inputs."""
+    if stage.partitions is not None:
+        return stage.stage.partition_by
+    is_one_to_one = all(streams[name].partitions == stage.plan.tasks for name in stage.plan.inputs)
+    return stage.analysis.placement.output_key if is_one_to_one else ()
+
+
+def _analysis(
+    spark: SparkSession, stage: Stage, streams: Mapping[str, AnalysedStream], config: Config, directory: Path
+) -> Analysis:
+    declared = config.streams.get(stage.output) or Stream()
+    read = [streams[name] for name in stage.inputs]
+    inputs = [
+        Input(name, stream.schema, stream.event_time, stream.partitions, stream.key)
+        for name, stream in zip(stage.inputs, read, strict=True)
+    ]
+    output = Output(stage.output, declared.event_time, declared.frontier_lag_s)
+    analysis = analyse(spark, stage, inputs, output, stage.tasks or config.task.count, directory)
+    for key in stage.partition_by:
+        columns = ", ".join(analysis.schema.names)
+        check_key(analysis.schema, key, f"Stage {stage.name} has partition_by {key!r}", f"writes the columns {columns}")
+    return analysis
+
+
+def _router(
+    stage: Stage,
+    number: int,
+    route: Route,
+    streams: Mapping[str, AnalysedStream],
+    config: Config,
+    taken: set[str],
+    directory: Path,
+) -> AnalysedStage:
+    """The stage that nobody wrote: it passes an input on unchanged, partitioned as the stage behind it needs it."""
+    read = stage.inputs[number]
+    name = f"{stage.name}-{read}" + (f"-{number}" if stage.inputs.count(read) > 1 else "")
+    if name in taken:
+        raise PipelineRefused(
+            f"The rows of stream {read!r} have to be routed for stage {stage.name}, through a stream called {name!r}. "
+            "A stream of the pipeline has this name already; rename that one."
+        )
+    stream, declared = streams[read], config.streams.get(name)
+    partitions = route.partitions or max(streams[each].partitions for each in stage.inputs)
+    if declared is not None and route.partitions in (None, declared.partitions):
+        partitions = declared.partitions
+    elif declared is not None:
+        raise PipelineRefused(
+            f"streams.{name}.partitions is {declared.partitions}, but its rows meet those of a stream with "
+            f"{route.partitions} partitions in stage {stage.name}. Write {route.partitions}, or take the line out."
+        )
+    tasks = stream.partitions if config.task.count is None else min(stream.partitions, config.task.count)
+    analysis = Analysis(
+        schema=stream.schema,
+        sources=1,
+        watermarks=(),
+        frontier=() if stream.event_time is None else (Term(0),),
+        stateful=(),
+        state=(),
+        fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
+        placement=Placement({}, ()),
+        needs_rocksdb=False,
+        warnings=(),
+    )
+    plan = StagePlan(
+        name=name,
+        inputs=(read,),
+        output=name,
+        tasks=tasks,
+        schema=stream.schema.toDDL(),
+        routed_for=stage.name,
+        routed_by=route.texts,
+        partitions=partitions,
+    )
+    return AnalysedStage(
+        stage=Stage(name, (read,), name, (), "append", _unchanged),
+        plan=plan,
+        analysis=analysis,
+        partitions=partitions,
+        event_time=stream.event_time,
+        frontier_lag_us=0,
+        route=route,
+    )
+
+
+def _unchanged(rows: DataFrame) -> DataFrame:
+    return rows
 
 
 def _analysed_stage(
-    spark: SparkSession, stage: Stage, streams: Mapping[str, AnalysedStream], config: Config, directory: Path
+    stage: Stage,
+    inputs: Sequence[str],
+    analysis: Analysis,
+    streams: Mapping[str, AnalysedStream],
+    config: Config,
 ) -> AnalysedStage:
-    tasks = _task_count(stage, streams, config)
     declared = config.streams.get(stage.output) or Stream()
-    inputs = [Input(name, streams[name].schema, streams[name].event_time) for name in dict.fromkeys(stage.inputs)]
-    positions = [next(each for each in inputs if each.stream == name) for name in stage.inputs]
-    analysis = analyse(
-        spark, stage, positions, Output(stage.output, declared.event_time, declared.frontier_lag_s), directory
-    )
-    check_keys(stage, analysis.schema)
+    tasks = _task_count(stage, inputs, streams, config)
     check_chosen(stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb)
     if not stage.partition_by and declared.partitions not in (1, tasks):
         raise PipelineRefused(
             f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "
             f"so each of its {tasks} tasks writes one partition. Add partition_by=…, or take the line out."
         )
+    partitions = declared.partitions if stage.partition_by else None
     plan = StagePlan(
         name=stage.name,
-        inputs=stage.inputs,
+        inputs=tuple(inputs),
         output=stage.output,
         tasks=tasks,
         partition_by=stage.partition_by,
         schema=analysis.schema.toDDL(),
         stateful=analysis.stateful,
+        state=analysis.state,
+        partitions=tasks if partitions is None else partitions,
     )
     return AnalysedStage(
         stage=stage,
         plan=plan,
         analysis=analysis,
-        partitions=declared.partitions if stage.partition_by else None,
+        partitions=partitions,
         event_time=declared.event_time,
-        frontier_lag_us=round(declared.frontier_lag_s * 1_000_000),
+        frontier_lag_us=round((declared.frontier_lag_s or 0.0) * 1_000_000),
     )
 
 
-def _task_count(stage: Stage, streams: Mapping[str, AnalysedStream], config: Config) -> int:
-    """One task per partition, or `task.count` tasks that share the partitions."""
-    partitions = {name: streams[name].partitions for name in stage.inputs}
-    if len(set(partitions.values())) > 1:
-        told = ", ".join(f"{name} has {count}" for name, count in partitions.items())
-        raise PipelineRefused(
-            f"The inputs of stage {stage.name} have different numbers of partitions ({told}), so equal keys would not "
-            "meet. Give them the same number in the job file."
-        )
-    count = next(iter(partitions.values()))
-    return count if config.task.count is None else min(count, config.task.count)
+def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, AnalysedStream], config: Config) -> int:
+    """One task per partition, or as many as the user says. Where no rows have to meet, inputs may differ."""
+    least = min(streams[name].partitions for name in inputs)
+    wanted = stage.tasks or config.task.count
+    return least if wanted is None else min(least, wanted)
 
 
-def _plan(stages: Sequence[AnalysedStage], sources: Mapping[str, int], streams: Mapping[str, AnalysedStream]) -> Plan:
+def _plan(
+    stages: Sequence[AnalysedStage],
+    sources: Mapping[str, int],
+    streams: Mapping[str, AnalysedStream],
+    config: Config,
+) -> Plan:
     warnings = [warning for stage in stages for warning in stage.analysis.warnings]
     described = {
         "stages": [
@@ -263,13 +348,21 @@ def _plan(stages: Sequence[AnalysedStage], sources: Mapping[str, int], streams: 
                 "tasks": stage.plan.tasks,
                 "partition_by": stage.plan.partition_by,
                 "schema": stage.plan.schema,
-                "stateful": stage.plan.stateful,
+                "state": stage.analysis.fingerprint,
+                "event_time": stage.event_time,
+                "frontier_lag_us": stage.frontier_lag_us,
                 "output_mode": stage.stage.output_mode,
             }
             for stage in sorted(stages, key=lambda stage: stage.plan.name)
         ],
         "streams": {
-            name: {"partitions": stream.partitions, "schema": stream.schema.toDDL()} for name, stream in streams.items()
+            name: {
+                "partitions": stream.partitions,
+                "schema": stream.schema.toDDL(),
+                "event_time": stream.event_time,
+                "key": stream.key,
+            }
+            for name, stream in streams.items()
         },
     }
     canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
@@ -278,4 +371,5 @@ def _plan(stages: Sequence[AnalysedStage], sources: Mapping[str, int], streams: 
         sources=dict(sources),
         fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
         warnings=tuple(warnings),
+        keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
     )

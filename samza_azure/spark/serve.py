@@ -17,7 +17,8 @@ from samza_azure.spark.account import blobs, hints
 from samza_azure.spark.channel import Channel
 from samza_azure.spark.gate import PermitFile
 from samza_azure.spark.hints import HintBoard
-from samza_azure.spark.pipeline import analyse_pipeline, load
+from samza_azure.spark.module import load
+from samza_azure.spark.pipeline import analyse_pipeline
 from samza_azure.spark.secrets import Secrets
 from samza_azure.spark.session import connect_session
 from samza_azure.spark.source import LogSource

@@ -12,6 +12,11 @@ BASE = {
     "spark.rdd.compress": "false",  # rows leave Spark through blocks on the disk, see output.py
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # What Spark keeps for the UI, which nobody sees: by default of the last thousand jobs, stages and plans each.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "50",
     "spark.scheduler.mode": "FAIR",  # one pool per task
     "spark.python.unix.domain.socket.enabled": "true",  # saves 40 ms per batch
     "spark.sql.session.timeZone": "UTC",

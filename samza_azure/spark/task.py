@@ -35,7 +35,6 @@ from samza_azure.protocol.messages import (
 from samza_azure.protocol.record import Writer
 from samza_azure.spark.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out, planned
-from samza_azure.spark.destination import with_destination
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.offset import Offset
@@ -220,7 +219,7 @@ class Task:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
         frames = [self._read(number, each) for number, each in enumerate(self.inputs)]
-        frame = with_destination(stage.stage.function(*frames), stage.stage.partition_by, stage.partitions)
+        frame = stage.with_destination(spark, stage.stage.function(*frames))
         assert self._batches is not None
         self._query = (
             frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
@@ -260,6 +259,7 @@ class Task:
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
             batch_bytes=task.batch_bytes,
+            key=each.key if is_source else (),
             files={
                 "permit": str(around.directory / "permit"),
                 "hints": str(around.directory / "hints"),

@@ -45,7 +45,8 @@ class Tasks:
         self._drain = Drain(None)
         self._tasks: dict[str, Task] = {}
         self._told: dict[str, tuple[float, TaskReport]] = {}
-        self._threads = ThreadPoolExecutor(32, "task")
+        self._starts = ThreadPoolExecutor(32, "start")
+        self._ends = ThreadPoolExecutor(32, "end")  # of its own: a start may wait for long, and a hand-over must not
 
     def run(self) -> None:
         """Do as told until Exit. A sign of life is given while this goes round and the JVM answers."""
@@ -93,13 +94,13 @@ class Tasks:
         self._tasks[command.task] = task
         self._around.hints.wanted = True
         task.follow(self._drain)
-        self._threads.submit(_start_after, before, task, self._patience_s)
+        self._starts.submit(_start_after, before, task, self._patience_s)
         self._tell(task)
 
     def _release(self, name: str) -> None:
         task = self._tasks.get(name)
         if task is not None:
-            self._threads.submit(task.release, self._patience_s)
+            self._ends.submit(task.release, self._patience_s)
 
     def _look(self) -> None:
         for task in list(self._tasks.values()):
@@ -110,7 +111,7 @@ class Tasks:
                 log.exception("%s could not be looked at", task.name)
             self._tell(task)
             if task.is_over and task.begins_to_finish():
-                self._threads.submit(task.finish)
+                self._ends.submit(task.finish)
         self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
 
     def _tell(self, task: Task) -> None:
@@ -128,7 +129,7 @@ class Tasks:
         """Release everything that runs; what is released is told."""
         for task in self._tasks.values():
             if not task.is_over:
-                self._threads.submit(task.release, self._patience_s)
+                self._ends.submit(task.release, self._patience_s)
         wait = threading.Event()
         while any(not task.is_over for task in self._tasks.values()):
             for task in self._tasks.values():

@@ -126,7 +126,7 @@ def _query(spark: SparkSession, directory: Path, stage: Any) -> Any:
             OwnedWatermark(spark, held[0]).raise_to(batch * 3_600_000)
 
     source = spark.readStream.format(FORMAT).schema("key string, ts timestamp, value double").load()
-    frame = with_destination(stage(source), ["key"], 4)
+    frame = with_destination(stage(source), [F.col("key")], 4)
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", str(directory))
     held.append(writer.trigger(processingTime="100 milliseconds").start())
     return held[0]

@@ -23,6 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
+from samza_azure.errors import ConfigError
 from samza_azure.machine import die_with_parent
 
 #: What Spark's Python processes import. Missing ones are left out: pyspark wants pandas, if it is there.
@@ -50,11 +51,22 @@ def executable(directory: Path) -> str:
     return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
-def start(directory: Path) -> None:
-    """Import what Spark's processes need, then fork the zygote. Call it while this process has no other thread."""
+def start(directory: Path, packages: Sequence[str] = ()) -> None:
+    """Import what Spark's processes need, then fork the zygote. Call it while this process has no other thread.
+
+    `packages` are the user's; ConfigError if one of them cannot be imported.
+    """
     for name in MODULES:
         with suppress(ImportError):
             importlib.import_module(name)
+    for name in packages:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise ConfigError(
+                f"app.packages names {name}, which cannot be imported ({type(error).__name__}: {error}). "
+                "Install it on each machine that runs a processor, or take it out of the list."
+            ) from error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _bind(listener, directory / ADDRESS)
         parent = os.getpid()

@@ -72,7 +72,13 @@ def one_slice(destination: int, rows: pa.Table, event_time: str | None = None) -
 
 
 def event_time_range(rows: pa.Table, column: str) -> tuple[int | None, int | None]:
-    """The least and greatest event time, in microseconds since 1970; None and None without any.
+    """The least and greatest event time, in microseconds since 1970; None and None without any."""
+    extremes = pc.min_max(event_times(rows, column))
+    return extremes["min"].as_py(), extremes["max"].as_py()
+
+
+def event_times(rows: pa.Table, column: str) -> pa.ChunkedArray:
+    """The event time of each row, in microseconds since 1970.
 
     A window counts by its last instant, as in Spark's `window_time`: a microsecond before its end.
     """
@@ -86,8 +92,5 @@ def event_time_range(rows: pa.Table, column: str) -> tuple[int | None, int | Non
         raise ConfigError(f"The event-time column {column!r} is {values.type}; it must be a timestamp, date or window.")
     if pa.types.is_timestamp(values.type) and values.type.tz is None:
         values = pc.cast(values, pa.timestamp("us"), safe=False)
-    extremes = pc.min_max(pc.cast(pc.cast(values, _MICROSECONDS, safe=False), pa.int64()))
-    least, greatest = extremes["min"].as_py(), extremes["max"].as_py()
-    if least is None:
-        return None, None
-    return (least - 1, greatest - 1) if is_window else (least, greatest)
+    times = pc.cast(pc.cast(values, _MICROSECONDS, safe=False), pa.int64())
+    return pc.subtract(times, 1) if is_window else times

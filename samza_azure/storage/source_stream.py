@@ -7,8 +7,12 @@ are stored.
 
 Several writers may write one stream. Readers take the latest frontier for all of them, so writers at the same time
 must be at about the same event time, or the stream declare a `frontier_lag` that covers the difference.
+
+A row whose event time is further ahead of this machine's clock than `max_future` is written and counted, and event time
+does not follow it: one 9999-12-31, which often means "never", would make all rows after it late.
 """
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -20,8 +24,8 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.protocol.partition import partition_of
 from samza_azure.protocol.record import Kind
-from samza_azure.protocol.shared_log import SharedLog, append_shared
-from samza_azure.storage.arrow import event_time_range, one_slice
+from samza_azure.protocol.shared_log import KEY, SharedLog, append_shared
+from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
@@ -31,6 +35,7 @@ FLUSH_ROWS = 10_000
 FLUSH_BYTES = 8 << 20
 #: A larger row is refused: a record takes 100 MiB, and what a flush holds may stand beside it.
 ROW_BYTES = 64 << 20
+MAX_FUTURE_S = 86_400.0
 
 
 def source_prefix(stream: str, partition: int) -> str:
@@ -41,9 +46,10 @@ def source_prefix(stream: str, partition: int) -> str:
 class SourceWriter:
     """Buffers rows per partition and appends them, all partitions at once. For one thread.
 
-    With `schema` rows are brought into it, or refused. While the storage does not answer, `wait` is called again and
-    again with the number of tries; it gives up by raising. After an error the writer is of no use any more: what
-    became of the last append is not known.
+    With `schema` rows are brought into it, or refused. `key` is the stream's (`streams.<id>.key`): it stands in the
+    log's first record, all who write the stream must have the same, and jobs rely on it. While the storage does not
+    answer, `wait` is called again and again with the number of tries; it gives up by raising. After an error the
+    writer is of no use any more: what became of the last append is not known.
     """
 
     def __init__(
@@ -54,23 +60,29 @@ class SourceWriter:
         partitions: int,
         *,
         schema: pa.Schema | None = None,
+        key: str | Sequence[str] = (),
         event_time: str | None = None,
         frontier_lag_s: float = 0.0,
+        max_future_s: float = MAX_FUTURE_S,
         flush_rows: int = FLUSH_ROWS,
         flush_bytes: int = FLUSH_BYTES,
         wait: Wait = back_off,
         new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._blobs = blobs
         self._hints = hints
         self._schema = schema
         self._event_time = event_time
         self._frontier_lag_us = round(frontier_lag_s * 1_000_000)
+        self._max_future_us = round(max_future_s * 1_000_000)
+        self._clock = clock
         self._flush_rows = flush_rows
         self._flush_bytes = flush_bytes
         self._wait = wait
         producer = new_id().hex()
-        meta = {"stream": stream, "partitions": partitions}
+        self._key = (key,) if isinstance(key, str) else tuple(key)
+        meta = {"stream": stream, "partitions": partitions, **({KEY: self._key} if self._key else {})}
         self._logs = [
             SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
             for number in range(partitions)
@@ -81,6 +93,7 @@ class SourceWriter:
         self._greatest_us: int | None = None
         self._promised_us: int | None = None
         self._next_partition = 0
+        self.rows_of_the_future = 0  # that event time did not follow
         self._is_appending = False
 
     @property
@@ -93,7 +106,16 @@ class SourceWriter:
         return self._promised_us
 
     def write(self, rows: pa.Table, key: str | Sequence[str] | None = None) -> None:
-        """Buffer rows, and flush when enough have come together. Without a key the partitions take turns."""
+        """Buffer rows, and flush when enough have come together. Without a key the partitions take turns.
+
+        The stream's key needs no repeating, and another one is refused.
+        """
+        given = (key,) if isinstance(key, str) else tuple(key or ())
+        if self._key and given not in ((), self._key):
+            raise ConfigError(
+                f"The stream is partitioned by {', '.join(self._key)}, not by {', '.join(given)}. Leave the key out."
+            )
+        key = self._key or key
         size = max(1, self._flush_rows)
         for start in range(0, rows.num_rows, size):
             for piece in _pieces(rows.slice(start, size), self._flush_bytes):
@@ -115,13 +137,20 @@ class SourceWriter:
         given, rows = rows, rows if self._schema is None else fitted(rows, self._schema)
         parts = self._partitioned(given, rows, key)
         if self._event_time is not None:
-            _, greatest_us = event_time_range(rows, self._event_time)
-            if greatest_us is not None:
-                self._greatest_us = max(greatest_us, greatest_us if self._greatest_us is None else self._greatest_us)
+            self._follow(event_times(rows, self._event_time))
         for number, chosen in parts:
             self._buffers[number].append(rows if chosen is None else rows.filter(chosen))
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
+
+    def _follow(self, times_us: pa.ChunkedArray) -> None:
+        """Event time has come as far as these rows, but those that lie too far in the future."""
+        limit_us = round(self._clock() * 1_000_000) + self._max_future_us
+        near = times_us.filter(pc.less_equal(times_us, limit_us))
+        self.rows_of_the_future += len(times_us) - times_us.null_count - len(near)
+        greatest_us = pc.max(near).as_py()
+        if greatest_us is not None and (self._greatest_us is None or greatest_us > self._greatest_us):
+            self._greatest_us = greatest_us
 
     def _partitioned(
         self, given: pa.Table, rows: pa.Table, key: str | Sequence[str] | None

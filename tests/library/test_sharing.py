@@ -21,6 +21,7 @@ from samza_azure.host.lock import LeaseLock
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.tools import CANDIDATES, GroupUtils, config_of_group
 from samza_azure.metrics import Observer
+from samza_azure.protocol.messages import DrainStep
 from samza_azure.sim.memory import MemoryAccount, MemoryStorage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "library" / "three.py"
@@ -143,11 +144,14 @@ def test_a_task_that_does_not_start_is_tried_again_and_then_fails_the_run_by_its
 
 def test_a_drain_gives_all_tasks_up_for_good(world: World) -> None:
     mine = world.member("a")
+    steps: list[DrainStep] = []
+    mine.coordinator._listener.on_drain = lambda notification: steps.append(notification.step)  # type: ignore[attr-defined]
     until("all run", lambda: len(mine.tasks) == 16)
     world.storages["tasks"].insert("requests", str(uuid.uuid4()), {"kind": "drain", "runId": ""})
     until("drained", lambda: isinstance(mine.coordinator, ThreadedCoordinator) and mine.coordinator.ending is not None)
     mine.stop()
     assert (mine.tasks, mine.error) == ((), None)
+    assert steps.count(DrainStep.FLUSH) == 1  # and not again when all is drained
 
 
 class Told(LeaderElectorListener):

@@ -89,3 +89,45 @@ def test_more_members_than_tasks_leaves_standbys() -> None:
 
 def test_nobody_is_there() -> None:
     assert assign(TASKS, [], {"clean-0": "a"}) == {}
+
+
+# Tasks that a member gave up.
+
+
+@given(tasks, members, owners, owners, st.booleans())
+def test_a_task_is_not_given_to_who_gave_it_up_while_another_is_there(
+    asked: list[str], living: set[str], current: dict[str, str], given_up: dict[str, str], balance: bool
+) -> None:
+    assigned = assign(asked, living, current, balance=balance, given_up=given_up)
+    assert set(assigned) == (set(asked) if living else set())
+    assert set(assigned.values()) <= living
+    back = [task for task in assigned if assigned[task] == given_up.get(task) and assigned[task] != current.get(task)]
+    assert not back or len(living) == 1
+
+
+@given(tasks, members, owners, owners, st.booleans())
+def test_where_it_went_it_stays(
+    asked: list[str], living: set[str], current: dict[str, str], given_up: dict[str, str], balance: bool
+) -> None:
+    assigned = assign(asked, living, current, balance=balance, given_up=given_up)
+    assert assign(asked, living, assigned, balance=balance, given_up=given_up) == assigned
+
+
+@given(tasks, members, owners, st.sets(st.sampled_from(TASKS)))
+def test_nothing_else_moves_when_tasks_are_given_up(
+    asked: list[str], living: set[str], current: dict[str, str], failed: set[str]
+) -> None:
+    before = assign(asked, living, current)
+    given_up = {task: before[task] for task in before if task in failed}
+    others = {task: owner for task, owner in before.items() if task not in failed}
+    after = assign(asked, living, others, given_up=given_up)
+    assert {task: after[task] for task in others} == others
+
+
+def test_a_machine_that_gave_everything_up_is_not_filled_with_what_runs_elsewhere() -> None:
+    before = assign(TASKS[:6], ["a", "b", "c"], {})
+    bad = {task: owner for task, owner in before.items() if owner == "a"}
+    well = {task: owner for task, owner in before.items() if owner != "a"}
+    after = assign(TASKS[:6], ["a", "b", "c"], well, given_up=bad)
+    assert sizes(after, {"a", "b", "c"}) == [0, 3, 3]
+    assert sizes(assign(TASKS[:6], ["a", "b", "c"], after), {"a", "b", "c"}) == [2, 2, 2]

@@ -26,6 +26,7 @@ from samza_azure.protocol.control import (
     Control,
     DrainNotification,
     Failure,
+    GivenUp,
     Member,
     Owner,
     RunPhase,
@@ -54,6 +55,7 @@ FULL = Control(
         "clean-0": Assignment(Owner("p1", "incarnation", 40), (Owner("p2", "older", 12),), first=False),
         "clean-1": Assignment(),
     },
+    given_up={"clean-0": GivenUp(Owner("p2", "older", 12), "OSError: no space left on device")},
     barrier=Barrier(40, BarrierState.START),
     drain=DrainNotification(
         "u", "1700000000000-abcdef01", DrainStep.FLUSH, ends={"flights/0": (1, 77)}, history=("FREEZE",)
@@ -101,6 +103,12 @@ def test_any_text_survives(group: str, run: str, version: int, ends: dict[str, t
 def test_the_drain_has_the_field_names_of_samza() -> None:
     fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))["drain"]
     assert (fields["uuid"], fields["runId"], fields["drainMode"]) == ("u", "1700000000000-abcdef01", "DEFAULT")
+
+
+def test_versions_that_do_not_know_who_gave_up_a_task_can_read_every_blob_in_which_nobody_did() -> None:
+    fields = json.loads(gzip.decompress(encode(replace(GOLDEN, given_up={}), limit=LIMIT)))
+    assert fields.keys() == json.loads(FILE.read_bytes()).keys() - {"given_up"}
+    assert decode(gzip.compress(json.dumps(fields).encode())) == replace(GOLDEN, given_up={})
 
 
 def test_equal_values_have_equal_bytes() -> None:
@@ -180,7 +188,7 @@ def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it
         inner = inner[key]
     del inner[path[-1]]
     data = gzip.compress(json.dumps(fields).encode())
-    if path[0] in LATER or path[:-1] in (("tasks",), ("sources",), ("positions",)):
+    if (path[0] in LATER and len(path) == 1) or path[:-1] in (("tasks",), ("sources",), ("positions",), ("given_up",)):
         assert isinstance(decode(data), Control)
     else:
         with pytest.raises(CorruptState, match="lacks what samza-azure writes"):

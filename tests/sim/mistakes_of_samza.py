@@ -83,8 +83,8 @@ def the_same_version_again(patch: Patch) -> None:
     """B8: the next leader counts on from what it knew, and publishes another model under the same number."""
     assignment = leading.with_assignment
 
-    def reused(view: Any, control: Any, now: float) -> Any:
-        after = assignment(view, control, now)
+    def reused(view: Any, control: Any, *rest: Any) -> Any:
+        after = assignment(view, control, *rest)
         return after if after is control else replace(after, version=control.version)
 
     patch.setattr(leading, "with_assignment", reused)
@@ -117,8 +117,8 @@ def no_change_before_the_first_end(patch: Patch) -> None:
     """B12: a change of the members before the first barrier is over is an exception in the leader."""
     assignment = leading.with_assignment
 
-    def parsing(view: Any, control: Any, now: float) -> Any:
-        after = assignment(view, control, now)
+    def parsing(view: Any, control: Any, *rest: Any) -> Any:
+        after = assignment(view, control, *rest)
         if after is not control and control.version and control.barrier.state is not BarrierState.END:
             raise ValueError("UNASSIGNED is no number")
         return after
@@ -267,9 +267,9 @@ def no_debounce(patch: Patch) -> None:
     """B27, librdkafka#4742: each change is a version of its own, however fast they come."""
     assignment = leading.with_assignment
 
-    def eager(view: Any, control: Any, now: float) -> Any:
+    def eager(view: Any, control: Any, *rest: Any) -> Any:
         view.published_at = -1e9
-        return assignment(view, control, now)
+        return assignment(view, control, *rest)
 
     patch.setattr(leading, "with_assignment", eager)
 
@@ -286,3 +286,20 @@ def other_partitions_are_not_noticed(patch: Patch) -> None:
             return candidates(view, control)
 
     patch.setattr(leading, "candidates", anyone)
+
+
+def one_failure_fails_the_run(patch: Patch) -> None:
+    """Ours: what one machine cannot run, nobody tries: a full disk there ends the run for all."""
+    failures = leading.with_failures
+    patch.setattr(leading, "with_failures", lambda view, control, able: failures(view, control, {}))
+
+
+def a_task_goes_back(patch: Patch) -> None:
+    """Ours: who gave a task up is forgotten at once, and the task goes to and fro."""
+    assignment = leading.assign
+
+    def forgetful(tasks: Any, members: Any, current: Any, *, balance: bool, given_up: Any) -> Any:
+        kept = {**current, **{task: who for task, who in given_up.items() if who in members}}
+        return assignment(tasks, members, kept, balance=balance)
+
+    patch.setattr(leading, "assign", forgetful)

@@ -140,6 +140,8 @@ MUTANTS = [
         ("old code",),
         more={"sources": 4},
     ),
+    Mutant("one failure fails the run", "Retry", samza.one_failure_fails_the_run, 0, ("bad machine",)),
+    Mutant("a task goes back to where it failed", "Retry", samza.a_task_goes_back, 0, ("bad machine",)),
     Mutant("a break with a period", "L2", others.break_with_a_period, 0, (), more=MILD),
     Mutant("deadlines from the answer", "S4", others.counted_from_the_answer, 0),
     Mutant("an error counts as accepted", "S4", others.trouble_is_an_etag, 0),

@@ -1,9 +1,7 @@
 """One Spark session and one Azurite for all tests here."""
 
-import os
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -12,24 +10,10 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
 from samza_azure.host.azurite import Azurite
-from samza_azure.spark import java
-from samza_azure.spark.account import to_environment
-from samza_azure.spark.session import connect_session
-from samza_azure.spark.settings import settings_of
-from samza_azure.spark.source import LogSource
 from samza_azure.storage.connection import Account
 
 from .fleet import Fleet, config_of
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """`config.storage`."""
-
-    connect: SecretStr | None
-    account: str | None
-    container: str
-    table: str
+from .session import Settings, session
 
 
 @pytest.fixture(scope="session")
@@ -58,20 +42,12 @@ def account(storage: Settings) -> Iterator[Account]:
 @pytest.fixture(scope="session")
 def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
-    directory = tmp_path_factory.mktemp("spark")
-    settings = settings_of(
-        {
-            "spark.driver.maxResultSize": "1m",  # rows leave Spark without being collected
-            "spark.sql.streaming.stateStore.maintenanceInterval": "1s",  # many snapshots
-        },
-        directory,
-    )
-    jvm = java.launch(settings, {**os.environ, **to_environment(storage)}, directory)
-    session = connect_session("tests", settings, jvm)
-    session.dataSource.register(LogSource)
-    yield session
-    session.stop()
-    jvm.end()
+    more = {
+        "spark.driver.maxResultSize": "1m",  # rows leave Spark without being collected
+        "spark.sql.streaming.stateStore.maintenanceInterval": "1s",  # many snapshots
+    }
+    with session(storage, tmp_path_factory.mktemp("spark"), more) as made:
+        yield made
 
 
 @pytest.fixture

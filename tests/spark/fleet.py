@@ -52,6 +52,7 @@ class Fleet:
     directory: Path
     run_id: str = field(default_factory=lambda: f"run-{uuid.uuid4().hex[:8]}")
     group_id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    starting: threading.Lock = field(default_factory=threading.Lock)  # shared by fleets that run at the same time
 
     def __post_init__(self) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -73,7 +74,7 @@ class Fleet:
             may_append=self.permit.holds,
             clean=Secrets(self.config).removed_from,
             changed=lambda: None,
-            starting=threading.Lock(),
+            starting=self.starting,
         )
         self.allow(3600)
 
@@ -185,6 +186,7 @@ class Fleet:
             self.account.hints(),
             stream,
             partitions,
+            key=self.config.streams[stream].key,
             event_time=event_time,
             flush_rows=flush_rows,
         )

@@ -3,9 +3,6 @@
 import os
 import shutil
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from samza_azure.host.azurite import Azurite
-from samza_azure.machine import die_with_parent
-from samza_azure.protocol.messages import Permit, Ready, Rejected, Report, decode, encode
+from samza_azure.protocol.messages import Permit, Ready, Rejected
 
-PATIENCE_S = 90
+from .child import PATIENCE_S, Child, state_of
+
 PIPELINE = """
 from samza_azure import Application
 app = Application()
@@ -37,52 +34,6 @@ schema = "n int"
 """
 
 
-class Child:
-    """A container process, and its parent's end of the channel."""
-
-    def __init__(self, job: Path) -> None:
-        self.channel, theirs = socket.socketpair()
-        self.log = job.parent / "container.log"
-        self.channel.settimeout(PATIENCE_S)
-        command = [sys.executable, "-m", "samza_azure.spark.container", str(job), "--channel", str(theirs.fileno())]
-        with theirs, self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, "--directory", str(job.parent / "scratch")],
-                pass_fds=[theirs.fileno()],
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=die_with_parent,
-            )
-
-    def report(self) -> Report:
-        """The next one."""
-        line = b""
-        while not line.endswith(b"\n"):
-            more = self.channel.recv(1)
-            assert more, self.log.read_text()
-            line += more
-        return decode(line)  # type: ignore[return-value]
-
-    def tree(self) -> list[int]:
-        """The process and all below it."""
-        parents = {int(path.name): _state(int(path.name))[1] for path in Path("/proc").glob("[0-9]*")}
-        tree = [self.process.pid]
-        for process in tree:
-            tree += [child for child, parent in parents.items() if parent == process]
-        return tree
-
-    def jvm(self) -> int:
-        """Its Java."""
-        return next(process for process in self.tree() if _name(process) == "java")
-
-    def kill(self) -> None:
-        """For certain."""
-        self.channel.close()
-        self.process.kill()
-        self.process.wait()
-
-
 @pytest.fixture
 def job(tmp_path: Path, azurite: Azurite) -> Path:
     """A job file with its pipeline beside it."""
@@ -100,23 +51,10 @@ def child(job: Path) -> Iterator[Child]:
     child.kill()
 
 
-def _state(process: int) -> tuple[str, int]:
-    """How it is, and its parent. What is gone counts as a zombie."""
-    try:
-        state, parent, *_ = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return "Z", 0
-    return state, int(parent)
-
-
-def _name(process: int) -> str:
-    return Path(f"/proc/{process}/comm").read_text().strip()
-
-
 def all_gone(processes: list[int]) -> bool:
     """Whether each ends in time."""
     deadline = time.monotonic() + 10
-    while any(_state(process)[0] != "Z" for process in processes):
+    while any(state_of(process)[0] != "Z" for process in processes):
         if time.monotonic() > deadline:
             return False
         time.sleep(0.02)
@@ -159,7 +97,7 @@ def test_a_container_whose_directory_is_gone_ends_at_once(child: Child, job: Pat
     assert isinstance(child.report(), Ready)
     shutil.rmtree(job.parent / "scratch", ignore_errors=True)
 
-    child.channel.sendall(encode(Permit(until=1e12)))
+    child.tell(Permit(until=1e12))
 
     assert child.process.wait(10) == 1
     assert "No such file or directory" in child.log.read_text()

@@ -1,5 +1,6 @@
 """What a stage may not be, and the sentence that its author reads. One test per refusal."""
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.bounds import Term
 from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
 
 from .fleet import config_of
@@ -148,18 +151,28 @@ def test_two_watermarks_on_one_column(refusal: Refusal) -> None:
 
 def test_a_watermark_on_a_computed_column(refusal: Refusal) -> None:
     def stage(rows: DataFrame) -> DataFrame:
-        return rows.withColumn("later", F.expr("ts + interval 1 hour")).withWatermark("later", "1 hour")
+        return rows.withColumn("later", F.greatest("ts", "landed")).withWatermark("later", "1 hour")
 
     assert refusal(stage) == (
-        "Stage stage sets a watermark on column later, which the stage computes. "
-        "Set it on the event time of its input, unchanged or renamed: flights.ts."
+        "Stage stage sets a watermark on column later, but it is computed: greatest(ts, landed). "
+        "Set it on the event time of an input (flights.ts), before any join or aggregation."
+    )
+
+
+def test_a_watermark_that_grants_less_time_than_the_column_was_moved_by(refusal: Refusal) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.withColumn("hour", F.date_trunc("hour", "ts")).withWatermark("hour", "10 minutes")
+
+    assert refusal(stage) == (
+        "Stage stage sets a watermark of 600 seconds on column hour, but what comes before it makes rows up to 3600 "
+        'seconds older than its inputs are. Use withWatermark("hour", "3600 seconds") or more.'
     )
 
 
 def test_a_watermark_on_another_column(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.withWatermark("landed", "1 hour")) == (
-        "Stage stage sets a watermark on column landed of stream 'flights', whose event time is ts. "
-        "Use that column, or change streams.flights.event_time in the job file."
+        "Stage stage sets a watermark on column landed, but it is the column landed of stream 'flights', whose event "
+        "time is ts. Use that column, or change streams.flights.event_time in the job file."
     )
 
 
@@ -172,16 +185,18 @@ def test_a_watermark_on_a_stream_without_event_time(refusal: Refusal) -> None:
 
 def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse: Analyse) -> None:
     def stage(rows: DataFrame) -> DataFrame:
-        counted = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day")).count()
-        return counted.select(F.col("window.start").alias("day"), "count")
+        counted = rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"))
+        return counted.agg(F.max("landed").alias("last"))
 
-    streams = '[streams.out]\nevent_time = "day"\n'
+    streams = '[streams.out]\nevent_time = "last"\n'
     assert refusal(stage, streams=streams) == (
-        "Stage stage writes day as event time of stream 'out', but it is neither the event time of an input nor "
-        "Spark's own: rows could be older than what the stage promises. Use window_time(window), or say under "
-        '[streams.out] how much older they can be: frontier_lag = "1 hour".'
+        "Stage stage writes last as event time of stream 'out', but nothing says how old its later rows can be: it is "
+        "computed: max(landed). Use the event time of an input, or window_time(window). Or say under [streams.out] how "
+        'much older than the progress of the inputs rows can be: frontier_lag = "1 h".'
     )
-    assert analyse(stage, streams=streams + 'frontier_lag = "1 d"\n').stages["stage"].frontier_lag_us == 86_400_000_000
+    analysed = analyse(stage, streams=streams + 'frontier_lag = "1 d"\n').stages["stage"]
+    assert (analysed.frontier_lag_us, analysed.analysis.frontier) == (86_400_000_000, (Term(None),))
+    assert analyse(stage, streams=streams + 'frontier_lag = "0 s"\n').stages["stage"].frontier_lag_us == 0
 
 
 def test_an_event_time_that_the_stage_does_not_write(refusal: Refusal) -> None:
@@ -228,13 +243,6 @@ def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
     )
 
 
-def test_inputs_with_different_numbers_of_partitions(refusal: Refusal) -> None:
-    assert refusal(lambda rows, others: rows.join(others, "carrier"), "plain", "wide") == (
-        "The inputs of stage stage have different numbers of partitions (plain has 2, wide has 3), so equal keys would "
-        "not meet. Give them the same number in the job file."
-    )
-
-
 def test_a_schema_that_spark_cannot_read(refusal: Refusal) -> None:
     said = refusal(lambda rows: rows, "odd", streams='[streams.odd]\nschema = "a strin"\n')
     assert said.startswith("streams.odd.schema cannot be read:")
@@ -258,9 +266,9 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         right = left.select(F.col("carrier").alias("other"), F.col("ts").alias("at"))
         return left.join(right, F.expr("carrier = other AND at BETWEEN ts AND ts + interval 1 hour"), "leftOuter")
 
-    assert analyse(joined).plan.stages[0].stateful == ("join of two streams",)
+    assert analyse(joined).stages["stage"].plan.stateful == ("join of two streams",)
     assert analyse(joined).stages["stage"].analysis.sources == 1  # both sides are the same columns of one source
-    assert analyse(lambda rows: rows.join(names, "carrier")).plan.stages[0].stateful == ()
+    assert analyse(lambda rows: rows.join(names, "carrier")).stages["stage"].plan.stateful == ()
     renamed = analyse(lambda rows: rows.select(F.col("ts").alias("at")), streams='[streams.out]\nevent_time = "at"\n')
     assert renamed.plan.stages[0].schema == "at TIMESTAMP"
     unioned = analyse(
@@ -270,8 +278,45 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         "timed",
         streams='[streams.timed]\npartitions = 2\nschema = "carrier string, ts timestamp"\nevent_time = "ts"\n',
     )  # fmt: skip
-    assert [(each.stream, each.delay_ms) for each in unioned.stages["stage"].analysis.watermarks] == [
-        ("flights", 7_200_000),
-        ("timed", 7_200_000),
+    assert [(each.reads, each.delay_ms) for each in unioned.stages["stage"].analysis.watermarks] == [
+        (0, 7_200_000),
+        (1, 7_200_000),
     ]
     assert analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update").plan.warnings == ()
+
+
+def by_state_machine(rows: DataFrame) -> DataFrame:
+    class Nothing(StatefulProcessor):
+        def init(self, handle: Any) -> None: ...
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+            return iter(())
+
+    return rows.groupBy("carrier").transformWithState(Nothing(), "carrier string", "Append", "None")
+
+
+def by_pandas_function(rows: DataFrame) -> DataFrame:
+    return rows.select(F.pandas_udf(lambda delay: delay, "double")("delay"))
+
+
+@pytest.mark.parametrize(
+    ("function", "package", "operator", "line"),
+    [
+        (by_state_machine, "google.protobuf", "transformWithState", "protobuf>=6.33.5"),
+        (by_state_machine, "pandas", "transformWithState", "pandas>=2.2,<3"),
+        (by_pandas_function, "pandas", "pandas_udf", "pandas>=2.2,<3"),
+    ],
+)
+def test_an_operator_whose_package_is_not_installed(
+    refusal: Refusal,
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[[DataFrame], DataFrame],
+    package: str,
+    operator: str,
+    line: str,
+) -> None:
+    monkeypatch.delitem(sys.modules, "pyspark.sql.streaming.proto.StateMessage_pb2", raising=False)
+    monkeypatch.setitem(sys.modules, package, None)  # importing it is an ImportError from now on
+    said = refusal(function)
+    assert said.startswith("Stage stage ")
+    assert f"{operator}" in said and said.endswith(f"Run on each machine: pip install '{line}'"), said

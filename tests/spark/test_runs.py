@@ -420,3 +420,32 @@ def _produce_one(run: Fleet, stream: str, rows: list[dict[str, Any]], flush_rows
     writer = run.writer(stream, 1, flush_rows=flush_rows)
     writer.write(pa.Table.from_pylist(rows, schema=SCHEMA))
     writer.flush()
+
+
+def test_rows_at_the_end_of_time_come_out_with_a_drain(fleet: MakeFleet) -> None:
+    """9999-12-31 often stands for "never". Its window ends in the year 10000, and it makes no other row late."""
+    application = Application()
+
+    @application.stage("never", output="by-day")
+    def by_day(rows: DataFrame) -> DataFrame:
+        counted = (
+            rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key").agg(F.count("*").alias("n"))
+        )
+        return counted.select("key", F.unix_micros("window.start").alias("start"), "n")
+
+    run = fleet(application, (COUNTED % ("never", "32 MiB")).replace("by-key", "other"))
+    last = datetime(9999, 12, 31, tzinfo=UTC)
+    times = {
+        "a": [START, START + timedelta(days=3), last],
+        "b": [last + timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999), START],
+    }
+    run.start("by_day-0", "by_day-1")
+    produce(run, "never", [{"key": key, "ts": ts, "value": 1.0} for key, all_ in times.items() for ts in all_], 1)
+    run.until_all_is_read("never")
+    run.move("by_day-0")
+    run.drain()
+
+    expected = [(key, ts.replace(hour=0, minute=0, second=0, microsecond=0)) for key in times for ts in times[key]]
+    found = [(row["key"], datetime.fromtimestamp(row["start"] / 1e6, UTC)) for row in run.rows("by-day")]  # type: ignore[operator]
+    assert sorted(found) == sorted(expected)
+    assert run.late == 0

@@ -50,10 +50,10 @@ def counting(source: str) -> Application:
     return application
 
 
-def table(numbers: range) -> pa.Table:
+def table(numbers: range, day: int = 0) -> pa.Table:
     """Keys that no compression makes small, all on one day."""
     keys = [f"{number:06d}-{hash_of(number)}" for number in numbers]
-    return pa.table({"key": keys, "ts": [START + timedelta(seconds=1)] * len(keys)}, schema=SCHEMA)
+    return pa.table({"key": keys, "ts": [START + timedelta(days=day, seconds=1)] * len(keys)}, schema=SCHEMA)
 
 
 def hash_of(number: int) -> str:
@@ -173,6 +173,25 @@ def test_a_state_machine_is_not_kept_in_memory() -> None:
 def test_the_kind_of_state_is_one_of_three(tmp_path: Path) -> None:
     assert config_of(tmp_path).task.state == "auto"
     assert config_of(tmp_path, '[task]\nstate = "rocksdb"').task.state == "rocksdb"
+
+
+def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
+    """Their windows are gone when they come. A key counts once per batch, for Spark adds up before it looks."""
+    run = fleet(counting("late"), JOB % ("late", "auto"))
+    run.start("count-0")
+    writer = run.writer("late", 1, flush_rows=1000)
+    for day in (0, 10, 20):  # the watermark passes the first days
+        writer.write(table(range(1), day))
+        writer.flush()
+        run.until_all_is_read("late")
+    for number in range(3):
+        writer.write(table(range(4 * number, 4 * number + 4)))
+        writer.flush()
+        run.until_all_is_read("late")
+    run.until(lambda: run.late >= 12)
+    writer.close()
+    run.drain()
+    assert run.late == 12
 
 
 @dataclass

@@ -101,6 +101,20 @@ def test_each_flush_tells_every_partition_how_far_event_time_has_come(account: A
         assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, True)
 
 
+def test_a_row_far_in_the_future_is_stored_and_does_not_move_the_frontier(account: AnyAccount) -> None:
+    """9999-12-31 often stands for "never". Nobody after it would be in time."""
+    day = 86_400
+    producer = writer(account, clock=NOON.timestamp, max_future_s=day)
+    never = dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=dt.UTC)
+    times = [NOON, NOON + dt.timedelta(seconds=day), NOON + dt.timedelta(seconds=day, microseconds=1), never, None]
+    producer.write(pa.table({"dest": ["D0"] * 5, "ts": pa.array(times, pa.timestamp("us", "UTC")), "number": range(5)}))
+    producer.close()
+
+    assert producer.frontier_us == NOON_US + day * 1_000_000
+    assert producer.rows_of_the_future == 2
+    assert sorted(numbers(account.blobs())) == list(range(5))
+
+
 def test_a_producer_without_rows_still_creates_its_stream(account: AnyAccount) -> None:
     writer(account).close()
     found = LogReader(account.blobs(), source_prefix("flights", 2)).scan((0, 0))
@@ -311,3 +325,39 @@ def test_a_key_counts_as_the_stream_holds_it(account: AnyAccount) -> None:
 def test_rows_that_could_mean_two_things_are_refused(rows: pa.Table, reason: str) -> None:
     with pytest.raises(ConfigError, match=reason):
         fitted(rows, pa.schema({"dest": pa.string(), "ts": pa.timestamp("us", "UTC")}))
+
+
+def test_all_who_write_a_stream_have_its_key(account: AnyAccount) -> None:
+    """It stands in the first record of each log; who has another one, or none, writes nothing."""
+    rows = pa.table({"n": [1, 2, 3], "letter": ["a", "b", "c"]})
+    first = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key="letter")
+    first.write(rows)
+    first.close()
+    assert LogReader(account.blobs(), "streams/keyed/1").opening().meta["key"] == ["letter"]  # type: ignore[union-attr]
+    length = LogReader(account.blobs(), "streams/keyed/1").tail(0)
+
+    with pytest.raises(ConfigError, match="is partitioned by letter, not by n"):
+        first.write(rows, "n")
+    for key, said in (("n", "the key n"), ((), "no key")):
+        other = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key=key)
+        other.write(rows)
+        with pytest.raises(ConfigError, match=f"begun with the key letter, and is to be written with {said}"):
+            other.flush()
+    assert LogReader(account.blobs(), "streams/keyed/1").tail(0) == length
+    again = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key=["letter"])
+    again.write(rows, "letter")
+    again.close()
+
+
+def test_a_writer_that_others_have_overtaken_looks_at_their_key(account: AnyAccount) -> None:
+    """Both found no log; the first record of the log is the faster one's."""
+    rows = pa.table({"n": [1], "letter": ["a"]})
+    slow = SourceWriter(account.blobs(), account.hints(), "raced", 1, key="letter")
+    slow.write(rows)
+    for log in slow._logs:
+        log.is_open = True  # it has looked, and there was nothing
+    fast = SourceWriter(account.blobs(), account.hints(), "raced", 1, key="n")
+    fast.write(rows)
+    fast.close()
+    with pytest.raises(ConfigError, match="begun with the key n"):
+        slow.flush()

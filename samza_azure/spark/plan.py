@@ -1,0 +1,21 @@
+"""The plan of a pipeline, for commands that run nothing: a Spark session of their own, for as long as it takes."""
+
+import tempfile
+from pathlib import Path
+
+from samza_azure.config import Config
+from samza_azure.protocol.messages import Plan
+from samza_azure.spark.module import load
+from samza_azure.spark.pipeline import analyse_pipeline
+from samza_azure.spark.session import start_session
+
+
+def plan_of(config: Config) -> Plan:
+    """The pipeline that a job file names, analysed as a container analyses it. PipelineRefused, as there."""
+    with tempfile.TemporaryDirectory(prefix="samza-azure-") as name:
+        directory = Path(name)
+        spark = start_session(config.app.name, config.spark, directory)
+        try:
+            return analyse_pipeline(spark, load(config), config, directory / "analysis").plan
+        finally:
+            spark.stop()

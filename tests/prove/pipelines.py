@@ -1,0 +1,112 @@
+"""Pipelines drawn at random, each compared with one Spark batch over the same rows.
+
+python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3]
+
+Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
+case is shrunk and printed with its seed. Ends with 1 if a case is wrong, or if a third of all cases is refused.
+"""
+
+import argparse
+import os
+import random
+import re
+import sys
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.spark.fuzz.bench import bench
+from tests.spark.fuzz.case import told
+from tests.spark.fuzz.draw import draw
+from tests.spark.fuzz.run import Bench, Outcome
+from tests.spark.fuzz.shrink import shrunk
+
+#: No more wrong cases than these are shrunk in one run.
+SHRINK = 3
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=None, help="the first seed; a fresh one without it")
+    parser.add_argument("--only", type=int, default=None, help="one seed alone, with its code")
+    parser.add_argument("--threads", type=int, default=3)
+    parser.add_argument("--no-shrink", action="store_true")
+    parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
+    asked = parser.parse_args()
+    with Path(asked.log).open("a") as log:
+        os.dup2(log.fileno(), sys.stderr.fileno())
+    with bench() as ready:
+        if asked.only is not None:
+            return only(ready, asked.only, shrink=not asked.no_shrink)
+        first = asked.seed if asked.seed is not None else random.randrange(1 << 31)
+        return many(ready, range(first, first + asked.cases), asked.threads, shrink=not asked.no_shrink)
+
+
+def only(ready: Bench, seed: int, *, shrink: bool) -> int:
+    """One case, told at length."""
+    case = draw(seed)
+    print(told(case), flush=True)
+    outcome = ready.run(case)
+    print(f"{outcome.verdict} after {outcome.seconds:.1f} s {outcome.reason}", flush=True)
+    if outcome.verdict != "wrong":
+        return int(outcome.verdict == "unhelpful")
+    if shrink:
+        print(told(shrunk(ready, case, outcome)))
+    return 1
+
+
+def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
+    """All cases of these seeds; what is wrong is told at once."""
+    print(f"seeds from {seeds.start}, {len(seeds)} cases, {threads} at a time", flush=True)
+    begun = time.monotonic()
+    verdicts: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    wrong = []
+    with ThreadPoolExecutor(threads) as pool:
+        for played, (seed, outcome) in enumerate(pool.map(lambda seed: (seed, ready.run(draw(seed))), seeds), 1):
+            verdicts[outcome.verdict] += 1
+            print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s", flush=True)
+            if outcome.verdict in ("refused", "unhelpful"):
+                reasons[f"{outcome.verdict}: {in_general(outcome.reason)}"] += 1
+            if outcome.verdict == "unhelpful":
+                print(f"seed {seed}: unhelpful: {outcome.reason}", flush=True)
+            if outcome.verdict == "wrong":
+                wrong.append((seed, outcome))
+                print(f"seed {seed}, case {played}: {outcome.reason[:1500]}", flush=True)
+    seconds = time.monotonic() - begun
+    for reason, count in reasons.most_common():
+        print(f"{count:5} {reason}")
+    refused = verdicts["refused"] + verdicts["unhelpful"]
+    print(
+        f"{len(seeds)} cases in {seconds:.0f} s ({seconds / len(seeds):.2f} s each): {verdicts['equal']} equal, "
+        f"{refused} refused ({refused / len(seeds):.0%}), {verdicts['unhelpful']} of them without advice, "
+        f"{verdicts['wrong']} wrong",
+        flush=True,
+    )
+    if shrink:
+        told_of(ready, wrong)
+    return int(bool(wrong or verdicts["unhelpful"] or refused * 3 >= len(seeds)))
+
+
+def told_of(ready: Bench, wrong: list[tuple[int, Outcome]]) -> None:
+    """The first wrong cases, shrunk, one for each way in which they are wrong."""
+    kinds: dict[str, tuple[int, Outcome]] = {}
+    for seed, outcome in wrong:
+        kinds.setdefault(outcome.kind, (seed, outcome))
+    for seed, outcome in list(kinds.values())[:SHRINK]:
+        print(f"== seed {seed}, shrunk", flush=True)
+        print(told(shrunk(ready, draw(seed), outcome)), flush=True)
+
+
+def in_general(message: str) -> str:
+    """The first words of a refusal, without the names of this case."""
+    text = re.sub(r"\b(?:s\d|in-[abc](?:-\w+)?|s\d-out)\b|'[^']*'|\b[a-z]+\d+\b|\d+", "…", message)
+    return " ".join(text.split()[:14])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

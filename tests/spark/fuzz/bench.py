@@ -1,0 +1,30 @@
+"""Storage and a Spark session for a program that plays cases outside of pytest."""
+
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from samza_azure.host.azurite import Azurite
+from samza_azure.storage.connection import Account
+from tests.spark.session import Settings, session
+
+from .run import Bench
+
+
+@contextmanager
+def bench() -> Iterator[Bench]:
+    """Everything that cases share; gone at the end."""
+    with Azurite() as emulator, tempfile.TemporaryDirectory(prefix="samza-azure-fuzz-") as name:
+        unique = uuid.uuid4().hex
+        storage = Settings(SecretStr(emulator.connection_string), None, f"c{unique}", f"t{unique}")
+        account = Account.from_config(storage)
+        account.ensure_created()
+        try:
+            with session(storage, Path(name), {"spark.log.level": "OFF"}) as spark:
+                yield Bench(spark, account, Path(name))
+        finally:
+            account.close()

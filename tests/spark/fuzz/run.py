@@ -1,0 +1,296 @@
+"""One case on real Spark: as a fleet of tasks and as one batch, and whether both put out the same rows."""
+
+import inspect
+import math
+import re
+import threading
+import time
+import traceback
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from samza_azure.application import Application
+from samza_azure.config import Stream
+from samza_azure.errors import ConfigError, PipelineRefused
+from samza_azure.spark import task
+from samza_azure.storage.connection import Account
+from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.source_stream import SourceWriter
+from tests.spark.fleet import PATIENCE_S, Fleet, config_of
+
+from .case import (
+    Action,
+    Begin,
+    Case,
+    DrawnInput,
+    DrawnStage,
+    Move,
+    Produce,
+    ReadAll,
+    code_of,
+    job_of,
+    with_streams_of_its_own,
+)
+
+#: Whether the code under test knows the key of a source stream, and stages on one task.
+KNOWS_KEYS = "key" in {each.name for each in fields(Stream)}
+KNOWS_TASKS = "tasks" in inspect.signature(Application.stage).parameters
+#: What a message begins its advice with.
+ADVICE = re.compile(
+    r"(?:^|[.:;,] )(?:or )?(?:use|add|write|set|give|keep|name|declare|split|put|take|break|make|return|say|run|read|"
+    r"move|drop|turn|insert|leave|replace|partition|install)\b",
+    re.IGNORECASE,
+)
+
+#: What Spark says on a machine with too much to do. A processor starts such a task again.
+TOO_BUSY = "Python worker failed to connect back"
+
+Rows = Counter[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a case."""
+
+    verdict: str  # "equal", "refused", "unhelpful" (refused without stage or advice), "wrong"
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def kind(self) -> str:
+        """What a shrunken case must share with the one it comes from."""
+        return f"{self.verdict}: {self.reason.split(':')[0]}"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all cases share."""
+
+    spark: SparkSession
+    account: Account
+    directory: Path
+    #: Analysing looks at all queries and settings of the session; so nobody else may start one meanwhile.
+    starting: threading.Lock = field(default_factory=threading.Lock)
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def run(self, case: Case) -> Outcome:
+        """Run it both ways."""
+        begun = time.monotonic()
+        outcome = self._caught(case)
+        while TOO_BUSY in outcome.reason and time.monotonic() < begun + 3 * PATIENCE_S:
+            outcome = self._caught(case)
+        return Outcome(outcome.verdict, outcome.reason, time.monotonic() - begun)
+
+    def _caught(self, case: Case) -> Outcome:
+        try:
+            return self._run(case)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the case is a finding
+            return Outcome("wrong", f"{type(error).__name__}: {error}\n{traceback.format_exc()[-3000:]}")
+
+    def _run(self, case: Case) -> Outcome:
+        case = with_streams_of_its_own(case, uuid.uuid4().hex[:8])
+        application = self._application(case)
+        directory = self.directory / uuid.uuid4().hex
+        try:
+            fleet = self._fleet(case, application, directory)
+        except PipelineRefused as refused:
+            message = str(refused)
+            is_helpful = any(stage.name in message for stage in case.stages) and ADVICE.search(message)
+            return Outcome("refused" if is_helpful else "unhelpful", message)
+        try:
+            _Play(fleet, case).play()
+            found = self._found(fleet, case.stages[-1])
+        finally:
+            fleet.close()
+        expected = self.batch(case)
+        if found == expected:
+            return Outcome("equal")
+        if expected != self.batch(case, backwards=True):
+            return Outcome("wrong", "the fuzzer: the batch depends on the order of rows")
+        late = f", {fleet.late} late" if fleet.late else ""
+        missing, more = expected - found, found - expected
+        return Outcome(
+            "wrong",
+            f"rows differ: of {expected.total()} rows {missing.total()} missing, {more.total()} too many{late}; "
+            f"missing {list(missing)[:3]}, too many {list(more)[:3]}",
+        )
+
+    def _application(self, case: Case, *, batch: bool = False) -> Application:
+        scope: dict[str, Any] = {"__name__": "drawn_pipeline"}
+        code = code_of(case, batch=batch)
+        if not KNOWS_TASKS:
+            code = re.sub(r", tasks=\d+\)", ")", code)
+        exec(compile(code, f"<case {case.seed}>", "exec"), scope)
+        application: Application = scope["app"]
+        return application
+
+    def _fleet(self, case: Case, application: Application, directory: Path) -> Fleet:
+        directory.mkdir(parents=True)
+        task.SOURCE_START_S = (
+            0.0  # saves work where the queries of a fleet start one after the other; here it costs time
+        )
+        config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
+        with self.starting:
+            fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starting=self.starting)
+        fleet.generation = 1000 * next(self.numbers)  # queries of one session have different names
+        return fleet
+
+    # The batch.
+
+    def batch(self, case: Case, *, backwards: bool = False) -> Rows:
+        """The rows that one batch puts out; `backwards`: with all rows in the opposite order."""
+        frames = {each.name: self._static(each, backwards=backwards) for each in case.inputs}
+        application = self._application(case, batch=True)
+        for stage in application.stages:
+            frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
+        return _counted(frames[case.stages[-1].output].toArrow().to_pylist())
+
+    def _static(self, each: DrawnInput, *, backwards: bool) -> DataFrame:
+        rows = each.rows[::-1] if backwards else each.rows
+        return self.spark.createDataFrame(table_of(each, rows), schema=each.ddl)
+
+    def _found(self, fleet: Fleet, last: DrawnStage) -> Rows:
+        try:
+            rows = fleet.rows(last.output)
+        except ConfigError:  # no log has a row
+            rows = []
+        if last.last_per is None:
+            return _counted(rows)
+        newest = {tuple(_plain(row[column]) for column in last.last_per): row for row in rows}
+        return _counted(list(newest.values()))
+
+
+def table_of(each: DrawnInput, rows: Any) -> pa.Table:
+    """Rows of an input, as they are produced."""
+    schema = arrow_schema(each.ddl)
+    return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
+def _counted(rows: list[dict[str, Any]]) -> Rows:
+    return Counter(tuple(_plain(value) for _, value in sorted(row.items())) for row in rows)
+
+
+def _plain(value: Any) -> Any:
+    """A value that can be counted: NaN equals NaN, and 0.0 is -0.0."""
+    match value:
+        case dict():
+            return tuple((name, _plain(inner)) for name, inner in value.items())
+        case list():
+            return tuple(_plain(inner) for inner in value)
+        case float() if math.isnan(value):
+            return "NaN"
+        case float():
+            return value + 0.0
+        case bool():
+            return str(value)
+        case Decimal():
+            return f"{value.normalize():f}"
+    return value
+
+
+# The run.
+
+
+class _Play:
+    """One run of a case, from the first row to the end of the drain."""
+
+    def __init__(self, fleet: Fleet, case: Case) -> None:
+        self._fleet = fleet
+        self._case = case
+        self._tasks = fleet.pipeline.plan.tasks()
+        self._writers = {each.name: _Writing(fleet, each) for each in case.inputs}
+        self._read_before: dict[str, Any] = {}  # by writers that had a task before: the next may find nothing to read
+
+    def play(self) -> None:
+        for action in self._case.actions:
+            self._act(action)
+        for writer in self._writers.values():
+            writer.close()
+        fleet = self._fleet
+        fleet.until(self._all_is_read())
+        fleet.flush(fleet.freeze())
+        if self._case.moved_in_flush is not None:
+            moved = fleet.tasks[self._name(self._case.moved_in_flush)]
+            fleet.until(lambda: moved._step >= 1 or moved.is_over)
+            if not moved.is_over:
+                fleet.move(moved.name)
+        fleet.until(fleet.is_drained)
+
+    def _name(self, number: int) -> str:
+        return self._tasks[number % len(self._tasks)]
+
+    def _act(self, action: Action) -> None:
+        fleet = self._fleet
+        match action:
+            case Begin(task=None):
+                fleet.start(*(name for name in self._tasks if name not in fleet.tasks))
+            case Begin(task=int(number)):
+                if (name := self._name(number)) not in fleet.tasks:
+                    fleet.start(name)
+            case Produce(stream=stream, rows=rows):
+                self._writers[stream].write(rows)
+            case ReadAll():
+                fleet.until(self._all_is_read())
+            case Move(task=number, batches=batches):
+                if (name := self._name(number)) in fleet.tasks:
+                    self._move(name, batches)
+
+    def _move(self, name: str, batches: int) -> None:
+        moved, is_read = self._fleet.tasks[name], self._all_is_read()
+        until = moved.report.batch + batches
+        self._fleet.until(lambda: moved.report.batch >= until or (moved.report.batch >= 0 and is_read()))
+        self._fleet.release(name)
+        self._read_before.update(moved.report.read or {})
+        self._fleet.start(name, first=False)
+
+    def _all_is_read(self) -> Callable[[], bool]:
+        """Whether the tasks that run have read all that is produced by now."""
+        fleet, blobs = self._fleet, self._fleet._around.blobs
+        sources = {
+            producer.source
+            for name in fleet.tasks
+            for each in fleet.pipeline.inputs_of(name, fleet.run_id)
+            for producer in each.producers
+            if producer.source is not None
+        }
+        tails = {source: LogReader(blobs, f"streams/{source}").tail(0) for source in sources}
+        ends = {source: tail.end for source, tail in tails.items() if tail is not None}
+        return lambda: ends.items() <= {**self._read_before, **fleet.read()}.items()
+
+
+class _Writing:
+    """The producer of one input."""
+
+    def __init__(self, fleet: Fleet, each: DrawnInput) -> None:
+        self._input = each
+        self._at = 0
+        self._writer: SourceWriter = SourceWriter(
+            fleet._around.blobs,
+            fleet.account.hints(),
+            each.name,
+            each.partitions,
+            key=each.key,
+            event_time=each.event_time,
+            frontier_lag_s=0.0 if each.frontier_lag is None else float(each.frontier_lag.split()[0]),
+            flush_rows=each.flush_rows,
+        )
+
+    def write(self, count: int) -> None:
+        rows = self._input.rows[self._at : self._at + count]
+        self._at += count
+        for start in range(0, len(rows), self._input.flush_rows):
+            self._writer.write(table_of(self._input, rows[start : start + self._input.flush_rows]))
+            self._writer.flush()
+
+    def close(self) -> None:
+        self._writer.close()

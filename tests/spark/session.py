@@ -1,0 +1,61 @@
+"""A Spark session as the container makes it, for tests and trials: its Python processes come from a zygote."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import SecretStr
+from pyspark.sql import SparkSession
+
+from samza_azure.spark import java
+from samza_azure.spark.account import to_environment
+from samza_azure.spark.session import connect_session
+from samza_azure.spark.settings import settings_of
+from samza_azure.spark.source import LogSource
+
+#: The zygote has to be forked before there are threads, which nobody here can promise: it gets a process of its own.
+ZYGOTE = """
+import signal, sys
+from pathlib import Path
+from samza_azure.machine import die_with_parent
+from samza_azure.spark import zygote
+die_with_parent()
+print(zygote.executable(Path(sys.argv[1])), flush=True)
+zygote.start(Path(sys.argv[1]))
+print("forked", flush=True)
+signal.pause()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`config.storage`."""
+
+    connect: SecretStr | None
+    account: str | None
+    container: str
+    table: str
+
+
+@contextmanager
+def session(storage: Settings, directory: Path, more: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """The session. Its sources find the account in the environment."""
+    settings = settings_of(more or {}, directory)
+    environment = {**os.environ, **to_environment(storage)}
+    zygote = subprocess.Popen([sys.executable, "-c", ZYGOTE, str(directory)], stdout=subprocess.PIPE, text=True)
+    assert zygote.stdout is not None
+    jvm = java.launch(settings, environment, directory, python=zygote.stdout.readline().strip())
+    assert zygote.stdout.readline() == "forked\n"
+    spark = connect_session("tests", settings, jvm)
+    spark.dataSource.register(LogSource)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+        jvm.end()
+        zygote.kill()
+        zygote.wait()

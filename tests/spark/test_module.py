@@ -1,0 +1,237 @@
+"""What a user's module may do at its top, and what its functions may refer to: tried in a container of its own."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from samza_azure.errors import ConfigError
+from samza_azure.machine import boot_time
+from samza_azure.protocol.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
+from samza_azure.storage.connection import Account
+from samza_azure.storage.export import export
+from samza_azure.storage.source_stream import SourceWriter
+
+from .child import Child
+from .conftest import Settings
+
+JOB = """
+[app]
+name = "test"
+main = "pipeline:app"
+%s
+[azure.storage]
+connect = "%s"
+container = "%s"
+table = "%s"
+[streams.numbers]
+schema = "n int"
+"""
+HEAD = """
+from pyspark.sql import SparkSession, functions as F
+from samza_azure import Application
+app = Application()
+"""
+NUMBERS = [3, 5, 8]
+
+
+@pytest.fixture
+def container(tmp_path: Path, storage: Settings) -> Iterator[Callable[..., Child]]:
+    """Starts a container on these files beside a job file with these lines."""
+    children: list[Child] = []
+
+    def start(files: dict[str, str], app: str = "") -> Child:
+        for name, text in files.items():
+            (tmp_path / name).parent.mkdir(exist_ok=True)
+            (tmp_path / name).write_text(text)
+        assert storage.connect is not None
+        connect = storage.connect.get_secret_value()
+        (tmp_path / "job.toml").write_text(JOB % (app, connect, storage.container, storage.table))
+        children.append(Child(tmp_path / "job.toml"))
+        return children[-1]
+
+    yield start
+    for child in children:
+        child.kill()
+
+
+@pytest.fixture
+def rows_of(container: Callable[..., Child], account: Account) -> Callable[..., list[dict[str, object]]]:
+    """The rows that the one stage of a pipeline, `out`, makes of the numbers."""
+    writer = SourceWriter(account.blobs(), account.hints(), "numbers", 1)
+    if not any(True for _ in account.blobs().list("streams/numbers/")):
+        writer.write(pa.table({"n": pa.array(NUMBERS, pa.int32())}))
+        writer.close()
+
+    def rows(files: dict[str, str], app: str = "") -> list[dict[str, object]]:
+        child = container(files, app)
+        ready = child.report()
+        assert isinstance(ready, Ready), ready
+        run_id = f"run-{uuid.uuid4().hex[:8]}"
+        child.tell(Permit(boot_time() + 3600))
+        child.tell(StartTask(f"{ready.plan.stages[0].name}-0", 1, 1, True, run_id, uuid.uuid4().hex))
+        while True:
+            report = child.report()
+            if isinstance(report, Alive):
+                continue
+            assert isinstance(report, TaskReport)
+            assert report.phase in (Phase.STARTING, Phase.RUNNING), report
+            if report.batch >= 0:
+                found = stored(account, run_id)
+                if len(found) == len(NUMBERS):
+                    return found
+
+    return rows
+
+
+def stored(account: Account, run_id: str) -> list[dict[str, object]]:
+    try:
+        table: pa.Table = export(account.blobs(), "out", [run_id])
+    except ConfigError:  # no rows yet
+        return []
+    return table.to_pylist()
+
+
+def test_a_script_becomes_a_pipeline(rows_of: Callable[..., list[dict[str, object]]]) -> None:
+    """A session, a broadcast, an accumulator and registered functions at the top; helpers of all kinds beside it."""
+    pipeline = (
+        HEAD
+        + """
+import threading
+import common, helpers
+from helpers import Scale, doubled
+from jobs.rules import even
+
+spark = SparkSession.builder.appName("mine").master("local[2]").config("spark.sql.shuffle.partitions", 7).getOrCreate()
+names = spark.sparkContext.broadcast({3: "three", 5: "five"})
+seen = spark.sparkContext.accumulator(0)
+lock = threading.Lock()
+OFFSET = 100
+column = F.col("n")
+add = F.udf(lambda n: n + OFFSET, "int")
+
+class Shift:
+    def __init__(self, by):
+        self.by = by
+    def __call__(self, n):
+        return n + self.by
+
+def named(n):
+    seen.add(1)
+    return names.value.get(n, "?")
+
+def scaled(n):
+    from lazily import tripled
+    return tripled(Scale(2).of(doubled(n)))
+
+spark.udf.register("named", named, "string")
+spark.udf.register("through_a_module", lambda n: helpers.remembered(n), "int")
+
+def shifted(by):
+    return F.udf(lambda n: Shift(by)(n), "int")
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    assert spark is rows.sparkSession
+    return rows.select(
+        column, add("n").alias("added"), shifted(7)("n").alias("shifted"), F.udf(scaled, "int")("n").alias("scaled"),
+        F.expr("named(n)").alias("named"), F.expr("through_a_module(n)").alias("module"),
+        F.udf(common.tagged, "string")("n").alias("tagged"),
+        F.udf(lambda n: common.tagged(n), "string")("n").alias("again"),
+        F.udf(even, "boolean")("n").alias("even"),
+        F.lit(spark.conf.get("spark.sql.shuffle.partitions")).alias("shuffle"),
+    )
+"""
+    )
+    helpers = """
+import threading
+lock = threading.Lock()
+memory = {}
+
+class Scale:
+    def __init__(self, factor):
+        self.factor = factor
+    def of(self, n):
+        return n * self.factor
+
+def doubled(n):
+    return 2 * n
+
+def remembered(n):
+    with lock:
+        memory[n] = n
+        return memory[n]
+"""
+    common = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.getOrCreate()
+TAG = "#"
+
+def tagged(n):
+    return TAG + str(n)
+"""
+    rules = "from common import spark\n\ndef even(n):\n    return n % 2 == 0\n"
+    rows = rows_of(
+        {
+            "pipeline.py": pipeline,
+            "helpers.py": helpers,
+            "common.py": common,
+            "lazily.py": "def tripled(n):\n    return 3 * n\n",
+            "jobs/rules.py": rules,  # in a package without __init__.py
+        }
+    )
+    assert sorted(tuple(row.values()) for row in rows) == [
+        (n, n + 100, n + 7, 12 * n, {3: "three", 5: "five"}.get(n, "?"), n, f"#{n}", f"#{n}", n % 2 == 0, "1")
+        for n in NUMBERS
+    ]
+
+
+def test_workers_import_what_is_beside_the_pipeline_and_have_the_packages(
+    rows_of: Callable[..., list[dict[str, object]]],
+) -> None:
+    """So a module there remembers between batches. The pipeline's own module is not imported, it makes a session."""
+    pipeline = (
+        HEAD
+        + """
+from helpers import known
+spark = SparkSession.builder.getOrCreate()
+
+def modules(n):
+    import sys
+    return [name for name in ("wave", "sndhdr", "pipeline", "helpers") if name in sys.modules and known(n)]
+
+@app.stage("numbers", output="out")
+def stage(rows):
+    return rows.select("n", F.udf(modules, "array<string>")("n").alias("modules"))
+"""
+    )
+    helpers = "memory = set()\n\ndef known(n):\n    memory.add(n)\n    return len(memory)\n"
+    rows = rows_of({"pipeline.py": pipeline, "helpers.py": helpers}, 'packages = ["wave"]')
+    assert [row["modules"] for row in rows] == [["wave", "helpers"]] * 3
+
+
+def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., Child]) -> None:
+    child = container({"pipeline.py": HEAD}, 'packages = ["json", "nowhere_at_all"]')
+    assert child.report() == Rejected(
+        "app.packages names nowhere_at_all, which cannot be imported (ModuleNotFoundError: No module named "
+        "'nowhere_at_all'). Install it on each machine that runs a processor, or take it out of the list."
+    )
+
+
+def test_settings_that_a_module_makes_are_refused_unless_the_job_file_has_them(container: Callable[..., Child]) -> None:
+    """They would be this processor's alone, and some cannot take effect any more."""
+    pipeline = (
+        HEAD
+        + """
+builder = SparkSession.builder.config("spark.sql.ansi.enabled", "false").config("spark.sql.caseSensitive", "true")
+spark = builder.config("spark.driver.memory", "9g").getOrCreate()
+"""
+    )
+    child = container({"pipeline.py": pipeline}, 'packages = []\n[spark]\n"sql.caseSensitive" = true')
+    assert child.report() == Rejected(
+        "The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session is there before the module "
+        "is imported, and all processors must have the same: write it under [spark] in the job file, and take it out "
+        "of the module."
+    )

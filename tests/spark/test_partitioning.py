@@ -1,0 +1,271 @@
+"""Rows of one key meet in one task, however the inputs are partitioned: what is routed, what stays, what is refused."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from samza_azure.application import Application
+from samza_azure.errors import PipelineRefused
+from samza_azure.protocol.messages import StagePlan
+from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+
+from .compare import MakeFleet, Row, assert_equal
+from .fleet import config_of
+
+START = datetime(2024, 5, 1, tzinfo=UTC)
+STREAMS = """
+[streams.%s]
+partitions = 4
+schema = "key string, n int, ts timestamp"
+event_time = "ts"
+%s
+[streams.%s]
+partitions = 4
+schema = "id bigint, name string, at timestamp"
+event_time = "at"
+%s
+[task]
+commit.ms = 0
+"""
+
+
+def rows_of(count: int, *, step: timedelta = timedelta(minutes=30)) -> list[Row]:
+    return [{"key": "abcde"[number % 5], "n": number % 7, "ts": START + number * step} for number in range(count)]
+
+
+def others_of(count: int, *, lag: timedelta = timedelta()) -> list[Row]:
+    return [
+        {"id": number % 7, "name": "abcde"[number % 5], "at": START - lag + number * timedelta(minutes=40)}
+        for number in range(count)
+    ]
+
+
+def one_stage(function: Callable[..., DataFrame], *inputs: str, **options: Any) -> Application:
+    application = Application()
+    function.__name__ = "stage"
+    application.stage(*inputs, output="out", **options)(function)
+    return application
+
+
+def test_one_stage_with_a_group_over_a_stream_without_key(fleet: MakeFleet) -> None:
+    """The first job that everybody writes: the rows take turns over the partitions, each key is counted once."""
+    application = one_stage(
+        lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key").count(), "unkeyed"
+    )
+    run = fleet(application, STREAMS % ("unkeyed", "", "other", ""))
+    (router, stage) = run.pipeline.plan.stages
+    assert (router.name, router.inputs, router.routed_by, router.partitions) == (
+        "stage-unkeyed",
+        ("unkeyed",),
+        ("key",),
+        4,
+    )
+    assert (stage.name, stage.inputs, stage.tasks) == ("stage", ("stage-unkeyed",), 4)
+    rows = rows_of(200)
+    assert_equal(run, [("unkeyed", rows[:80]), ("unkeyed", rows[80:120]), ("unkeyed", rows[120:])])
+
+
+def test_deduplication_a_join_and_a_group_by_an_expression(fleet: MakeFleet) -> None:
+    """Each by keys that the streams do not have; the joined streams progress at different speeds."""
+    application = Application()
+
+    @application.stage("left", output="keys")
+    def keys(rows: DataFrame) -> DataFrame:
+        return rows.select("key", "n").dropDuplicates(["key", "n"])
+
+    @application.stage("left", "right", output="pairs")
+    def pairs(rows: DataFrame, others: DataFrame) -> DataFrame:
+        return rows.join(others, (F.col("n") == F.col("id")) & (F.col("key") == F.col("name"))).select("key", "n", "at")
+
+    @application.stage("left", output="parity", output_mode="update")
+    def parity(rows: DataFrame) -> DataFrame:
+        return rows.select(F.upper("key").alias("letter")).distinct()
+
+    run = fleet(application, STREAMS % ("left", "", "right", ""))
+    assert [stage.name for stage in run.pipeline.plan.stages if stage.routed_for] == [
+        "keys-left",
+        "pairs-left",
+        "pairs-right",
+        "parity-left",
+    ]
+    rows, others = rows_of(120), others_of(60, lag=timedelta(days=9))
+    assert_equal(run, [("left", rows[:50]), ("right", others[:10]), ("left", rows[50:]), ("right", others[10:])])
+
+
+def test_all_rows_in_one_task(fleet: MakeFleet) -> None:
+    """A global count and a limit, where the user says so."""
+    application = Application()
+
+    @application.stage("all", output="days", tasks=1)
+    def days(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()
+
+    @application.stage("all", output="few", tasks=1)
+    def few(rows: DataFrame) -> DataFrame:
+        return rows.select(F.lit(1).alias("one")).limit(10)
+
+    run = fleet(application, STREAMS % ("all", "", "other", ""))
+    assert run.pipeline.plan.tasks() == ["days-0", "few-0"]
+    assert_equal(run, [("all", rows_of(50)), ("all", rows_of(90, step=timedelta(hours=1))[50:])])
+
+
+Plan = Callable[..., Pipeline]
+
+
+@pytest.fixture
+def plan(spark: SparkSession, tmp_path: Path) -> Plan:
+    """A pipeline of one stage over `a` and `b`, or of several, with lines for the streams."""
+
+    def run(function: Callable[..., Any] | Application, *inputs: str, a: str = "", b: str = "", more: str = "") -> Any:
+        application = function if isinstance(function, Application) else one_stage(function, *(inputs or ("a",)))
+        config = config_of(tmp_path, STREAMS % ("a", a, "b", b) + more)
+        return analyse_pipeline(spark, application, config, tmp_path / "analysis")
+
+    return run
+
+
+def routers(pipeline: Pipeline) -> list[tuple[str, tuple[str, ...]]]:
+    return [(stage.inputs[0], stage.routed_by) for stage in pipeline.plan.stages if stage.routed_for]
+
+
+def test_a_stream_that_has_the_key_stays_as_it_is(plan: Plan) -> None:
+    count = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key").count()  # noqa: E731
+    assert routers(plan(count, a='key = "key"')) == []
+    assert routers(plan(count, a='key = ["key"]')) == []
+    assert routers(plan(count, a='key = ["key", "n"]')) == [("a", ("key",))]
+    assert routers(plan(count, a='key = "n"')) == [("a", ("key",))]
+    assert routers(plan(lambda rows: rows.dropDuplicates(["n", "key"]), a='key = "n"')) == []
+
+
+def test_only_the_side_of_a_join_that_has_another_key_is_routed(plan: Plan) -> None:
+    """An int and a bigint that are equal have the same partition."""
+    join = lambda rows, others: rows.join(others, F.col("n") == F.col("id"))  # noqa: E731
+    assert routers(plan(join, "a", "b", a='key = "n"')) == [("b", ("id",))]
+    assert routers(plan(join, "a", "b", b='key = "id"')) == [("a", ("CAST(n AS BIGINT)",))]
+    assert routers(plan(join, "a", "b", a='key = "n"', b='key = "id"')) == []
+    assert routers(plan(join, "a", "b", a='key = "key"', b='key = "name"')) == [
+        ("a", ("CAST(n AS BIGINT)",)),
+        ("b", ("id",)),
+    ]
+
+
+def test_inputs_with_different_numbers_of_partitions_are_brought_to_one(spark: SparkSession, tmp_path: Path) -> None:
+    streams = STREAMS.replace("partitions = 4", "partitions = 3", 1) % ("a", 'key = "n"', "b", 'key = "id"')
+    join = one_stage(lambda rows, others: rows.join(others, F.col("n") == F.col("id")), "a", "b")
+    pipeline = analyse_pipeline(spark, join, config_of(tmp_path, streams), tmp_path / "analysis")
+    assert [(stage.name, stage.partitions) for stage in pipeline.plan.stages] == [("stage-b", 3), ("stage", 3)]
+
+
+def test_a_key_passes_through_stages_that_keep_their_partitions(plan: Plan) -> None:
+    application = Application()
+
+    @application.stage("a", output="shuffled", partition_by="key")
+    def shuffled(rows: DataFrame) -> DataFrame:
+        return rows
+
+    @application.stage("shuffled", output="kept")
+    def kept(rows: DataFrame) -> DataFrame:
+        return rows.select(F.col("key").alias("letter"), "n", "ts").where("n > 2")
+
+    @application.stage("kept", output="out", output_mode="update")
+    def counted(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("letter").count()
+
+    more = "[streams.shuffled]\npartitions = 3\n"
+    assert routers(plan(application, more=more)) == []
+    assert plan(application, more=more).streams["kept"].key == ("letter",)
+
+
+def test_several_operators_share_a_partitioning(plan: Plan) -> None:
+    """A key of both, or an expression of the one's key."""
+    both = lambda rows: rows.dropDuplicates(["key", "n"]).groupBy("key").count()  # noqa: E731
+    application = Application()
+    application.stage("a", output="out", output_mode="update")(named(both))
+    assert routers(plan(application)) == [("a", ("key",))]
+    chained = lambda rows: (  # noqa: E731
+        rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "key").count()
+        .groupBy(F.window(F.window_time("window"), "1 day"), F.upper("key")).agg(F.sum("count"))
+    )  # fmt: skip
+    assert routers(plan(chained)) == [("a", ("upper(key)",))]
+
+
+def named(function: Any) -> Any:
+    function.__name__ = "stage"
+    return function
+
+
+def test_a_window_alone_is_a_key_as_in_a_shuffle_of_spark(plan: Plan) -> None:
+    """But only where there is no other: all rows of a time would go to one task."""
+    ((stream, by),) = routers(
+        plan(lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day")).count())
+    )
+    assert stream == "a" and by[0].startswith("named_struct('start'")
+
+
+def refused(plan: Plan, function: Any, *inputs: str, **options: Any) -> str:
+    with pytest.raises(PipelineRefused) as caught:
+        plan(function, *inputs, **options)
+    return str(caught.value)
+
+
+def test_what_no_partitioning_can_satisfy_is_refused(plan: Plan) -> None:
+    """With the stage, the operator, and what to write."""
+    assert refused(plan, lambda rows: rows.limit(10)) == (
+        "Stage stage: the limit over all rows needs all rows in one task. Run the stage on one: @app.stage(…, tasks=1)."
+        " Where that is too slow, group by a key in one stage and put the groups together in a second one with tasks=1."
+    )
+    disjoint = lambda rows: rows.dropDuplicates(["n"]).dropDuplicates(["key"])  # noqa: E731
+    assert refused(plan, disjoint) == (
+        "Stage stage: no partitioning of its inputs suits both the deduplication by n and the deduplication by key, "
+        "which share no key. Write two stages, the first with the deduplication by n and partition_by='key'; or run "
+        "the stage on one task: @app.stage(…, tasks=1)."
+    )
+    sliding = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()  # noqa: E731
+    assert refused(plan, sliding).startswith(
+        "Stage stage: the aggregation by window needs the rows of each key in one task, but no part of the key can be "
+        "told from a row of an input alone: an operator before it makes it. Write what comes before as a stage of its"
+    )
+    itself = lambda rows: rows.alias("x").join(rows.alias("y"), F.expr("x.n = y.n + 1")).select("x.n")  # noqa: E731
+    assert refused(plan, itself).startswith("Stage stage uses the rows of stream 'a' in two operators that need them")
+    assert refused(plan, lambda rows, others: rows.join(others, F.expr("n > id")), "a", "b").startswith(
+        "Stage stage: a join of two streams (Inner) has no equality between a column of the left and one of the right."
+    )
+    assert refused(plan, lambda rows: rows.groupBy("key").applyInPandas(lambda group: group, "key string")).startswith(
+        "Stage stage uses applyInPandas or applyInArrow, which on a stream sees the rows of one batch at a time"
+    )
+
+
+def test_a_stream_that_is_named_twice_is_routed_twice(plan: Plan) -> None:
+    twice = lambda rows, others: rows.alias("x").join(others.alias("y"), F.expr("x.n = y.n + 1")).select("x.n")  # noqa: E731
+    assert routers(plan(twice, "a", "a")) == [("a", ("n",)), ("a", ("(n + 1)",))]
+
+
+def test_tables_of_their_own_are_refused(plan: Plan, spark: SparkSession, tmp_path: Path) -> None:
+    """Their files are listed when a query starts, and may be others at the next start."""
+    spark.createDataFrame([("a", 1)], "key string, m int").write.parquet(str(tmp_path / "table"))
+    table = str(tmp_path / "table")
+    said = refused(plan, lambda rows: rows.join(spark.read.parquet(table), "key"))
+    assert said.startswith("Stage stage reads a table or files of its own (LogicalRelation).")
+    constant = spark.createDataFrame([("a", 1)], "key string, m int")
+    assert routers(plan(lambda rows: rows.join(constant, "key"))) == []
+
+
+def test_a_name_that_is_taken(plan: Plan) -> None:
+    application = Application()
+    application.stage("b", output="stage-a")(lambda rows: rows)
+    application.stage("a", output="out")(named(lambda rows: rows.dropDuplicates(["n"])))
+    assert refused(plan, application) == (
+        "The rows of stream 'a' have to be routed for stage stage, through a stream called 'stage-a'. "
+        "A stream of the pipeline has this name already; rename that one."
+    )
+
+
+def test_the_number_of_partitions_of_a_routed_stream(plan: Plan) -> None:
+    dedup = lambda rows: rows.dropDuplicates(["n"])  # noqa: E731
+    stages: tuple[StagePlan, ...] = plan(dedup, more="[streams.stage-a]\npartitions = 2\n").plan.stages
+    assert [(stage.name, stage.tasks, stage.partitions) for stage in stages] == [("stage-a", 4, 2), ("stage", 2, 2)]

@@ -1,0 +1,206 @@
+"""Functions with state and event-time timers: moved between writers, drained, and compared with plain Python."""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame, Row
+from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from samza_azure.application import Application
+
+from .fleet import Fleet
+
+MakeFleet = Callable[[Application, str], Fleet]
+
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # as `load` does it for a pipeline's module
+
+START = datetime(2013, 1, 1, tzinfo=UTC)
+GAP = timedelta(minutes=45)
+GAP_MS = 45 * 60 * 1000
+SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
+OUTPUT = "key string, first long, last long, n long"
+STATE = "first long, last long, n long"
+STREAMS = """
+[streams.%s]
+partitions = 2
+schema = "key string, ts timestamp"
+event_time = "ts"
+[task]
+commit.ms = 0
+batch.bytes = "1 KiB"
+"""
+#: First and last time in milliseconds, and the number of rows.
+Session = tuple[int, int, int]
+
+
+def advanced(session: Session | None, times_ms: Iterable[int]) -> tuple[list[Session], Session | None]:
+    """The sessions that end with these rows, and the one that goes on."""
+    ended = []
+    for time_ms in sorted(times_ms):
+        if session is not None and time_ms > session[1] + GAP_MS:
+            ended.append(session)
+            session = None
+        first, _, n = session or (time_ms, time_ms, 0)
+        session = (first, time_ms, n + 1)
+    return ended, session
+
+
+class Sessions(StatefulProcessor):
+    """Rows of one key that follow each other within the gap, counted. A timer ends the last of them."""
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._session = handle.getValueState("session", STATE)
+
+    def advance(self, times_ms: Iterable[int]) -> list[Session]:
+        """What ends; the timer is moved to the end of what goes on."""
+        before: Any = self._session.get() if self._session.exists() else None
+        ended, session = advanced(before, times_ms)
+        assert session is not None
+        if before is not None:
+            self._handle.deleteTimer(before[1] + GAP_MS)
+        self._session.update(session)
+        self._handle.registerTimer(session[1] + GAP_MS)
+        return ended
+
+    def expire(self) -> Session:
+        """The session whose timer has fired."""
+        session: Any = self._session.get()
+        self._session.clear()
+        return (session[0], session[1], session[2])
+
+
+class RowSessions(Sessions):
+    """Through the row form."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
+        for session in self.advance(round(row.ts.timestamp() * 1000) for row in rows):
+            yield Row(key=key[0], first=session[0], last=session[1], n=session[2])
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Any]:
+        first, last, n = self.expire()
+        assert expiredTimerInfo.getExpiryTimeInMs() == last + GAP_MS
+        yield Row(key=key[0], first=first, last=last, n=n)
+
+
+class PandasSessions(Sessions):
+    """Through the pandas form."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: TimerValues) -> Iterator[Any]:  # noqa: N802, N803
+        times = [time for frame in rows for time in milliseconds(frame)]
+        yield framed(key[0], self.advance(times))
+
+    def handleExpiredTimer(  # noqa: N802
+        self,
+        key: Any,
+        timerValues: TimerValues,  # noqa: N803
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[Any]:
+        yield framed(key[0], [self.expire()])
+
+
+def with_group_state(key: Any, frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+    """The same through `applyInPandasWithState`."""
+    before: Any = state.get if state.exists else None
+    if state.hasTimedOut:
+        state.remove()
+        yield framed(key[0], [before])
+        return
+    ended, session = advanced(before, [time for frame in frames for time in milliseconds(frame)])
+    assert session is not None
+    state.update(session)
+    state.setTimeoutTimestamp(session[1] + GAP_MS)
+    yield framed(key[0], ended)
+
+
+def milliseconds(frame: pd.DataFrame) -> list[int]:
+    """Its times, which Spark hands over without a zone, in the session's, which is UTC."""
+    return [round(time.tz_localize("UTC").timestamp() * 1000) for time in frame["ts"]]
+
+
+def framed(key: str, sessions: list[Session]) -> pd.DataFrame:
+    return pd.DataFrame([(key, *session) for session in sessions], columns=["key", "first", "last", "n"])
+
+
+def by_rows(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").transformWithState(RowSessions(), OUTPUT, "Append", "EventTime")
+
+
+def by_pandas(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("key").transformWithStateInPandas(PandasSessions(), OUTPUT, "Append", "EventTime")
+
+
+def by_group_state(rows: DataFrame) -> DataFrame:
+    timeout = GroupStateTimeout.EventTimeTimeout
+    return rows.groupBy("key").applyInPandasWithState(with_group_state, OUTPUT, STATE, "append", timeout)
+
+
+def in_one_go(rows: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """The sessions of all rows."""
+    times: dict[str, list[int]] = {}
+    for row in rows:
+        times.setdefault(row["key"], []).append(round(row["ts"].timestamp() * 1000))
+    found = []
+    for key, of_key in times.items():
+        ended, last = advanced(None, of_key)
+        found += [(key, *session) for session in [*ended, last] if session]
+    return sorted(found)
+
+
+def put_out(run: Fleet) -> list[tuple[Any, ...]]:
+    return sorted((row["key"], row["first"], row["last"], row["n"]) for row in run.rows("sessions"))
+
+
+@pytest.mark.parametrize("form", [by_rows, by_pandas, by_group_state])
+def test_timers_fire_once_for_each_session_through_hand_overs_and_a_drain(
+    fleet: MakeFleet, form: Callable[[DataFrame], DataFrame]
+) -> None:
+    """State and timers are restored from the log alone; the drain fires the timers that are left."""
+    application = Application()
+
+    @application.stage(form.__name__, output="sessions")
+    def sessions(rows: DataFrame) -> DataFrame:
+        return form(rows.withWatermark("ts", "10 minutes"))
+
+    run = fleet(application, STREAMS % form.__name__)
+    rows = [
+        {"key": f"{number * number % 23 % 7}", "ts": START + timedelta(minutes=9 * number)} for number in range(400)
+    ]
+    writer = run.writer(form.__name__, 2, flush_rows=40)
+    writer.write(pa.Table.from_pylist(rows[:200], schema=SCHEMA), "key")
+    writer.flush()
+    run.start("sessions-0", "sessions-1")
+    run.until(lambda: all(task.report.batch >= 2 for task in run.tasks.values()))
+    run.move("sessions-0")
+    run.until_all_is_read(form.__name__)
+    run.move("sessions-1")
+    writer.write(pa.Table.from_pylist(rows[200:], schema=SCHEMA), "key")
+    writer.close()
+    run.until(lambda: len(put_out(run)) > len(in_one_go(rows)) // 2)  # timers fire while it runs, too
+    run.move("sessions-0")
+    run.until_all_is_read(form.__name__)
+    run.flush(run.freeze())
+    run.until(lambda: run.tasks["sessions-0"]._gate.step == 1)
+    run.until(lambda: run.tasks["sessions-0"]._step == 1, but=["sessions-0"])
+    run.move("sessions-0")
+    run.until(run.is_drained)
+
+    assert put_out(run) == in_one_go(rows)
+    assert run.late == 0
