@@ -7,6 +7,7 @@ are downloaded before the offset is returned, larger ones are read in a worker, 
 
 import json
 import os
+import pickle
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -45,15 +46,17 @@ PREFETCH_BYTES = 256 << 10
 
 
 def read_range(
-    path: str, schema: StructType, start: Mapping[str, Any], end: Mapping[str, Any]
+    path: str, schema: StructType, start: Mapping[str, Any], end: Mapping[str, Any], found: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows between two offsets, producer by producer."""
+    """All rows between two offsets, producer by producer. `found` is a file with what the scan has found of them."""
     spec = Spec.read(Path(path))
     first, last = Offset.from_json(start), Offset.from_json(end)
+    known: list[list[Part]] | None = None if found is None else pickle.loads(Path(found).read_bytes())  # noqa: S301
     try:
-        for reader, here, there in zip(_readers(spec), first.at, last.at, strict=True):
+        for number, (reader, here, there) in enumerate(zip(_readers(spec), first.at, last.at, strict=True)):
             if here.position != there.position:
-                slices = _patiently(reader, here.position, there.position, spec)
+                parts = None if known is None else known[number]
+                slices = _patiently(reader, here.position, there.position, parts, spec)
                 yield from _batches(slices, arrow_schema(schema), spec.stream)
     except StorageUnavailable:
         raise
@@ -69,12 +72,15 @@ def _readers(spec: Spec) -> list[LogReader]:
     return [LogReader(logs, prefix, frozenset(parts), group_id=group_id) for prefix, parts, _ in spec.producers]
 
 
-def _patiently(reader: LogReader, start: Position, end: Position, spec: Spec) -> Iterator[bytes]:
+def _patiently(
+    reader: LogReader, start: Position, end: Position, parts: list[Part] | None, spec: Spec
+) -> Iterator[bytes]:
     """The slices of a range. A storage error is waited out while the permit holds; no slice comes twice."""
     given = 0
     while True:
         try:
-            for number, data in enumerate(reader.slices(start, end)):
+            slices = reader.slices(start, end) if parts is None else reader.fetch(parts)
+            for number, data in enumerate(slices):
                 if number >= given:
                     given += 1
                     yield data
@@ -118,6 +124,7 @@ class Poller:
         self.resting_until = 0.0
         self.last_rows = self.last_tick = -1e9
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
+        self.found: tuple[str, str, list[list[Part]]] | None = None  # of a range that a worker reads
         self.questioned_at = -1e9
 
     def initial(self) -> dict[str, Any]:
@@ -167,6 +174,19 @@ class Poller:
         if self.ready is None or self.ready[:2] != (_text(start), _text(end)):
             return None
         return iter(self.ready[2])
+
+    def handed_on(self, start: dict[str, Any], end: dict[str, Any]) -> str | None:
+        """A file with what the last scan has found in this range, so that no worker downloads it again.
+
+        Small records come whole with their headers. The file of one batch is replaced by that of the next.
+        """
+        if self.found is None or self.found[:2] != (_text(start), _text(end)):
+            return None
+        path = self.file.parent.parent / f"found-{self.file.name}"
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(pickle.dumps(self.found[2]))
+        fresh.rename(path)
+        return str(path)
 
     # One round: scan who is due, decide, download what is small. Runs in the poller's thread.
 
@@ -297,8 +317,10 @@ class Poller:
 
     def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
         size = sum(part.place.length for parts in self.parts for part in parts)
-        self.ready = None
+        self.ready = self.found = None
         if size > PREFETCH_BYTES or rows > PREFETCH_ROWS:
+            if any(part.data is not None for parts in self.parts for part in parts):
+                self.found = (_text(start.to_json()), _text(offset.to_json()), self.parts)
             return
         slices = (
             data

@@ -13,7 +13,6 @@ _CAUSES = re.compile(
     r"|\[UNABLE_TO_ACQUIRE_MEMORY\][^\n]*"
     r"|Total size of serialized results of [^\n]*"
     r"|[^\n]*(?:Cannot grow BufferHolder|Cannot reserve additional contiguous bytes|Buffer overflow)[^\n]*"
-    r"|Python worker exited unexpectedly[^\n]*"
     r"|^(?:[\w.]*\.)?\w*MemoryError(?:: [^\n]+)?$"
     r"|A record of \d+ bytes; one append takes[^\n]*",
     re.MULTILINE,

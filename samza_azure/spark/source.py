@@ -39,9 +39,10 @@ class LogSource(DataSource):
 class Range(InputPartition):
     """All that one batch reads, in one piece: the order of a partition's rows is kept."""
 
-    def __init__(self, start: dict[str, Any], end: dict[str, Any]) -> None:
+    def __init__(self, start: dict[str, Any], end: dict[str, Any], found: str | None) -> None:
         self.start = start
         self.end = end
+        self.found = found  # a file on this machine
 
 
 class LogStreamReader(_SimpleStreamReaderWrapper):
@@ -72,7 +73,7 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
         return self.poller.latest(start)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return [Range(start, end)]
+        return [Range(start, end, self.poller.handed_on(start, end))]
 
     def getCache(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Any] | None:
         return self.poller.prefetched(start, end)
@@ -81,7 +82,7 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
         from samza_azure.spark.poller import read_range
 
         assert isinstance(partition, Range)
-        return read_range(self.spec, self.schema, partition.start, partition.end)
+        return read_range(self.spec, self.schema, partition.start, partition.end, partition.found)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the log of the task that reads says how far it is."""

@@ -113,6 +113,31 @@ def test_many_rows_and_wide_rows_are_left_to_a_worker(source: Poller, reads: Rea
     assert source.prefetched(START, end) is None
 
 
+def test_what_the_scan_has_downloaded_is_not_downloaded_again_by_the_worker(source: Poller, reads: Reads) -> None:
+    """Another range is."""
+    for start in range(0, 3_000, 300):
+        write(reads.writer, *range(start, start + 300))
+    end = source.latest(START)
+    assert source.prefetched(START, end) is None
+    found = source.handed_on(START, end)
+    counted = 0
+
+    def count() -> None:
+        nonlocal counted
+        counted += 1
+
+    reads.in_the_way = count
+    spec = str(next(source.file.parent.parent.glob("input-*")))
+    whole = pa.Table.from_batches(read_range(spec, SCHEMA, START, end, found))
+    once = counted
+    again = pa.Table.from_batches(read_range(spec, SCHEMA, START, end))
+
+    assert whole["n"].to_pylist() == [1, 2, 3, *range(3_000)]
+    assert whole.equals(again)
+    assert once == 0 < counted
+    assert source.handed_on(START, {**end, "fired": 7}) is None
+
+
 def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None:
     for number in range(4, 50):
         write(reads.writer, number)

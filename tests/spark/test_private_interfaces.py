@@ -32,7 +32,9 @@ def test_spark_hands_over_rows_that_come_with_the_offset() -> None:
 
 
 def _answer(reader: LogStreamReader, schema: StructType, found: list[pa.RecordBatch] | None) -> int:
-    reader.__dict__["poller"] = SimpleNamespace(prefetched=lambda start, end: None if found is None else iter(found))
+    reader.__dict__["poller"] = SimpleNamespace(
+        prefetched=lambda start, end: None if found is None else iter(found), handed_on=lambda start, end: None
+    )
     asked, answered = io.BytesIO(), io.BytesIO()
     for offset in (b'{"at": 1}', b'{"at": 2}'):
         asked.write(len(offset).to_bytes(4, "big") + offset)
