@@ -23,7 +23,7 @@ from samza_azure.spark.catalyst import column, rebound
 from samza_azure.spark.destination import check_key, with_destination
 from samza_azure.spark.placement import Placement, Route
 from samza_azure.spark.schema import check_columns, parse_schema
-from samza_azure.spark.state import check_chosen
+from samza_azure.spark.state import check_chosen, kind_of_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +349,9 @@ def _plan(
                 "partition_by": stage.plan.partition_by,
                 "schema": stage.plan.schema,
                 "state": stage.analysis.fingerprint,
+                "kept": kind_of_state(config.task.state, needs_rocksdb=stage.analysis.needs_rocksdb)
+                if stage.plan.stateful
+                else None,
                 "event_time": stage.event_time,
                 "frontier_lag_us": stage.frontier_lag_us,
                 "output_mode": stage.stage.output_mode,
