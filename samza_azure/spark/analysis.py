@@ -26,6 +26,7 @@ from samza_azure.spark.catalyst import (
     is_marked,
     kind_of,
     read_plan,
+    references,
 )
 from samza_azure.spark.operators import check_operators, described, fingerprint_of, keys_of, state_of
 from samza_azure.spark.packages import check_packages, in_one_sentence
@@ -310,7 +311,9 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
 
 def _check_one_event_time(stage: Stage, operator: Node) -> None:
     """Spark judges whether a row is late by one column, and gives up while the query starts if there are two."""
-    grouped = {identity(key) for (key,) in keys_of(operator)} if operator.kind == "Aggregate" else None
+    grouped = None
+    if operator.kind == "Aggregate":
+        grouped = {wanted for (key,) in keys_of(operator) for wanted in references(key)}
     for child in operator.children:
         times = [wanted for wanted in marked(child) if grouped is None or wanted in grouped]
         if len(times) > 1:

@@ -3,11 +3,13 @@
 import sys
 import textwrap
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
@@ -180,3 +182,56 @@ def test_the_fingerprint_is_of_what_a_run_depends_on(analyse: Analyse) -> None:
     assert analyse(("first", ["numbers"], "shuffled", "text"), second).plan.fingerprint != print_of
     assert analyse(first, second, streams=SOURCE % 3).plan.fingerprint != print_of
     assert analyse(first, second, streams=(SOURCE % 2).replace("n int", "n long")).plan.fingerprint != print_of
+
+
+TIMED = """
+[streams.timed]
+partitions = 2
+schema = "key string, n int, ts timestamp"
+event_time = "ts"
+[streams.others]
+partitions = 2
+schema = "name string, m int, at timestamp"
+event_time = "at"
+"""
+
+
+def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> None:
+    """Codes that would read each other's state are different pipelines; a fix beside it is none."""
+
+    def print_of(function: Callable[..., DataFrame], *inputs: str, more: str = "") -> str:
+        application = Application()
+        _named(application, function, "stage", inputs or ["timed"], "out", ())
+        config = config_of(tmp_path, TIMED + more)
+        return analyse_pipeline(spark, application, config, tmp_path / "analysis").plan.fingerprint
+
+    def counted(
+        rows: DataFrame,
+        window: str = "1 day",
+        delay: str = "1 hour",
+        by: str = "key",
+        function: str = "count(n)",
+        only: str = "true",
+    ) -> DataFrame:
+        grouped = rows.where(only).withWatermark("ts", delay).groupBy(F.window("ts", window), F.expr(by).alias("k"))
+        return grouped.agg(F.expr(function).alias("total").cast("bigint"))
+
+    def matched(rows: DataFrame, others: DataFrame, hours: int = 2, kind: str = "inner") -> DataFrame:
+        near = F.expr(f"key = name AND at BETWEEN ts AND ts + INTERVAL {hours} HOURS")
+        joined = rows.withWatermark("ts", "1 hour").join(others.withWatermark("at", "1 hour"), near, kind)
+        return joined.select("key", "n", "m")
+
+    codes: list[tuple[Any, ...]] = [
+        (counted,),
+        (partial(counted, window="1 hour"),),
+        (partial(counted, delay="0 seconds"),),
+        (partial(counted, by="upper(key)"),),
+        (partial(counted, function="max(n)"),),
+        (matched, "timed", "others"),
+        (partial(matched, hours=3), "timed", "others"),
+        (partial(matched, kind="leftOuter"), "timed", "others"),
+    ]
+    prints = [print_of(*code) for code in codes]
+    assert len(set(prints)) == len(prints)
+    assert print_of(partial(counted, only="n > 3")) == prints[0]
+    assert print_of(counted, more='[task]\nstate = "rocksdb"\n') not in prints

@@ -4,6 +4,7 @@ import os
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -305,3 +306,12 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
 
     Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (0, first)}, step=1).write(gate)
     assert source.latest(at_end)["step"] == 1
+
+
+def test_a_stream_that_was_not_partitioned_as_the_job_file_says_fails_the_task(source: Poller, reads: Reads) -> None:
+    """Its rows would be looked for in the wrong task. The log's first record tells."""
+    source.spec = replace(source.spec, key=["n"])
+    assert source.latest(source.initial()) == source.initial()
+    assert (said(source).corrupt or "").startswith(
+        "streams.numbers.key is n, but the key with which streams/numbers/0 was begun is none. Take the line out"
+    )

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.serializers import read_int
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.types import LongType, StructField, StructType
 
@@ -103,7 +104,8 @@ def test_the_plan_computes_the_same_partitions_as_the_pure_function(spark: Spark
 
 
 def _compare(rows: DataFrame, collected: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
-    computed = [row[0] for row in rows.select(destination(rows.schema, columns, 7)).collect()]
+    by, types = [F.col(name) for name in columns], [rows.schema[name].dataType for name in columns]
+    computed = [row[0] for row in rows.select(destination(by, types, 7)).collect()]
     assert computed == [partition_of([_plain(row[column]) for column in columns], 7) for row in collected]
 
 
