@@ -122,7 +122,7 @@ def analyse(
         fingerprint=tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators),
         placement=placement,
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
-        warnings=_warnings(stage, plan),
+        warnings=_warnings(stage, plan, root),
     )
 
 
@@ -215,9 +215,9 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
         ) from error
 
 
-def _warnings(stage: Stage, plan: Any) -> tuple[str, ...]:
+def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
     found = []
-    if not plan.deterministic():
+    if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
         found.append("uses the time at which a batch runs")

@@ -184,8 +184,9 @@ def join_type(join: Node) -> str:
 
 
 def column(spark: SparkSession, expression: Any) -> Column:
-    """The expression as a column of a DataFrame that has its attributes."""
-    return Column(jvm_of(spark).org.apache.spark.sql.classic.ExpressionUtils.column(expression))
+    """The expression as a column of a DataFrame that has its attributes; null where it cannot be computed."""
+    sql = jvm_of(spark).org.apache.spark.sql
+    return Column(sql.classic.ExpressionUtils.column(sql.catalyst.expressions.TryEval(expression)))
 
 
 def rebound(spark: SparkSession, expression: Any, leaf: Node, frame: DataFrame) -> Any:

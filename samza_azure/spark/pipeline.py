@@ -64,6 +64,7 @@ class AnalysedStage:
             return frame
         if self.route is None:
             return with_destination(frame, [frame[f"`{key}`"] for key in self.stage.partition_by], self.partitions)
+        # Rows come here before any filter of the stage behind, so what cannot be computed of one is no error yet.
         by = [column(spark, rebound(spark, each, self.route.leaf, frame)) for each in self.route.expressions]
         return with_destination(frame, by, self.partitions, like_keys=self.route.like_keys)
 

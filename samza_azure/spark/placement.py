@@ -32,6 +32,9 @@ from samza_azure.spark.catalyst import (
 from samza_azure.spark.destination import FAMILIES, INTEGERS
 from samza_azure.spark.operators import described, keys_of, state_of
 
+#: Operators that may take rows out.
+REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
+
 #: An expression for each leaf below a node: rows of the node that agree in it come from rows that agree in these.
 Place: TypeAlias = dict[Node, Any]
 
@@ -93,6 +96,8 @@ class Tracer:
                 return self._through_union(node, expression)
             case "Join":
                 return self._through_join(node, expression)
+        if node.kind in REMOVING and contains(expression, "PythonUDF"):
+            return None  # the function would be asked for rows that the stage keeps from it
         streaming = [child for child in node.children if child.is_streaming]
         if len(streaming) == 1 and references(expression) <= set(streaming[0].ids):
             return self.place(streaming[0], expression)
@@ -172,7 +177,7 @@ class Tracer:
 
 
 def _is_held_by(kind: str, expression: Any, left: Any, right: Any) -> bool:
-    """Whether an expression over a join's output has, in every row, the value that both sides were joined by.
+    """Whether an expression over a join's output tells, in every row, the value that both sides were joined by.
 
     Where a side can be missing its columns are null, and such rows are where their other side is.
     """
@@ -184,9 +189,8 @@ def _is_held_by(kind: str, expression: Any, left: Any, right: Any) -> bool:
             (sides[0].semanticEquals(left) and sides[1].semanticEquals(right))
             or (sides[0].semanticEquals(right) and sides[1].semanticEquals(left))
         )
-    from_left = kind in ("Inner", "Cross", "LeftOuter", "LeftSemi") and expression.semanticEquals(left)
-    from_right = kind in ("Inner", "Cross", "RightOuter") and expression.semanticEquals(right)
-    return bool(from_left or from_right)
+    from_left = kind in ("Inner", "Cross", "LeftOuter", "LeftSemi") and _is_composed(left, [expression])
+    return from_left or (kind in ("Inner", "Cross", "RightOuter") and _is_composed(right, [expression]))
 
 
 def _both(one: Place | None, other: Place | None) -> Place | None:
