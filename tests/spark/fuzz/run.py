@@ -8,7 +8,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from itertools import count
@@ -22,6 +22,7 @@ from samza_azure.application import Application
 from samza_azure.config import Stream
 from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.spark import task
+from samza_azure.spark.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.log import LogReader
@@ -144,6 +145,21 @@ class Bench:
             fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starting=self.starting)
         fleet.generation = 1000 * next(self.numbers)  # queries of one session have different names
         return fleet
+
+    def analysis(self, case: Case) -> Hashable:
+        """What is derived of a case before it runs; None, if it is refused."""
+        directory = self.directory / uuid.uuid4().hex
+        directory.mkdir(parents=True)
+        config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
+        try:
+            with self.starting:
+                pipeline = analyse_pipeline(self.spark, self._application(case), config, directory / "analysis")
+        except PipelineRefused:
+            return None
+        stages = sorted(pipeline.stages.items())
+        return pipeline.plan.fingerprint, *(
+            (name, each.analysis.watermarks, each.analysis.frontier) for name, each in stages
+        )
 
     # The batch.
 
