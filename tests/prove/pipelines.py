@@ -20,7 +20,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -28,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.spark.fuzz.bench import bench
 from tests.spark.fuzz.case import told
 from tests.spark.fuzz.draw import draw
-from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike
+from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike, mistaken
 from tests.spark.fuzz.run import Bench, Outcome
 from tests.spark.fuzz.shrink import shrunk
 
@@ -107,32 +106,32 @@ def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
 def killed(ready: Bench, mutants: Sequence[Mutant], seeds: range, threads: int) -> int:
     """For each mutant the first of these seeds that shows it."""
     alive = []
-    for mutant in mutants:
-        begun = time.monotonic()
-        seed = killing_seed(ready, mutant, seeds, threads)
-        if seed is None:
-            alive.append(mutant.name)
-        told = f"alive after {len(seeds)}" if seed is None else f"{seed - seeds.start + 1} cases, seed {seed}"
-        print(f"{mutant.name}: {told}, {time.monotonic() - begun:.0f} s", flush=True)
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(lambda mutant: killing_seed(ready, mutant, seeds), mutants)
+        for mutant, seed in zip(mutants, found, strict=True):
+            if seed is None:
+                alive.append(mutant.name)
+            told = f"alive after {len(seeds)} cases" if seed is None else f"{seed - seeds.start + 1} cases, seed {seed}"
+            print(f"{mutant.name}: {told}", flush=True)
     print(f"{len(mutants) - len(alive)} of {len(mutants)} mutants killed; alive: {', '.join(alive) or 'none'}")
     return int(bool(alive))
 
 
-def killing_seed(ready: Bench, mutant: Mutant, seeds: range, threads: int) -> int | None:
+def killing_seed(ready: Bench, mutant: Mutant, seeds: range) -> int | None:
     """The first of these cases that is wrong with the mutant, and equal or refused without it."""
-    unlike = (seed for seed in seeds if is_unlike(ready, mutant, seed))
-    with ThreadPoolExecutor(threads) as pool:
-        while some := list(islice(unlike, threads)):
-            with mutant.made():
-                outcomes = list(pool.map(lambda seed: ready.run(draw(seed, mutant.bias)), some))
-            for seed, outcome in zip(some, outcomes, strict=True):
-                if is_killed(outcome):
-                    right = ready.run(draw(seed, mutant.bias))
-                    if right.verdict in ("equal", "refused"):
-                        return seed
-                    print(f"seed {seed}, drawn for {mutant.name!r}, is {right.verdict} without it: {right.reason}")
-                elif outcome.verdict == "wrong":
-                    print(f"seed {seed}, drawn for {mutant.name!r}: {outcome.reason[:300]}", flush=True)
+    for seed in seeds:
+        if not is_unlike(ready, mutant, seed):
+            continue
+        outcome = mistaken(ready, mutant, seed)
+        print(f"  {mutant.name}: {seed} {outcome.verdict} {outcome.seconds:.1f} s", flush=True)
+        if is_killed(outcome):
+            right = ready.run(draw(seed, mutant.bias))
+            if right.verdict in ("equal", "refused"):
+                print(f"  {mutant.name}: {seed} {right.verdict} without it {right.seconds:.1f} s", flush=True)
+                return seed
+            print(f"  {mutant.name}: {seed} {right.verdict} without it: {right.reason[:1500]}", flush=True)
+        elif outcome.verdict == "wrong":
+            print(f"  {mutant.name}: {seed} {outcome.reason[:300]}", flush=True)
     return None
 
 

@@ -78,6 +78,10 @@ class Bias:
     states: tuple[int, ...] = (0, 1, 1, 1, 2)  # operators with state in a stage
     key: float = 0.6  # grouped by the column "key", and not by others
     prepared: tuple[int, ...] = (0, 0, 1, 2)  # operators before those with state
+    partitions: tuple[int, ...] = (1, 2, 2, 2, 2, 3, 3, 4)
+    rows: tuple[int, ...] = (5, 25, 50, 90)  # of an input
+    moves: float = 0.25
+    python: float = 1.0  # the weight of functions with state
 
 
 USUAL = Bias()
@@ -96,7 +100,7 @@ class _Drawing:
         self.seed = seed
         self.bias = bias
         self.disorder_s = dice.choice([0, 0, 60, 1800])
-        self.partitions = dice.choice([1, 2, 2, 2, 2, 3, 3, 4])
+        self.partitions = dice.choice(bias.partitions)
         self.key_kind = dice.choice(["string", "string", "string", "int", "bigint", *ROUTABLE])
         self.names = 0
 
@@ -137,7 +141,7 @@ class _Drawing:
             inputs=inputs,
             stages=tuple(stages),
             actions=self.actions(inputs, tasks),
-            moved_in_flush=dice.randrange(tasks) if self.chance(0.3) else None,
+            moved_in_flush=dice.randrange(tasks) if self.chance(0.05 + self.bias.moves) else None,
             task_count=dice.choice([1, 2]) if self.chance(0.15) else None,
             batch_bytes=dice.choice(["1 KiB", "1 KiB", "4 KiB", "1 MiB"]),
         )
@@ -172,7 +176,7 @@ class _Drawing:
         skew = dice.choice([0.0, 0.0, 0.7])
         step = dice.choice([30, 600, 3600])
         now, found = START + timedelta(hours=dice.choice([0, 0, 0, 7, 60])), []
-        for _ in range(dice.choice([5, 25, 50, 90])):
+        for _ in range(dice.choice(self.bias.rows)):
             now += timedelta(seconds=dice.choice([0, step, step, 3 * step]))
             row = {name: one_of(dice, kind, null_share) for name, kind in columns}
             if dice.random() < skew:
@@ -206,7 +210,7 @@ class _Drawing:
             rows = min(left[name], dice.choice([10, 30, 100]))
             left[name] -= rows
             actions.append(Produce(name, rows))
-            if self.chance(0.25):
+            if self.chance(self.bias.moves):
                 actions.append(Move(dice.randrange(tasks), dice.choice([1, 2, 3])))
         return (*actions, Begin(None))
 
@@ -442,7 +446,7 @@ class _Drawing:
         makers: list[tuple[float, Callable[[Frame], Frame]]] = [(1, self.dropped_twice)]
         if frame.marked:
             makers += [(5, self.windowed), (2, self.sessions), (2, self.dropped), (1.5, self.dropped_within)]
-            makers += [(1, self.state_per_group), (1, self.state_machine)]
+            makers += [(self.bias.python, self.state_per_group), (self.bias.python, self.state_machine)]
         if is_last and not (isinstance(frame.node, Join) and frame.node.how != "inner"):
             makers.append((1.5, self.updated))
         maker = self.dice.choices([each for _, each in makers], weights=[weight for weight, _ in makers])[0]
