@@ -47,10 +47,10 @@ THREADS = 3
 
 @pytest.fixture(scope="module")
 def ready(spark: SparkSession, account: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    """What cases share. They change how long a source waits for the first to be asked: put back for the tests after."""
-    before = task.SOURCE_START_S
+    """What cases share. It changes how often a query looks for rows: put back for the tests after."""
+    before = task.SOURCE_START_S, task.TRIGGER
     yield Bench(spark, account, tmp_path_factory.mktemp("cases"))
-    task.SOURCE_START_S = before
+    task.SOURCE_START_S, task.TRIGGER = before
 
 
 def verdicts(ready: Bench, cases: dict[int, Case]) -> dict[int, str]:

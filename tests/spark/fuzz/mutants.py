@@ -142,7 +142,12 @@ JOINS = replace(
 )
 UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(0, 1))
 MUTANTS = (
-    Mutant("keys are not compared", 0, replace(QUICK, keyed=0.1, states=(1,)), ((analysis, "place_stage", _no_route),)),
+    Mutant(
+        "keys are not compared",
+        0,
+        replace(QUICK, inputs=(1,), stages=(1, 0, 0), keyed=0.1, states=(1,)),
+        ((analysis, "place_stage", _no_route),),
+    ),
     Mutant(
         "a key passes through an outer join",
         0,
@@ -154,13 +159,13 @@ MUTANTS = (
     Mutant(
         "what is made of a key counts as the key",
         0,
-        replace(QUICK, keyed=1.0, key=0.2, prepared=(1, 2), states=(1,)),
+        replace(QUICK, inputs=(1,), stages=(1, 0, 0), keyed=1.0, key=0.2, prepared=(1, 2), states=(1,)),
         ((placement, "_is_column", _is_made_of),),
     ),
     Mutant(
         "one operator's key suits all",
         0,
-        replace(QUICK, states=(2,), key=0.2),
+        replace(QUICK, inputs=(1,), stages=(1, 0, 0), states=(2,), key=0.2),
         ((placement, "_suits", lambda *_: True),),
     ),
     Mutant(
