@@ -4,6 +4,7 @@ What is drawn has one right answer: columns that a deduplication keeps are funct
 are exact, `limit` takes from equal rows, and no row is later than the delays allow.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -75,7 +76,10 @@ class Bias:
     bounded: float = 0.6  # inner joins with a time bound
     lagging: float = 0.7  # of outputs that need a frontier_lag, those that have one
     how: tuple[str, ...] = ("inner", "inner", "inner", "left", "right", "full", "leftsemi")
-    states: tuple[int, ...] = (0, 1, 1, 1, 2)  # operators with state in a stage
+    states: tuple[int, ...] = (0, 1, 1, 1, 2)  # operators with state in the last stage
+    early_states: tuple[int, ...] = (0, 1, 1, 1, 2)  # and in those before it
+    windowed: float = 5.0  # the weight of an aggregation by window
+    of_key: float = 0.0  # grouped by what is made of the key
     key: float = 0.6  # grouped by the column "key", and not by others
     prepared: tuple[int, ...] = (0, 0, 1, 2)  # operators before those with state
     partitions: tuple[int, ...] = (1, 2, 2, 2, 2, 3, 3, 4)
@@ -228,7 +232,7 @@ class _Drawing:
         ]
         frame = self.together(frames)
         mode = "append"
-        for _ in range(dice.choice(self.bias.states)):
+        for _ in range(dice.choice(self.bias.states if is_last else self.bias.early_states)):
             frame, mode = self.with_state(frame, is_last=is_last)
             if mode == "update" or not frame.columns:
                 break
@@ -286,6 +290,8 @@ class _Drawing:
     def derived(self, frame: Frame) -> Frame:
         """A column made of others, which later may be a key."""
         column = self.dice.choice(list(frame.columns))
+        if self.bias.of_key and "key" in frame.columns and self.chance(self.bias.of_key):
+            column = "key"
         kind, name = frame.columns[column], self.name("d")
         if kind == "string":
             ways = [
@@ -445,7 +451,12 @@ class _Drawing:
         """One operator with state; the output mode that it wants."""
         makers: list[tuple[float, Callable[[Frame], Frame]]] = [(1, self.dropped_twice)]
         if frame.marked:
-            makers += [(5, self.windowed), (2, self.sessions), (2, self.dropped), (1.5, self.dropped_within)]
+            makers += [
+                (self.bias.windowed, self.windowed),
+                (2, self.sessions),
+                (2, self.dropped),
+                (1.5, self.dropped_within),
+            ]
             makers += [(self.bias.python, self.state_per_group), (self.bias.python, self.state_machine)]
         if is_last and not (isinstance(frame.node, Join) and frame.node.how != "inner"):
             makers.append((1.5, self.updated))
@@ -458,6 +469,9 @@ class _Drawing:
         others = [column for column in frame.columns if column != frame.time]
         if not others:
             return []
+        derived = [column for column in others if re.fullmatch(r"d\d+", column)]
+        if self.bias.of_key and derived and self.chance(self.bias.of_key):
+            return [dice.choice(derived)]
         if "key" in others and self.chance(self.bias.key):
             return ["key"] if self.chance(0.8) else list(dict.fromkeys(["key", dice.choice(others)]))
         return dice.sample(others, min(len(others), dice.choice([1, 1, 2])))

@@ -4,7 +4,7 @@ A mutant is noticed by a case whose rows are wrong with it, and equal or refused
 with the mutant's own bias; `python tests/prove/pipelines.py --mutants` looks for others.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -138,19 +138,15 @@ def _frontier_without_a_bound(*arguments: Any) -> tuple[Term, ...]:
 #: What a mistake of the analysis needs is rows; few tasks that stay where they are make a case quick.
 QUICK = Bias(partitions=(2,), rows=(25, 50), moves=0.0, python=0.1)
 JOINS = replace(
-    QUICK, inputs=(2,), united=0.1, how=("inner",), bounded=0.1, laggard=0.9, marked=1.0, states=(1,), lagging=0.1
+    QUICK, inputs=(2,), united=0.1, how=("inner",), bounded=0.1, laggard=0.9, marked=1.0, lagging=0.1, windowed=50.0
 )
-UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(0, 1))
+UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(1,), windowed=50.0)
+ALONE = replace(QUICK, inputs=(1,), stages=(1, 0, 0))
 MUTANTS = (
-    Mutant(
-        "keys are not compared",
-        0,
-        replace(QUICK, inputs=(1,), stages=(1, 0, 0), keyed=0.1, states=(1,)),
-        ((analysis, "place_stage", _no_route),),
-    ),
+    Mutant("keys are not compared", 3, replace(ALONE, keyed=0.1, states=(1,)), ((analysis, "place_stage", _no_route),)),
     Mutant(
         "a key passes through an outer join",
-        0,
+        10,
         replace(
             QUICK, inputs=(2,), united=0.05, how=("right", "left", "full"), marked=1.0, stages=(1, 0, 0), states=(1,)
         ),
@@ -159,54 +155,61 @@ MUTANTS = (
     Mutant(
         "what is made of a key counts as the key",
         0,
-        replace(QUICK, inputs=(1,), stages=(1, 0, 0), keyed=1.0, key=0.2, prepared=(1, 2), states=(1,)),
+        replace(ALONE, keyed=1.0, prepared=(1, 2), states=(1,), of_key=0.8),
         ((placement, "_is_column", _is_made_of),),
     ),
     Mutant(
         "one operator's key suits all",
-        0,
-        replace(QUICK, inputs=(1,), stages=(1, 0, 0), states=(2,), key=0.2),
+        6,
+        replace(ALONE, states=(2,), key=0.2),
         ((placement, "_suits", lambda *_: True),),
     ),
     Mutant(
         "two hashes in one stage",
-        0,
+        4,
         replace(QUICK, inputs=(2,), states=(1,), stages=(1, 0, 0)),
         ((placement, "_decided", _decided_by_two_hashes),),
     ),
     Mutant(
         "a union has the bound of its first branch",
-        0,
-        replace(UNIONS, stages=(0, 1, 0)),
+        19,
+        replace(UNIONS, stages=(0, 1, 0), early_states=(0, 1), states=(0, 1), windowed=5.0),
         ((Bounds, "of", _of_first_branch),),
     ),
-    Mutant("a join has the bound of its input", 0, JOINS, ((Bounds, "_joined", _of_its_own_side),)),
+    Mutant(
+        "a join has the bound of its input",
+        0,
+        replace(JOINS, stages=(1, 0, 0), states=(1,)),
+        ((Bounds, "_joined", _of_its_own_side),),
+    ),
     Mutant(
         "an outer join has the bound of an inner one",
         0,
-        replace(
-            QUICK, inputs=(2, 3), united=0.05, how=("left",), marked=1.0, states=(0, 1), stages=(1, 2, 0), lagging=0.0
-        ),
+        replace(JOINS, how=("left",), stages=(0, 1, 0), early_states=(0,), states=(1,), lagging=0.0),
         ((Bounds, "_joined", _of_the_partner),),
     ),
     Mutant(
         "an input without withWatermark does not count",
         0,
-        replace(UNIONS, marked=0.5, states=(1,), stages=(1, 0, 0)),
+        replace(UNIONS, marked=0.5, stages=(1, 0, 0)),
         ((analysis, "_watermarks", _watermarks_of_the_marked),),
     ),
-    Mutant("late rows before an operator are not looked for", 0, JOINS, ((analysis, "_check_on_time", _no_check),)),
+    Mutant(
+        "late rows before an operator are not looked for",
+        0,
+        replace(JOINS, stages=(1, 0, 0), states=(1,)),
+        ((analysis, "_check_on_time", _no_check),),
+    ),
     Mutant(
         "the frontier is that of the inputs",
         0,
-        replace(QUICK, stages=(0, 1, 0), states=(1,), inputs=(1, 2)),
+        replace(QUICK, stages=(0, 1, 0), early_states=(1,), states=(1,), inputs=(1,), windowed=50.0),
         ((analysis, "_frontier", _frontier_of_the_inputs),),
     ),
     Mutant(
         "a column without a bound has that of the watermark",
         0,
-        replace(JOINS, stages=(0, 1, 0), states=(0, 1)),
+        replace(JOINS, stages=(0, 1, 0), early_states=(0,), states=(1,)),
         ((analysis, "_frontier", _frontier_without_a_bound),),
     ),
 )
-NAMED: Mapping[str, Mutant] = {mutant.name: mutant for mutant in MUTANTS}
