@@ -84,6 +84,8 @@ class Bias:
     prepared: tuple[int, ...] = (0, 0, 1, 2)  # operators before those with state
     partitions: tuple[int, ...] = (1, 2, 2, 2, 2, 3, 3, 4)
     rows: tuple[int, ...] = (5, 25, 50, 90)  # of an input
+    steps: tuple[int, ...] = (30, 600, 3600)  # seconds from row to row
+    laggards: int = 0  # the first input that may be the laggard
     moves: float = 0.25
     python: float = 1.0  # the weight of functions with state
 
@@ -178,7 +180,7 @@ class _Drawing:
         null_times = dice.choice([0.0, 0.0, 0.1])
         skewed = dice.choice(VALUES[self.key_kind])
         skew = dice.choice([0.0, 0.0, 0.7])
-        step = dice.choice([30, 600, 3600])
+        step = dice.choice(self.bias.steps)
         now, found = START + timedelta(hours=dice.choice([0, 0, 0, 7, 60])), []
         for _ in range(dice.choice(self.bias.rows)):
             now += timedelta(seconds=dice.choice([0, step, step, 3 * step]))
@@ -203,7 +205,9 @@ class _Drawing:
             [Begin(number) for number in range(tasks) if self.chance(0.5)] if self.chance(0.3) else [Begin(None)]
         )
         left = {each.name: len(each.rows) for each in inputs}
-        laggard = dice.choice(list(left)) if len(left) > 1 and self.chance(self.bias.laggard) else None
+        laggard = (
+            dice.choice(list(left)[self.bias.laggards :]) if len(left) > 1 and self.chance(self.bias.laggard) else None
+        )
         while any(left.values()):
             ready = [name for name, count in left.items() if count and name != laggard]
             if not ready:

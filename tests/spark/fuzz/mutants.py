@@ -138,7 +138,19 @@ def _frontier_without_a_bound(*arguments: Any) -> tuple[Term, ...]:
 #: What a mistake of the analysis needs is rows; few tasks that stay where they are make a case quick.
 QUICK = Bias(partitions=(2,), rows=(25, 50), moves=0.0, python=0.1)
 JOINS = replace(
-    QUICK, inputs=(2,), united=0.1, how=("inner",), bounded=0.1, laggard=0.9, marked=1.0, lagging=0.1, windowed=50.0
+    QUICK,
+    inputs=(2,),
+    united=0.05,
+    how=("inner",),
+    bounded=0.1,
+    laggard=1.0,
+    laggards=1,
+    marked=1.0,
+    lagging=0.1,
+    windowed=50.0,
+    key=0.9,
+    rows=(50,),
+    steps=(3600,),
 )
 UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(1,), windowed=50.0)
 ALONE = replace(QUICK, inputs=(1,), stages=(1, 0, 0))
@@ -191,7 +203,7 @@ MUTANTS = (
     Mutant(
         "an input without withWatermark does not count",
         0,
-        replace(UNIONS, marked=0.5, stages=(1, 0, 0)),
+        replace(UNIONS, marked=0.5, stages=(1, 0, 0), rows=(50,), steps=(3600,), key=0.9),
         ((analysis, "_watermarks", _watermarks_of_the_marked),),
     ),
     Mutant(
@@ -203,7 +215,7 @@ MUTANTS = (
     Mutant(
         "the frontier is that of the inputs",
         0,
-        replace(QUICK, stages=(0, 1, 0), early_states=(1,), states=(1,), inputs=(1,), windowed=50.0),
+        replace(ALONE, stages=(0, 1, 0), early_states=(1,), states=(1,), windowed=50.0, rows=(50,), steps=(3600,)),
         ((analysis, "_frontier", _frontier_of_the_inputs),),
     ),
     Mutant(
