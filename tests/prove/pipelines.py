@@ -1,9 +1,14 @@
 """Pipelines drawn at random, each compared with one Spark batch over the same rows.
 
 python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3]
+python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 
 Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
 case is shrunk and printed with its seed. Ends with 1 if a case is wrong, or if a third of all cases is refused.
+
+With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
+that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
+outlives the cases.
 """
 
 import argparse
@@ -13,6 +18,7 @@ import re
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from tests.spark.fuzz.bench import bench
 from tests.spark.fuzz.case import told
 from tests.spark.fuzz.draw import draw
+from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike, mistaken
 from tests.spark.fuzz.run import Bench, Outcome
 from tests.spark.fuzz.shrink import shrunk
 
@@ -30,10 +37,11 @@ SHRINK = 3
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", type=int, default=2000)
+    parser.add_argument("--cases", type=int, default=None, help="2000, or for each mutant 300")
     parser.add_argument("--seed", type=int, default=None, help="the first seed; a fresh one without it")
     parser.add_argument("--only", type=int, default=None, help="one seed alone, with its code")
     parser.add_argument("--threads", type=int, default=3)
+    parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all of them without a name")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
     asked = parser.parse_args()
@@ -43,7 +51,10 @@ def main() -> int:
         if asked.only is not None:
             return only(ready, asked.only, shrink=not asked.no_shrink)
         first = asked.seed if asked.seed is not None else random.randrange(1 << 31)
-        return many(ready, range(first, first + asked.cases), asked.threads, shrink=not asked.no_shrink)
+        if asked.mutants is not None:
+            chosen = [mutant for mutant in MUTANTS if mutant.name in asked.mutants or not asked.mutants]
+            return killed(ready, chosen, range(first, first + (asked.cases or 300)), asked.threads)
+        return many(ready, range(first, first + (asked.cases or 2000)), asked.threads, shrink=not asked.no_shrink)
 
 
 def only(ready: Bench, seed: int, *, shrink: bool) -> int:
@@ -90,6 +101,38 @@ def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
     if shrink:
         told_of(ready, wrong)
     return int(bool(wrong or verdicts["unhelpful"] or refused * 3 >= len(seeds)))
+
+
+def killed(ready: Bench, mutants: Sequence[Mutant], seeds: range, threads: int) -> int:
+    """For each mutant the first of these seeds that shows it."""
+    alive = []
+    with ThreadPoolExecutor(threads) as pool:
+        found = pool.map(lambda mutant: killing_seed(ready, mutant, seeds), mutants)
+        for mutant, seed in zip(mutants, found, strict=True):
+            if seed is None:
+                alive.append(mutant.name)
+            told = f"alive after {len(seeds)} cases" if seed is None else f"{seed - seeds.start + 1} cases, seed {seed}"
+            print(f"{mutant.name}: {told}", flush=True)
+    print(f"{len(mutants) - len(alive)} of {len(mutants)} mutants killed; alive: {', '.join(alive) or 'none'}")
+    return int(bool(alive))
+
+
+def killing_seed(ready: Bench, mutant: Mutant, seeds: range) -> int | None:
+    """The first of these cases that is wrong with the mutant, and equal or refused without it."""
+    for seed in seeds:
+        if not is_unlike(ready, mutant, seed):
+            continue
+        outcome = mistaken(ready, mutant, seed)
+        print(f"  {mutant.name}: {seed} {outcome.verdict} {outcome.seconds:.1f} s", flush=True)
+        if is_killed(outcome):
+            right = ready.run(draw(seed, mutant.bias))
+            if right.verdict in ("equal", "refused"):
+                print(f"  {mutant.name}: {seed} {right.verdict} without it {right.seconds:.1f} s", flush=True)
+                return seed
+            print(f"  {mutant.name}: {seed} {right.verdict} without it: {right.reason[:1500]}", flush=True)
+        elif outcome.verdict == "wrong":
+            print(f"  {mutant.name}: {seed} {outcome.reason[:300]}", flush=True)
+    return None
 
 
 def told_of(ready: Bench, wrong: list[tuple[int, Outcome]]) -> None:

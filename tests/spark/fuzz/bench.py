@@ -14,6 +14,13 @@ from tests.spark.session import Settings, session
 
 from .run import Bench
 
+#: Thousands of small queries, each run once: code that is made and compiled for them costs more than it saves.
+SETTINGS = {
+    "spark.log.level": "OFF",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
 
 @contextmanager
 def bench() -> Iterator[Bench]:
@@ -24,7 +31,7 @@ def bench() -> Iterator[Bench]:
         account = Account.from_config(storage)
         account.ensure_created()
         try:
-            with session(storage, Path(name), {"spark.log.level": "OFF"}) as spark:
+            with session(storage, Path(name), SETTINGS) as spark:
                 yield Bench(spark, account, Path(name))
         finally:
             account.close()

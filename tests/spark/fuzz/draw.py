@@ -4,6 +4,7 @@ What is drawn has one right answer: columns that a deduplication keeps are funct
 are exact, `limit` takes from equal rows, and no row is later than the delays allow.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -62,19 +63,50 @@ class Frame:
         return self.select(kept, time=time, marked=self.marked and time is not None)
 
 
-def draw(seed: int) -> Case:
+@dataclass(frozen=True, slots=True)
+class Bias:
+    """What is drawn more or less often than usual, by who looks for one kind of mistake."""
+
+    inputs: tuple[int, ...] = (1, 1, 1, 2, 2, 3)
+    stages: tuple[float, ...] = (5, 4, 1)  # the weights of one, two and three
+    keyed: float = 0.6  # the share of sources with a key
+    laggard: float = 0.5  # of several inputs one is produced after all others
+    marked: float = 0.93  # the share of inputs under withWatermark
+    united: float = 0.5  # inputs are put together by a union and not by a join
+    bounded: float = 0.6  # inner joins with a time bound
+    lagging: float = 0.7  # of outputs that need a frontier_lag, those that have one
+    how: tuple[str, ...] = ("inner", "inner", "inner", "left", "right", "full", "leftsemi")
+    states: tuple[int, ...] = (0, 1, 1, 1, 2)  # operators with state in the last stage
+    early_states: tuple[int, ...] = (0, 1, 1, 1, 2)  # and in those before it
+    windowed: float = 5.0  # the weight of an aggregation by window
+    of_key: float = 0.0  # grouped by what is made of the key
+    key: float = 0.6  # grouped by the column "key", and not by others
+    prepared: tuple[int, ...] = (0, 0, 1, 2)  # operators before those with state
+    partitions: tuple[int, ...] = (1, 2, 2, 2, 2, 3, 3, 4)
+    rows: tuple[int, ...] = (5, 25, 50, 90)  # of an input
+    steps: tuple[int, ...] = (30, 600, 3600)  # seconds from row to row
+    laggards: int = 0  # the first input that may be the laggard
+    moves: float = 0.25
+    python: float = 1.0  # the weight of functions with state
+
+
+USUAL = Bias()
+
+
+def draw(seed: int, bias: Bias = USUAL) -> Case:
     """The case of a seed."""
-    return _Drawing(Random(seed), seed).case()
+    return _Drawing(Random(seed), seed, bias).case()
 
 
 class _Drawing:
     """What the parts of one case share."""
 
-    def __init__(self, dice: Random, seed: int) -> None:
+    def __init__(self, dice: Random, seed: int, bias: Bias) -> None:
         self.dice = dice
         self.seed = seed
+        self.bias = bias
         self.disorder_s = dice.choice([0, 0, 60, 1800])
-        self.partitions = dice.choice([1, 2, 2, 2, 2, 3, 3, 4])
+        self.partitions = dice.choice(bias.partitions)
         self.key_kind = dice.choice(["string", "string", "string", "int", "bigint", *ROUTABLE])
         self.names = 0
 
@@ -91,11 +123,11 @@ class _Drawing:
 
     def case(self) -> Case:
         dice = self.dice
-        inputs = tuple(self.input(number) for number in range(dice.choice([1, 1, 1, 2, 2, 3])))
+        inputs = tuple(self.input(number) for number in range(dice.choice(self.bias.inputs)))
         sources = {each.name: self.source(each) for each in inputs}
         stages: list[DrawnStage] = []
         waiting = list(sources)
-        count = dice.choices([1, 2, 3], weights=[5, 4, 1])[0]
+        count = dice.choices([1, 2, 3], weights=self.bias.stages)[0]
         before: tuple[str, Frame] | None = None
         for number in range(count):
             is_last = number == count - 1
@@ -115,7 +147,7 @@ class _Drawing:
             inputs=inputs,
             stages=tuple(stages),
             actions=self.actions(inputs, tasks),
-            moved_in_flush=dice.randrange(tasks) if self.chance(0.3) else None,
+            moved_in_flush=dice.randrange(tasks) if self.chance(0.05 + self.bias.moves) else None,
             task_count=dice.choice([1, 2]) if self.chance(0.15) else None,
             batch_bytes=dice.choice(["1 KiB", "1 KiB", "4 KiB", "1 MiB"]),
         )
@@ -129,7 +161,7 @@ class _Drawing:
         columns += [(f"{name}{number}", kind) for name, kind in extra]
         dice.shuffle(columns)
         key: tuple[str, ...] = ()
-        if self.chance(0.6):
+        if self.chance(self.bias.keyed):
             key = ("key",) if self.chance(0.85) else ("key", "id")
         return DrawnInput(
             name=f"in-{'abc'[number]}",
@@ -148,9 +180,9 @@ class _Drawing:
         null_times = dice.choice([0.0, 0.0, 0.1])
         skewed = dice.choice(VALUES[self.key_kind])
         skew = dice.choice([0.0, 0.0, 0.7])
-        step = dice.choice([30, 600, 3600])
+        step = dice.choice(self.bias.steps)
         now, found = START + timedelta(hours=dice.choice([0, 0, 0, 7, 60])), []
-        for _ in range(dice.choice([5, 25, 50, 90])):
+        for _ in range(dice.choice(self.bias.rows)):
             now += timedelta(seconds=dice.choice([0, step, step, 3 * step]))
             row = {name: one_of(dice, kind, null_share) for name, kind in columns}
             if dice.random() < skew:
@@ -173,7 +205,9 @@ class _Drawing:
             [Begin(number) for number in range(tasks) if self.chance(0.5)] if self.chance(0.3) else [Begin(None)]
         )
         left = {each.name: len(each.rows) for each in inputs}
-        laggard = dice.choice(list(left)) if len(left) > 1 and self.chance(0.5) else None
+        laggard = (
+            dice.choice(list(left)[self.bias.laggards :]) if len(left) > 1 and self.chance(self.bias.laggard) else None
+        )
         while any(left.values()):
             ready = [name for name, count in left.items() if count and name != laggard]
             if not ready:
@@ -184,7 +218,7 @@ class _Drawing:
             rows = min(left[name], dice.choice([10, 30, 100]))
             left[name] -= rows
             actions.append(Produce(name, rows))
-            if self.chance(0.25):
+            if self.chance(self.bias.moves):
                 actions.append(Move(dice.randrange(tasks), dice.choice([1, 2, 3])))
         return (*actions, Begin(None))
 
@@ -197,10 +231,12 @@ class _Drawing:
         ]
         frames = [self.prepared(frame) for frame in frames]
         wants_time = self.chance(0.8)
-        frames = [self.watermarked(frame) if wants_time and self.chance(0.93) else frame for frame in frames]
+        frames = [
+            self.watermarked(frame) if wants_time and self.chance(self.bias.marked) else frame for frame in frames
+        ]
         frame = self.together(frames)
         mode = "append"
-        for _ in range(dice.choice([0, 1, 1, 1, 2])):
+        for _ in range(dice.choice(self.bias.states if is_last else self.bias.early_states)):
             frame, mode = self.with_state(frame, is_last=is_last)
             if mode == "update" or not frame.columns:
                 break
@@ -247,7 +283,7 @@ class _Drawing:
 
     def prepared(self, frame: Frame) -> Frame:
         """What stands before anything with state."""
-        for _ in range(self.dice.choice([0, 0, 1, 2])):
+        for _ in range(self.dice.choice(self.bias.prepared)):
             frame = self.stateless(frame)
         return frame
 
@@ -258,6 +294,8 @@ class _Drawing:
     def derived(self, frame: Frame) -> Frame:
         """A column made of others, which later may be a key."""
         column = self.dice.choice(list(frame.columns))
+        if self.bias.of_key and "key" in frame.columns and self.chance(self.bias.of_key):
+            column = "key"
         kind, name = frame.columns[column], self.name("d")
         if kind == "string":
             ways = [
@@ -336,7 +374,7 @@ class _Drawing:
             if len(frames) > 2 and self.chance(0.3):
                 return self.united(frames)
             left, right, *others = frames
-            made = self.united([left, right]) if self.chance(0.5) else self.joined(left, right)
+            made = self.united([left, right]) if self.chance(self.bias.united) else self.joined(left, right)
             frames = [made, *others]
         frame = frames[0]
         if self.chance(0.06):
@@ -388,9 +426,9 @@ class _Drawing:
             return self.united([left, right]) if set(left.columns.items()) & set(right.columns.items()) else left
         pairs = [dice.choice(equal)] if self.chance(0.7) else equal
         conditions = [f"{a} = {b}" for a, b in pairs]
-        how = dice.choice(["inner", "inner", "inner", "left", "right", "full", "leftsemi"])
+        how = dice.choice(self.bias.how)
         has_times = left.time is not None and other.time is not None
-        bounded = has_times and (how != "inner" or self.chance(0.6))
+        bounded = has_times and (how != "inner" or self.chance(self.bias.bounded))
         lag: str | None = None
         if bounded:
             hours = dice.choice([0, 1, 3])
@@ -398,7 +436,7 @@ class _Drawing:
                 f"{other.time} >= {left.time} - INTERVAL {hours} HOURS",
                 f"{other.time} <= {left.time} + INTERVAL {dice.choice([1, 2])} HOURS",
             ]
-            lag = "8 h" if self.chance(0.7) else None
+            lag = "8 h" if self.chance(self.bias.lagging) else None
         if how != "inner" and not (bounded and left.marked and right.marked):
             how = "inner"
         columns = dict(left.columns) if how == "leftsemi" else {**left.columns, **other.columns}
@@ -417,8 +455,13 @@ class _Drawing:
         """One operator with state; the output mode that it wants."""
         makers: list[tuple[float, Callable[[Frame], Frame]]] = [(1, self.dropped_twice)]
         if frame.marked:
-            makers += [(5, self.windowed), (2, self.sessions), (2, self.dropped), (1.5, self.dropped_within)]
-            makers += [(1, self.state_per_group), (1, self.state_machine)]
+            makers += [
+                (self.bias.windowed, self.windowed),
+                (2, self.sessions),
+                (2, self.dropped),
+                (1.5, self.dropped_within),
+            ]
+            makers += [(self.bias.python, self.state_per_group), (self.bias.python, self.state_machine)]
         if is_last and not (isinstance(frame.node, Join) and frame.node.how != "inner"):
             makers.append((1.5, self.updated))
         maker = self.dice.choices([each for _, each in makers], weights=[weight for weight, _ in makers])[0]
@@ -430,7 +473,10 @@ class _Drawing:
         others = [column for column in frame.columns if column != frame.time]
         if not others:
             return []
-        if "key" in others and self.chance(0.6):
+        derived = [column for column in others if re.fullmatch(r"d\d+", column)]
+        if self.bias.of_key and derived and self.chance(self.bias.of_key):
+            return [dice.choice(derived)]
+        if "key" in others and self.chance(self.bias.key):
             return ["key"] if self.chance(0.8) else list(dict.fromkeys(["key", dice.choice(others)]))
         return dice.sample(others, min(len(others), dice.choice([1, 1, 2])))
 
@@ -585,7 +631,7 @@ class _Drawing:
             prepared + ".agg(F.count('*').alias('n'))" + after,
             define,
         )
-        lag = "4 h" if self.chance(0.7) else None
+        lag = "4 h" if self.chance(self.bias.lagging) else None
         return replace(
             frame,
             node=node,

@@ -8,12 +8,13 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -22,6 +23,7 @@ from samza_azure.application import Application
 from samza_azure.config import Stream
 from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.spark import task
+from samza_azure.spark.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.log import LogReader
@@ -56,6 +58,7 @@ ADVICE = re.compile(
 TOO_BUSY = "Python worker failed to connect back"
 
 Rows = Counter[tuple[Any, ...]]
+Mistake: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +86,26 @@ class Bench:
     starting: threading.Lock = field(default_factory=threading.Lock)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
-    def run(self, case: Case) -> Outcome:
-        """Run it both ways."""
+    def run(self, case: Case, during: Mistake = nullcontext) -> Outcome:
+        """Run it both ways. `during` is entered while the pipeline is analysed, and nothing else is."""
         begun = time.monotonic()
-        outcome = self._caught(case)
+        outcome = self._caught(case, during)
         while TOO_BUSY in outcome.reason and time.monotonic() < begun + 3 * PATIENCE_S:
-            outcome = self._caught(case)
+            outcome = self._caught(case, during)
         return Outcome(outcome.verdict, outcome.reason, time.monotonic() - begun)
 
-    def _caught(self, case: Case) -> Outcome:
+    def _caught(self, case: Case, during: Mistake) -> Outcome:
         try:
-            return self._run(case)
+            return self._run(case, during)
         except Exception as error:  # noqa: BLE001  # whatever it is, the case is a finding
             return Outcome("wrong", f"{type(error).__name__}: {error}\n{traceback.format_exc()[-3000:]}")
 
-    def _run(self, case: Case) -> Outcome:
+    def _run(self, case: Case, during: Mistake) -> Outcome:
         case = with_streams_of_its_own(case, uuid.uuid4().hex[:8])
         application = self._application(case)
         directory = self.directory / uuid.uuid4().hex
         try:
-            fleet = self._fleet(case, application, directory)
+            fleet = self._fleet(case, application, directory, during)
         except PipelineRefused as refused:
             message = str(refused)
             is_helpful = any(stage.name in message for stage in case.stages) and ADVICE.search(message)
@@ -134,16 +137,32 @@ class Bench:
         application: Application = scope["app"]
         return application
 
-    def _fleet(self, case: Case, application: Application, directory: Path) -> Fleet:
+    def _fleet(self, case: Case, application: Application, directory: Path, during: Mistake) -> Fleet:
         directory.mkdir(parents=True)
         task.SOURCE_START_S = (
             0.0  # saves work where the queries of a fleet start one after the other; here it costs time
         )
         config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
-        with self.starting:
+        task.TRIGGER = "250 milliseconds"  # dozens of queries that look for rows keep a machine busy
+        with self.starting, during():
             fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starting=self.starting)
         fleet.generation = 1000 * next(self.numbers)  # queries of one session have different names
         return fleet
+
+    def analysis(self, case: Case, during: Mistake = nullcontext) -> Hashable:
+        """What is derived of a case before it runs; None, if it is refused."""
+        directory = self.directory / uuid.uuid4().hex
+        directory.mkdir(parents=True)
+        config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
+        try:
+            with self.starting, during():
+                pipeline = analyse_pipeline(self.spark, self._application(case), config, directory / "analysis")
+        except PipelineRefused:
+            return None
+        stages = sorted(pipeline.stages.items())
+        return pipeline.plan.fingerprint, *(
+            (name, each.analysis.watermarks, each.analysis.frontier) for name, each in stages
+        )
 
     # The batch.
 

@@ -1,0 +1,98 @@
+"""Drawn pipelines (`tests/prove/pipelines.py` draws fresh ones), pinned: each as a fleet and as one batch.
+
+What is equal must stay equal, and what is refused must stay refused: a pipeline that becomes possible is a new seed
+here. Several run at a time, as they mostly wait for one another's starts.
+"""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from pyspark.sql import SparkSession
+
+from samza_azure.spark import task
+from samza_azure.storage.connection import Account
+
+from .fuzz.case import Call, Case, Join, Union, nodes
+from .fuzz.draw import draw
+from .fuzz.mutants import MUTANTS
+from .fuzz.run import Bench
+
+#: In groups that run together.
+EQUAL = ((17, 18, 3), (24, 1, 105), (116, 110, 127))
+REFUSED = (8, 12, 102, 103, 112, 113, 115, 118, 119, 125)
+#: What the seeds above have to hold between them.
+OPERATORS = {
+    "Python UDF",
+    "aggregation in update mode",
+    "applyInPandasWithState",
+    "deduplication",
+    "deduplication within the watermark",
+    "explode",
+    "full join",
+    "inner join",
+    "join with a table",
+    "left join",
+    "leftsemi join",
+    "rename",
+    "session aggregation",
+    "union",
+    "where",
+    "window aggregation",
+    "withColumn",
+    "withWatermark",
+}
+THREADS = 3
+
+
+@pytest.fixture(scope="module")
+def ready(spark: SparkSession, account: Account, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """What cases share. It changes how often a query looks for rows: put back for the tests after."""
+    before = task.SOURCE_START_S, task.TRIGGER
+    yield Bench(spark, account, tmp_path_factory.mktemp("cases"))
+    task.SOURCE_START_S, task.TRIGGER = before
+
+
+def verdicts(ready: Bench, cases: dict[int, Case]) -> dict[int, str]:
+    """What becomes of these cases; the reason as well, where one is wrong."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        found = zip(cases, pool.map(ready.run, cases.values()), strict=True)
+        return {
+            seed: outcome.verdict if outcome.verdict in ("equal", "refused") else f"{outcome.verdict}: {outcome.reason}"
+            for seed, outcome in found
+        }
+
+
+@pytest.mark.parametrize("seeds", EQUAL, ids=str)
+def test_a_pipeline_puts_out_what_a_batch_does(ready: Bench, seeds: tuple[int, ...]) -> None:
+    assert verdicts(ready, {seed: draw(seed) for seed in seeds}) == dict.fromkeys(seeds, "equal")
+
+
+def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> None:
+    assert verdicts(ready, {seed: draw(seed) for seed in REFUSED}) == dict.fromkeys(REFUSED, "refused")
+
+
+def test_what_a_mistake_of_the_analysis_makes_wrong_is_right_without_it(ready: Bench) -> None:
+    cases = {number: draw(mutant.seed, mutant.bias) for number, mutant in enumerate(MUTANTS)}
+    found = verdicts(ready, cases)
+    assert {MUTANTS[number].name: verdict for number, verdict in found.items() if ":" in verdict} == {}
+
+
+def test_the_pinned_pipelines_have_all_operators() -> None:
+    drawn = [draw(seed) for seeds in (*EQUAL, REFUSED) for seed in seeds]
+    assert {kind for case in drawn for kind in kinds(case)} >= OPERATORS
+
+
+def kinds(case: Case) -> Iterator[str]:
+    """What the drawing calls a case's operators."""
+    for stage in case.stages:
+        for node in nodes(stage.node):
+            match node:
+                case Call():
+                    yield node.operator
+                case Join():
+                    yield f"{node.how} join"
+                case Union():
+                    yield "union"
+                case _:
+                    pass
