@@ -21,11 +21,11 @@ from .compare import MakeFleet, Row, put_out, streamed
 PORTED = Path(__file__).parents[2] / "examples" / "ported"
 sys.path[:0] = [str(PORTED)]
 
-from compare import OUTPUTS, multiset, read  # noqa: E402  (needs the path above)
+from compare import OUTPUTS, changed_lines, multiset, read  # noqa: E402  (needs the path above)
 from rows import JOBS, arrivals, write  # noqa: E402
 
 #: Pieces of each stream; between them the tasks change their owners.
-PIECES = 3
+PIECES = 2
 
 
 @pytest.fixture
@@ -83,3 +83,10 @@ def test_the_job_that_was_carried_over_puts_out_the_same_rows(
     assert multiset(put_out(run, OUTPUTS[job])) == multiset(plain)
     assert len(plain) > 100
     assert run.late == 0
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_the_readme_says_how_many_lines_changed(job: str) -> None:
+    changed = changed_lines(job)
+    row = f"| {changed.plain} | {changed.taken_out} | {changed.put_in} | {changed.job_file} |\n"
+    assert row in (PORTED.parents[1] / "README.md").read_text()
