@@ -16,7 +16,7 @@ from typing import Any
 Row = dict[str, Any]
 
 ROWS = 1200
-FILES = 4
+FILES = 3
 START = datetime(2024, 5, 1, tzinfo=UTC)
 #: No row arrives later than this after its event time; the jobs wait for ten minutes or more.
 DISORDER_S = 300

@@ -46,7 +46,7 @@ def plain_rows(job: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[
     """What `plain.py` writes."""
     write(job, folder)
     monkeypatch.setattr(sys, "argv", ["plain.py", str(folder)])
-    runpy.run_path(str(PORTED / job / "plain.py"))
+    runpy.run_path(str(PORTED / job / "plain.py"), run_name="__main__")  # its classes travel by value, as a script's do
     return read(folder / "output")
 
 
