@@ -73,9 +73,11 @@ def main(jobs: Iterable[str]) -> int:
                 f"{changed.taken_out} | {changed.put_in} | {changed.job_file} |"
             )
             if equal:
+                say(f"{job}: equal, {ported.total():,} rows")
                 shutil.rmtree(work)
             else:
-                say(f"{job}, in {work}: only plain: {some(plain - ported)}; only ported: {some(ported - plain)}")
+                say(f"{job}: DIFFERENT, in {work}")
+                say(f"only plain: {some(plain - ported)}\nonly carried over: {some(ported - plain)}")
                 exit_code = 1
     print("\n".join(table))
     return exit_code
@@ -85,7 +87,8 @@ def plain_rows(job: str, work: Path) -> Counter[str]:
     """What the plain job writes."""
     say(f"{job}: plain Spark")
     java = find_java(os.environ)
-    environment = {**os.environ, "JAVA_HOME": str(java.home), "PYSPARK_SUBMIT_ARGS": SPARK, "TZ": "UTC"}
+    where = {"JAVA_HOME": str(java.home), "PYSPARK_PYTHON": sys.executable, "TZ": "UTC"}
+    environment = {**os.environ, **where, "PYSPARK_SUBMIT_ARGS": SPARK}
     command = [sys.executable, str(HERE / job / "plain.py"), str(work)]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if ended.returncode != 0:
