@@ -25,8 +25,6 @@ from samza_azure.host.azurite import Azurite
 from samza_azure.host.dev import VARIABLE
 from samza_azure.host.fleet import Fleet, all_running
 from samza_azure.host.show import status_view
-from samza_azure.storage.connection import Account
-from samza_azure.storage.log import LogReader
 
 HERE = Path(__file__).parent
 PROCESSORS = 3
@@ -86,7 +84,7 @@ def story(work: Path, fleet: Fleet, flights: Path, count: int) -> int:
     if produced.wait() != 0:
         say("The producer failed.")
         return 1
-    watch(fleet, "all flights are read", lambda now: unread(fleet, now) == 0)
+    watch(fleet, "all flights are read", lambda now: fleet.unread(now) == 0)
 
     step("4. Drain: read no more, fire every window, commit, exit, clean up")
     drained = time.monotonic()
@@ -183,18 +181,6 @@ def until(deadline: float, fleet: Fleet) -> None:
 def no_task_of(processor: str, shown: dict[str, Any]) -> bool:
     """It owns nothing any more."""
     return all(task["owner"] != processor for task in shown["tasks"])
-
-
-def unread(fleet: Fleet, shown: dict[str, Any]) -> int:
-    """Rows of the source stream that no appended batch has read yet."""
-    account = Account.from_config(fleet.config.storage)
-    try:
-        return sum(
-            LogReader(account.blobs(), f"streams/{partition}").scan((blob, position)).rows
-            for partition, (blob, position) in shown["read"].items()
-        )
-    finally:
-        account.close()
 
 
 def command(work: Path, name: str, *rest: str) -> list[str]:

@@ -15,6 +15,7 @@ from samza_azure.errors import TimedOut
 from samza_azure.host.status import document, read
 from samza_azure.machine import die_with_parent
 from samza_azure.storage.connection import Account
+from samza_azure.storage.log import LogReader
 
 Say = Callable[[str], None]
 POLL_S = 0.1
@@ -87,6 +88,19 @@ class Fleet:
             return document(self.config.app.name, control, rows)
         finally:
             await account.aclose()
+
+    def unread(self, shown: Mapping[str, Any]) -> int:
+        """Rows of the source streams that no appended batch has read yet. `shown` is a status document."""
+        sources = {name: stream.partitions for name, stream in self.config.streams.items() if stream.schema}
+        begin = {f"{name}/{number}": (0, 0) for name, partitions in sources.items() for number in range(partitions)}
+        account = Account.from_config(self.config.storage)
+        try:
+            return sum(
+                LogReader(account.blobs(), f"streams/{partition}").scan((blob, position)).rows
+                for partition, (blob, position) in {**begin, **shown["read"]}.items()
+            )
+        finally:
+            account.close()
 
     def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float) -> dict[str, Any]:
         """Poll the status until it is as wished; `TimedOut` tells how it stood instead."""
