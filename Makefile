@@ -22,7 +22,7 @@ help:
 	@echo "make check   format, lint, types, imports"
 	@echo "make format  put the code into the shape that check wants"
 	@echo "make bench   what the README claims, measured"
-	@echo "make prove   what takes long: twenty kills at random moments; simulator, model, mutants, memory against Azurite"
+	@echo "make prove   what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
 	@echo "make setup   what the others need; they ask for it themselves"
 	@echo "make clean   remove .venv and everything that was made here"
 
