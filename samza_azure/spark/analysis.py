@@ -221,10 +221,16 @@ def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
         found.append("is not deterministic (rand, uuid, a non-deterministic function)")
     if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
         found.append("uses the time at which a batch runs")
-    return tuple(
+    warnings = [
         f"Stage {stage.name} {each}: its output cannot be compared with a second run over the same input."
         for each in found
-    )
+    ]
+    if any(node.kind in ("MapInPandas", "MapInArrow", "PythonMapInArrow") for node in root.walk()):
+        warnings.append(
+            f"Stage {stage.name} uses mapInPandas or mapInArrow: its function gets the rows in pieces that differ from "
+            "run to run, and must treat each row by itself."
+        )
+    return tuple(warnings)
 
 
 # Event time.

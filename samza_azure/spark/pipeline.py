@@ -134,8 +134,12 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
                 streams[name] = _source_stream(spark, stage, name, config)
         analysis = _analysis(spark, stage, streams, config, directory)
         inputs = list(stage.inputs)
-        for number, route in sorted(analysis.placement.routes.items()):
-            router = _router(stage, number, route, streams, config, {*writers, *streams}, directory)
+        routers = {
+            number: _router(stage, number, route, streams, config, {*writers, *streams})
+            for number, route in sorted(analysis.placement.routes.items())
+        }
+        _check_meeting(stage, list(routers.values()))
+        for number, router in routers.items():
             analysed[router.plan.name] = router
             streams[router.plan.output] = _intermediate_stream(router, config, ())
             inputs[number] = router.plan.output
@@ -232,7 +236,6 @@ def _router(
     streams: Mapping[str, AnalysedStream],
     config: Config,
     taken: set[str],
-    directory: Path,
 ) -> AnalysedStage:
     """The stage that nobody wrote: it passes an input on unchanged, partitioned as the stage behind it needs it."""
     read = stage.inputs[number]
@@ -283,6 +286,19 @@ def _router(
         frontier_lag_us=0,
         route=route,
     )
+
+
+def _check_meeting(stage: Stage, routers: Sequence[AnalysedStage]) -> None:
+    """Rows that meet in one operator come from streams with the same number of partitions."""
+    partitions: dict[int, AnalysedStage] = {}
+    for router in routers:
+        assert router.route is not None
+        other = partitions.setdefault(router.route.group, router)
+        if other.partitions != router.partitions:
+            raise PipelineRefused(
+                f"streams.{other.plan.output}.partitions is {other.partitions}, and streams.{router.plan.output}."
+                f"partitions is {router.partitions}. Their rows meet in stage {stage.name}: write the same for both."
+            )
 
 
 def _unchanged(rows: DataFrame) -> DataFrame:

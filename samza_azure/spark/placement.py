@@ -56,6 +56,7 @@ class Route:
     expressions: tuple[Any, ...]
     like_keys: bool  # as `partition_by` would; otherwise by Spark's own hash, which takes more types
     partitions: int | None  # as many as an input beside it has; None: free to choose
+    group: int  # inputs of one group meet in an operator, so they have the same number of partitions
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -216,15 +217,15 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
     tracer = Tracer(spark)
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
     ways: dict[int, Route | None] = {}
-    for group in _groups([node for node in root.walk() if state_of(node)]):
-        for leaf, route in _decided(_columns(stage, tracer, group), keys, inputs).items():
+    for number, group in enumerate(_groups([node for node in root.walk() if state_of(node)])):
+        for leaf, route in _decided(_columns(stage, tracer, group), keys, inputs, number).items():
             assert leaf.reads is not None
             if leaf.reads in ways and not _is_same_way(ways[leaf.reads], route):
                 raise _two_ways(stage, _stream(leaf, inputs).stream)
             ways[leaf.reads] = route
             if route is not None:
                 keys[leaf] = route.expressions if route.like_keys else ()
-    routes = {number: route for number, route in ways.items() if route is not None}
+    routes = {reads: route for reads, route in ways.items() if route is not None}
     return Placement(routes, _output_key(tracer, root, keys))
 
 
@@ -296,7 +297,7 @@ def _is_same(one: Place, other: Place) -> bool:
 
 
 def _decided(
-    columns: Sequence[Place], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed]
+    columns: Sequence[Place], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed], group: int
 ) -> dict[Node, Route | None]:
     """Which leaves are routed, and by what; None: it stays as it is. As many as possible stay."""
     leaves = list(columns[0])
@@ -310,14 +311,14 @@ def _decided(
         for leaf in leaves:
             wanted = tuple(place[leaf] for place in chosen)
             stays = _stream(leaf, inputs).partitions == partitions and _is_key(keys[leaf], wanted)
-            decided[leaf] = None if stays else Route(leaf, wanted, True, partitions)
+            decided[leaf] = None if stays else Route(leaf, wanted, True, partitions, group)
         if not best or list(decided.values()).count(None) > list(best.values()).count(None):
             best = decided
     if best:
         return best
     chosen = [place for place in columns if not any(_is_time(each) for each in place.values())] or list(columns)
     like_keys = all(_family(each) for place in chosen for each in place.values())
-    return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None) for leaf in leaves}
+    return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None, group) for leaf in leaves}
 
 
 def _columns_of_key(leaf: Node, key: Sequence[Any], columns: Sequence[Place]) -> list[Place]:

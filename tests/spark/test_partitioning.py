@@ -301,3 +301,18 @@ def test_the_number_of_partitions_of_a_routed_stream(plan: Plan) -> None:
     dedup = lambda rows: rows.dropDuplicates(["n"])  # noqa: E731
     stages: tuple[StagePlan, ...] = plan(dedup, more="[streams.stage-a]\npartitions = 2\n").plan.stages
     assert [(stage.name, stage.tasks, stage.partitions) for stage in stages] == [("stage-a", 4, 2), ("stage", 2, 2)]
+
+
+def test_routed_streams_that_meet_have_as_many_partitions(plan: Plan) -> None:
+    join = lambda rows, others: rows.join(others, F.col("n") == F.col("id"))  # noqa: E731
+    assert refused(plan, join, "a", "b", more="[streams.stage-a]\npartitions = 2\n") == (
+        "streams.stage-a.partitions is 2, and streams.stage-b.partitions is 4. Their rows meet in stage stage: write "
+        "the same for both."
+    )
+    both = "[streams.stage-a]\npartitions = 2\n[streams.stage-b]\npartitions = 2\n"
+    assert [stage.partitions for stage in plan(join, "a", "b", more=both).plan.stages] == [2, 2, 2]
+    said = refused(plan, join, "a", "b", a='key = "n"', more="[streams.stage-b]\npartitions = 2\n")
+    assert said == (
+        "streams.stage-b.partitions is 2, but its rows meet those of a stream with 4 partitions in stage stage. "
+        "Write 4, or take the line out."
+    )
