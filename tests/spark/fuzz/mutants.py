@@ -151,6 +151,8 @@ JOINS = replace(
     key=0.9,
     rows=(50,),
     steps=(3600,),
+    batch_bytes=("1 KiB",),
+    slowly=True,
 )
 UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(1,), windowed=50.0)
 ALONE = replace(QUICK, inputs=(1,), stages=(1, 0, 0))
@@ -166,7 +168,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is made of a key counts as the key",
-        0,
+        4,
         replace(ALONE, keyed=1.0, prepared=(1, 2), states=(1,), of_key=0.8),
         ((placement, "_is_column", _is_made_of),),
     ),
@@ -202,7 +204,7 @@ MUTANTS = (
     ),
     Mutant(
         "an input without withWatermark does not count",
-        0,
+        1,
         replace(UNIONS, marked=0.5, stages=(1, 0, 0), rows=(50,), steps=(3600,), key=0.9),
         ((analysis, "_watermarks", _watermarks_of_the_marked),),
     ),
@@ -215,7 +217,16 @@ MUTANTS = (
     Mutant(
         "the frontier is that of the inputs",
         0,
-        replace(ALONE, stages=(0, 1, 0), early_states=(1,), states=(1,), windowed=50.0, rows=(50,), steps=(3600,)),
+        replace(
+            ALONE,
+            stages=(0, 1, 0),
+            early_states=(1,),
+            states=(1,),
+            windowed=50.0,
+            rows=(50,),
+            steps=(3600,),
+            slowly=True,
+        ),
         ((analysis, "_frontier", _frontier_of_the_inputs),),
     ),
     Mutant(
