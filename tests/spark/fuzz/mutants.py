@@ -209,13 +209,13 @@ MUTANTS = (
     ),
     Mutant(
         "late rows before an operator are not looked for",
-        None,
+        4,
         replace(JOINS, stages=(1, 0, 0), states=(1,)),
         ((analysis, "_check_on_time", _no_check),),
     ),
     Mutant(
         "the frontier is that of the inputs",
-        None,
+        3,
         replace(
             ALONE,
             stages=(0, 1, 0),
@@ -229,8 +229,8 @@ MUTANTS = (
     ),
     Mutant(
         "a column without a bound has that of the watermark",
-        None,
-        replace(SLOWLY, stages=(0, 1, 0), early_states=(0,), states=(1,)),
+        6,
+        replace(JOINS, stages=(0, 1, 0), early_states=(0,), states=(1,)),
         ((analysis, "_frontier", _frontier_without_a_bound),),
     ),
 )
