@@ -86,6 +86,8 @@ class Bias:
     rows: tuple[int, ...] = (5, 25, 50, 90)  # of an input
     steps: tuple[int, ...] = (30, 600, 3600)  # seconds from row to row
     laggards: int = 0  # the first input that may be the laggard
+    batch_bytes: tuple[str, ...] = ("1 KiB", "1 KiB", "4 KiB", "1 MiB")
+    slowly: bool = False  # each part of an input is read before the next
     moves: float = 0.25
     python: float = 1.0  # the weight of functions with state
 
@@ -149,7 +151,7 @@ class _Drawing:
             actions=self.actions(inputs, tasks),
             moved_in_flush=dice.randrange(tasks) if self.chance(0.05 + self.bias.moves) else None,
             task_count=dice.choice([1, 2]) if self.chance(0.15) else None,
-            batch_bytes=dice.choice(["1 KiB", "1 KiB", "4 KiB", "1 MiB"]),
+            batch_bytes=dice.choice(self.bias.batch_bytes),
         )
 
     # Inputs.
@@ -218,6 +220,8 @@ class _Drawing:
             rows = min(left[name], dice.choice([10, 30, 100]))
             left[name] -= rows
             actions.append(Produce(name, rows))
+            if self.bias.slowly:
+                actions.append(ReadAll())
             if self.chance(self.bias.moves):
                 actions.append(Move(dice.randrange(tasks), dice.choice([1, 2, 3])))
         return (*actions, Begin(None))

@@ -25,7 +25,7 @@ class Mutant:
     """One mistake."""
 
     name: str
-    seed: int
+    seed: int | None  # None: no case is known yet
     bias: Bias
     patches: tuple[tuple[Any, str, Callable[..., Any]], ...]
 
@@ -152,6 +152,7 @@ JOINS = replace(
     rows=(50,),
     steps=(3600,),
 )
+SLOWLY = replace(JOINS, batch_bytes=("1 KiB",), slowly=True)
 UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(1,), windowed=50.0)
 ALONE = replace(QUICK, inputs=(1,), stages=(1, 0, 0))
 MUTANTS = (
@@ -166,7 +167,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is made of a key counts as the key",
-        0,
+        4,
         replace(ALONE, keyed=1.0, prepared=(1, 2), states=(1,), of_key=0.8),
         ((placement, "_is_column", _is_made_of),),
     ),
@@ -190,37 +191,45 @@ MUTANTS = (
     ),
     Mutant(
         "a join has the bound of its input",
-        0,
+        4,
         replace(JOINS, stages=(1, 0, 0), states=(1,)),
         ((Bounds, "_joined", _of_its_own_side),),
     ),
     Mutant(
         "an outer join has the bound of an inner one",
-        0,
-        replace(JOINS, how=("left",), stages=(0, 1, 0), early_states=(0,), states=(1,), lagging=0.0),
+        None,
+        replace(SLOWLY, how=("left",), stages=(0, 1, 0), early_states=(0,), states=(1,), lagging=0.0),
         ((Bounds, "_joined", _of_the_partner),),
     ),
     Mutant(
         "an input without withWatermark does not count",
-        0,
+        1,
         replace(UNIONS, marked=0.5, stages=(1, 0, 0), rows=(50,), steps=(3600,), key=0.9),
         ((analysis, "_watermarks", _watermarks_of_the_marked),),
     ),
     Mutant(
         "late rows before an operator are not looked for",
-        0,
+        4,
         replace(JOINS, stages=(1, 0, 0), states=(1,)),
         ((analysis, "_check_on_time", _no_check),),
     ),
     Mutant(
         "the frontier is that of the inputs",
-        0,
-        replace(ALONE, stages=(0, 1, 0), early_states=(1,), states=(1,), windowed=50.0, rows=(50,), steps=(3600,)),
+        3,
+        replace(
+            ALONE,
+            stages=(0, 1, 0),
+            early_states=(1,),
+            states=(1,),
+            windowed=50.0,
+            rows=(50,),
+            steps=(3600,),
+        ),
         ((analysis, "_frontier", _frontier_of_the_inputs),),
     ),
     Mutant(
         "a column without a bound has that of the watermark",
-        0,
+        6,
         replace(JOINS, stages=(0, 1, 0), early_states=(0,), states=(1,)),
         ((analysis, "_frontier", _frontier_without_a_bound),),
     ),
