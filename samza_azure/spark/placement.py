@@ -394,9 +394,9 @@ def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[Place]]]) ->
         if not places:
             return PipelineRefused(
                 f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but no part "
-                "of the key can be told from a row of an input alone: an operator before it makes it. Write what "
-                f"comes before as a stage of its own with partition_by={_names(operator)}, or run this one on one "
-                "task: @app.stage(…, tasks=1)."
+                "of the key can be told from a row of an input alone: an operator before it makes it, or a join before "
+                "it goes by another key. Write what comes before as a stage of its own with "
+                f"partition_by={_names(operator)}, or run this one on one task: @app.stage(…, tasks=1)."
             )
     (upper, _), *_, (lower, _) = offers
     return PipelineRefused(

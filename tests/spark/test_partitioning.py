@@ -231,7 +231,7 @@ def test_what_no_partitioning_can_satisfy_is_refused(plan: Plan) -> None:
     sliding = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()  # noqa: E731
     assert refused(plan, sliding).startswith(
         "Stage stage: the aggregation by window needs the rows of each key in one task, but no part of the key can be "
-        "told from a row of an input alone: an operator before it makes it. Write what comes before as a stage of its"
+        "told from a row of an input alone: an operator before it makes it, or a join before it goes by another key. "
     )
     itself = lambda rows: rows.alias("x").join(rows.alias("y"), F.expr("x.n = y.n + 1")).select("x.n")  # noqa: E731
     assert refused(plan, itself).startswith("Stage stage uses the rows of stream 'a' in two operators that need them")

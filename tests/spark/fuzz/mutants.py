@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 from samza_azure.spark import analysis, placement
 from samza_azure.spark.analysis import Watermark
-from samza_azure.spark.bounds import Bound, Bounds, Term, least
+from samza_azure.spark.bounds import Bound, Bounds, Term
 from samza_azure.spark.catalyst import Node, references
 from samza_azure.spark.placement import Placement, Route
 
@@ -87,22 +87,9 @@ _of = Bounds.of
 _joined = Bounds._joined
 
 
-def _of_first_branch(self: Bounds, node: Node, wanted: int) -> Bound:
-    if node.kind == "Union":
-        return self.of(node.children[0], node.children[0].ids[node.ids.index(wanted)])
-    return _of(self, node, wanted)
-
-
 def _of_its_own_side(self: Bounds, node: Node, wanted: int) -> Bound:
     left, right = node.children
     return self.arriving(node, left if wanted in left.ids else right, wanted)
-
-
-def _of_the_partner(self: Bounds, node: Node, wanted: int) -> Bound:
-    """As if no row came out without a partner."""
-    left, right = node.children
-    mine, other = (left, right) if wanted in left.ids else (right, left)
-    return least([self.arriving(node, mine, wanted), self._when_partner_comes(node, mine, other, wanted)])
 
 
 # Event time.
@@ -152,7 +139,6 @@ JOINS = replace(
     rows=(50,),
     steps=(3600,),
 )
-SLOWLY = replace(JOINS, batch_bytes=("1 KiB",), slowly=True)
 UNIONS = replace(QUICK, inputs=(2,), united=0.95, laggard=0.95, states=(1,), windowed=50.0)
 ALONE = replace(QUICK, inputs=(1,), stages=(1, 0, 0))
 MUTANTS = (
@@ -184,22 +170,10 @@ MUTANTS = (
         ((placement, "_decided", _decided_by_two_hashes),),
     ),
     Mutant(
-        "a union has the bound of its first branch",
-        19,
-        replace(UNIONS, stages=(0, 1, 0), early_states=(0, 1), states=(0, 1), windowed=5.0),
-        ((Bounds, "of", _of_first_branch),),
-    ),
-    Mutant(
         "a join has the bound of its input",
         4,
         replace(JOINS, stages=(1, 0, 0), states=(1,)),
         ((Bounds, "_joined", _of_its_own_side),),
-    ),
-    Mutant(
-        "an outer join has the bound of an inner one",
-        None,
-        replace(SLOWLY, how=("left",), stages=(0, 1, 0), early_states=(0,), states=(1,), lagging=0.0),
-        ((Bounds, "_joined", _of_the_partner),),
     ),
     Mutant(
         "an input without withWatermark does not count",
