@@ -150,11 +150,11 @@ def test_what_one_owner_appends_the_next_one_restores(blobs: Blobs) -> None:
     writer, nothing = own(blobs, OLD, first=True)
     writer.append(**batch(0))
     end = writer.append(**batch(1))
-    assert nothing == Restored({}, -1, None, None, False, 0, 0, META)
+    assert nothing == Restored({}, -1, None, None, False, 0, 0, META, 0)
 
     _, restored = own(blobs, NEW)
     files = {"offsets/0": b"0", "state/0/0/1.delta": b"0", "offsets/1": b"1", "state/0/0/2.delta": b"1"}
-    assert restored == Restored(files, 1, 1, 10, False, 3, end[1], META)
+    assert restored == Restored(files, 1, 1, 10, False, 3, end[1], META, 0)
 
 
 def test_a_reader_gets_the_rows_for_its_destinations_in_order(blobs: Blobs) -> None:
