@@ -26,9 +26,8 @@ from samza_azure.spark import task
 from samza_azure.spark.pipeline import analyse_pipeline
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
-from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
-from tests.spark.fleet import PATIENCE_S, Fleet, config_of
+from tests.spark.fleet import PATIENCE_S, Fleet, config_of, has_read, last_rows
 
 from .case import (
     Action,
@@ -282,9 +281,8 @@ class _Play:
             for producer in each.producers
             if producer.source is not None
         }
-        tails = {source: LogReader(blobs, f"streams/{source}").tail(0) for source in sources}
-        ends = {source: tail.end for source, tail in tails.items() if tail is not None}
-        return lambda: ends.items() <= {**self._read_before, **fleet.read()}.items()
+        last = last_rows(blobs, sources)
+        return lambda: has_read({**self._read_before, **fleet.read()}, last)
 
 
 class _Writing:
