@@ -76,45 +76,45 @@ def test_deduplication_a_join_and_a_group_by_an_expression(fleet: MakeFleet) -> 
     """Each by keys that the streams do not have; the joined streams progress at different speeds."""
     application = Application()
 
-    @application.stage("left", output="keys")
+    @application.stage("ours", output="keys")
     def keys(rows: DataFrame) -> DataFrame:
         return rows.select("key", "n").dropDuplicates(["key", "n"])
 
-    @application.stage("left", "right", output="pairs")
+    @application.stage("ours", "theirs", output="pairs")
     def pairs(rows: DataFrame, others: DataFrame) -> DataFrame:
         return rows.join(others, (F.col("n") == F.col("id")) & (F.col("key") == F.col("name"))).select("key", "n", "at")
 
-    @application.stage("left", output="shares", output_mode="update")
+    @application.stage("ours", output="shares", output_mode="update")
     def shares(rows: DataFrame) -> DataFrame:
         # The rows are routed before the filter: what it keeps from the division must not fail there.
         return rows.where("n <> 0").select(F.expr("7 div n").alias("share"), F.upper("key").alias("letter")).distinct()
 
-    run = fleet(application, FEW % ("left", "", "right", ""))
+    run = fleet(application, FEW % ("ours", "", "theirs", ""))
     assert [stage.name for stage in run.pipeline.plan.stages if stage.routed_for] == [
-        "keys-left",
-        "pairs-left",
-        "pairs-right",
-        "shares-left",
+        "keys-ours",
+        "pairs-ours",
+        "pairs-theirs",
+        "shares-ours",
     ]
     rows, others = rows_of(120), others_of(60, lag=timedelta(days=9))
-    assert_equal(run, [("left", rows[:50]), ("right", others[:10]), ("left", rows[50:]), ("right", others[10:])])
+    assert_equal(run, [("ours", rows[:50]), ("theirs", others[:10]), ("ours", rows[50:]), ("theirs", others[10:])])
 
 
 def test_all_rows_in_one_task(fleet: MakeFleet) -> None:
     """A global count and a limit, where the user says so."""
     application = Application()
 
-    @application.stage("all", output="days", tasks=1)
+    @application.stage("everything", output="days", tasks=1)
     def days(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()
 
-    @application.stage("all", output="few", tasks=1)
+    @application.stage("everything", output="few", tasks=1)
     def few(rows: DataFrame) -> DataFrame:
         return rows.select(F.lit(1).alias("one")).limit(10)
 
-    run = fleet(application, FEW % ("all", "", "other", ""))
+    run = fleet(application, FEW % ("everything", "", "other", ""))
     assert run.pipeline.plan.tasks() == ["days-0", "few-0"]
-    assert_equal(run, [("all", rows_of(50)), ("all", rows_of(90, step=timedelta(hours=1))[50:])])
+    assert_equal(run, [("everything", rows_of(50)), ("everything", rows_of(90, step=timedelta(hours=1))[50:])])
 
 
 Plan = Callable[..., Pipeline]

@@ -439,7 +439,7 @@ def test_rows_at_the_end_of_time_come_out_with_a_drain(fleet: MakeFleet) -> None
         "a": [START, START + timedelta(days=3), last],
         "b": [last + timedelta(hours=23, minutes=59, seconds=59, microseconds=999_999), START],
     }
-    run.start("by_day-0", "by_day-1")
+    run.start(*run.pipeline.plan.tasks())
     produce(run, "never", [{"key": key, "ts": ts, "value": 1.0} for key, all_ in times.items() for ts in all_], 1)
     run.until_all_is_read("never")
     run.move("by_day-0")
