@@ -36,6 +36,7 @@ STREAMS = """
 [streams.%s]
 partitions = 2
 schema = "key string, ts timestamp"
+key = "key"
 event_time = "ts"
 [task]
 commit.ms = 0
