@@ -12,8 +12,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.host.azurite import find_node; find_node()'
-SLOW_TESTS := tests/storage tests/live tests/fleet tests/spark tests/end_to_end
-QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(SLOW_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
+# Where each test waits for processes of its own, one at a time; everywhere else two side by side.
+STORAGE_TESTS := tests/storage tests/live
+FLEET_TESTS := tests/fleet tests/end_to_end
+SPARK_TESTS := tests/spark
+QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(STORAGE_TESTS) $(FLEET_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
+TWO := -n 2 --dist worksteal
 
 # What there is.
 help:
@@ -33,9 +37,13 @@ demo: setup
 # All checks and tests, the quick ones first. Each part ends with its slowest tests.
 test: check
 	@echo "== Tests without storage"
-	$(BIN)/python -m pytest -q $(QUICK_TESTS)
-	@set -e; for part in $(SLOW_TESTS); do \
-		echo "== Tests in $$part"; $(BIN)/python -m pytest -q $$part; done
+	$(BIN)/python -m pytest -q $(TWO) $(QUICK_TESTS)
+	@echo "== Tests of the storage, on Azurite"
+	$(BIN)/python -m pytest -q $(TWO) $(STORAGE_TESTS)
+	@set -e; for part in $(FLEET_TESTS); do \
+		echo "== Tests in $$part: processes on Azurite"; $(BIN)/python -m pytest -q $$part; done
+	@echo "== Tests of tasks on Spark"
+	$(BIN)/python -m pytest -q $(TWO) $(SPARK_TESTS)
 
 # What can be said without running anything.
 check: setup

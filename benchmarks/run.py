@@ -6,13 +6,14 @@ import time
 import coordination
 import hand_over
 import restore
+import routing
 import scale
 import small_batch
 import start
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, small_batch, hand_over, start, restore, coordination, scale]
+SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, coordination, scale]
 
 
 def main() -> None:

@@ -83,8 +83,16 @@ def measure(quick: bool) -> list[Claim]:
 
 
 def run_ours(rows: pa.Table) -> Speed:
-    """One container. The emulator's processor time counts too: it does what a disk does for plain Spark."""
+    """The example in one container."""
     pipeline, job = (EXAMPLE / "pipeline.py").read_text(), (EXAMPLE / "job.toml").read_text()
+    return speed_of("one container", job, pipeline, rows, "clean", kept)
+
+
+def speed_of(what: str, job: str, pipeline: str, rows: pa.Table, first: str, kept: Callable[[pa.Table], int]) -> Speed:
+    """One container whose stage `first` puts out so many of some rows, and `daily_delays` reads them.
+
+    The emulator's processor time counts too: it does what a disk does for plain Spark.
+    """
     with world(job, pipeline) as around:
         container = around.container("container")
         tasks = container.ready().tasks()
@@ -92,17 +100,18 @@ def run_ours(rows: pa.Table) -> Speed:
         for task in tasks:
             container.start(task)
         container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
-        first = int(rows.num_rows * WARM)
-        produce(around, rows.slice(0, first))
-        wait_for(around, container, kept(rows.slice(0, first)))
+        warm = rows.slice(0, int(rows.num_rows * WARM))
+        produce(around, warm)
+        wait_for(around, container, first, kept(warm))
         container.permit(0)
-        produce(around, rows.slice(first))
+        produce(around, rows.slice(warm.num_rows))
         container.permit()
         begun, cpu = time.monotonic(), cpu_s(container.pid, around.emulator.pid)
-        wait_for(around, container, kept(rows))
+        wait_for(around, container, first, kept(rows))
         seconds, cpu = time.monotonic() - begun, cpu_s(container.pid, around.emulator.pid) - cpu
-        say(f"one container: {seconds:.2f} s, CPU {cpu:.1f} s, batches {batches(container)}")
-        return Speed((rows.num_rows - first) / seconds, (rows.num_rows - first) / cpu)
+        say(f"{what}: {seconds:.2f} s, CPU {cpu:.1f} s, batches {batches(container)}")
+        counted = rows.num_rows - warm.num_rows
+        return Speed(counted / seconds, counted / cpu)
 
 
 def produce(around: World, rows: pa.Table) -> None:
@@ -117,9 +126,9 @@ def kept(rows: pa.Table) -> int:
     return rows.num_rows - rows["dep_delay"].null_count
 
 
-def wait_for(around: World, container: Container, expected: int) -> None:
-    """Until the first stage has put out so many rows, and the second has appended a batch that has read them all."""
-    readers = [LogReader(around.account.blobs(), f"runs/{RUN_ID}/clean-{number}") for number in range(TASKS)]
+def wait_for(around: World, container: Container, first: str, expected: int) -> None:
+    """Until the stage `first` has put out so many rows, and the second has appended a batch that has read them all."""
+    readers = [LogReader(around.account.blobs(), f"runs/{RUN_ID}/{first}-{number}") for number in range(TASKS)]
     ends, rows = [(0, 0)] * TASKS, 0
 
     def all_read() -> bool:

@@ -9,7 +9,7 @@ The group id is made by whoever appends the first record of all; everybody else 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.protocol.log import Limits, send
@@ -18,8 +18,11 @@ from samza_azure.protocol.operations import Create, Rule, Window, blob_name, nex
 from samza_azure.protocol.reading import opening, tail
 from samza_azure.protocol.record import Header, Kind, Record, Slice, Writer, decode_header, encode
 
-#: In the meta of a source log's first record: the columns by which its rows are partitioned.
-KEY = "key"
+#: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
+KEY, PARTITIONS = "key", "partitions"
+
+#: How rows are partitioned: by which columns, into how many partitions. No columns: rows are anywhere.
+Partitioning: TypeAlias = tuple[tuple[str, ...], int]
 
 #: Producers are not counted by generations.
 NOBODY = Writer(0, 0)
@@ -42,12 +45,7 @@ class SharedLog:
     number: int = 0  # of the next record in its blob
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
-    is_checked: bool = False  # the log's first record says the same key as we do
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The columns that decide the partition; none: no column does, or nobody knows."""
-        return key_of(self.meta)
+    is_checked: bool = False  # the log's first record says the same partitioning as we do
 
     def add(self, header: Header) -> None:
         """Pass the record at the end."""
@@ -87,9 +85,16 @@ def append_shared(
             return log.end
 
 
-def key_of(meta: Mapping[str, Any]) -> tuple[str, ...]:
-    """The key that a log's first record names."""
-    return tuple(meta.get(KEY, ()))
+def partitioning_of(meta: Mapping[str, Any]) -> Partitioning:
+    """What a log's first record says. Without a key any number of partitions will do."""
+    key = tuple(meta.get(KEY, ()))
+    return key, int(meta.get(PARTITIONS, 0)) if key else 0
+
+
+def in_words(partitioning: Partitioning) -> str:
+    """How rows are partitioned, in a sentence."""
+    key, partitions = partitioning
+    return f"the key {', '.join(key)} over {partitions} partitions" if key else "no key"
 
 
 def _check(log: SharedLog) -> Rule[None]:
@@ -98,17 +103,14 @@ def _check(log: SharedLog) -> Rule[None]:
     Asked once the log has a first record, which may be another producer's that was faster than ours.
     """
     first = yield from opening(log.prefix)
-    theirs = key_of(first.meta) if first is not None else log.key
-    if theirs != log.key:
+    ours = partitioning_of(log.meta)
+    theirs = partitioning_of(first.meta) if first is not None else ours
+    if theirs != ours:
         raise ConfigError(
-            f"{log.prefix} was begun with {_said(theirs)}, and is to be written with {_said(log.key)}: rows of one key "
-            "would lie in several partitions. Write with the key that it was begun with, or write into another stream."
+            f"{log.prefix} was begun with {in_words(theirs)}, and is to be written with {in_words(ours)}: rows of one "
+            "key would lie in several partitions. Write as it was begun, or write into another stream."
         )
     log.is_checked = True
-
-
-def _said(key: Sequence[str]) -> str:
-    return f"the key {', '.join(key)}" if key else "no key"
 
 
 def _open(log: SharedLog) -> Rule[None]:

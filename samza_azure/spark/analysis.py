@@ -28,6 +28,7 @@ from samza_azure.spark.catalyst import (
     read_plan,
     references,
 )
+from samza_azure.spark.emission import check_emission, puts_out_changes
 from samza_azure.spark.operators import check_operators, described, fingerprint_of, keys_of, state_of
 from samza_azure.spark.packages import check_packages, in_one_sentence
 from samza_azure.spark.placement import Keyed, Placement, Tracer, place_stage
@@ -82,6 +83,7 @@ class Analysis:
     state: tuple[str, ...]  # the same operators with their keys, for people
     fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
     placement: Placement
+    puts_out_changes: bool  # several rows for what is one row of a batch
     needs_rocksdb: bool
     warnings: tuple[str, ...]
 
@@ -97,13 +99,13 @@ def analyse(
     _check_inputs(stage, root, inputs)
     plan = frame._jdf.queryExecution().analyzed()
     check_packages(stage, [node.plan for node in root.walk()])
+    check_emission(stage, root)
     _check_supported(spark, stage, plan)
     check_operators(stage, root)
     check_columns(frame.schema, f"Stage {stage.name}")
     operators = [node for node in root.walk() if state_of(node)]
-    bounds = Bounds(
-        spark, root, [EventTime(each.stream, each.event_time) for each in inputs], updates=stage.output_mode == "update"
-    )
+    times = [EventTime(each.stream, each.event_time) for each in inputs]
+    bounds = Bounds(spark, times, updates=stage.output_mode == "update")
     watermarks = _watermarks(stage, root, inputs, bounds)
     for operator in operators:
         _check_one_event_time(stage, operator)
@@ -121,6 +123,7 @@ def analyse(
         state=tuple(described(node) for node in operators),
         fingerprint=tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators),
         placement=placement,
+        puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
         warnings=_warnings(stage, plan, root),
     )
@@ -210,8 +213,8 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     except Exception as error:
         reason = str(error).strip().splitlines()[0].rstrip(";.")
         raise PipelineRefused(
-            f"Stage {stage.name} cannot run as a stream: {reason}. Where each of its operators can run alone, write "
-            'them as stages of their own: @app.stage(…, output="between", partition_by=…), and the next one reads it.'
+            f"Stage {stage.name} cannot run as a stream: {reason}. If it is the combination that Spark refuses, write "
+            "its operators as stages of their own; if it is one operator, leave it out here and apply it to the output."
         ) from error
 
 
@@ -273,8 +276,12 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
         )
     bound = bounds.of(node.child, identity(attribute))
     if isinstance(bound, Unbounded):
-        known = ", ".join(f"{each.stream}.{each.event_time}" for each in inputs if each.event_time)
-        remedy = bound.remedy or f"Set it on the event time of an input ({known}), before any join or aggregation."
+        known = " or ".join(f"{each.stream}.{each.event_time}" for each in inputs if each.event_time)
+        remedy = bound.remedy or (
+            f"Set it on the event time of an input ({known}), before any join or aggregation."
+            if known
+            else f'Add to the job file, under [streams.{inputs[0].stream}]: event_time = "…".'
+        )
         raise PipelineRefused(f"Stage {stage.name} sets a watermark on column {column}, but {bound.reason}. {remedy}")
     earliest = min((term.shift_us for term in bound), default=0)
     if -earliest > _delay_ms(node) * 1000:
@@ -379,16 +386,18 @@ def _frontier(
             f"[streams.{output.stream}] how much older than the progress of the inputs rows can be: "
             f'frontier_lag = "1 h".'
         )
+    held = {each.reads for each in watermarks}  # these hold the watermark back
+    known = [Term(number) for number, each in enumerate(inputs) if each.event_time is not None and number not in held]
     if operators and watermarks:
-        return (Term(None),)
-    known = tuple(Term(number) for number, each in enumerate(inputs) if each.event_time is not None)
+        return (*known, Term(None))
+    known += [Term(number) for number in sorted(held)]
     if not known:
         raise PipelineRefused(
             f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but none of its "
             f"inputs has an event time, so it would stand still. Add to the job file, under "
             f'[streams.{inputs[0].stream}]: event_time = "…".'
         )
-    return known
+    return tuple(known)
 
 
 def check_event_time(schema: StructType, column: str, key: str) -> None:

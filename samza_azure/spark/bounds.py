@@ -107,9 +107,8 @@ class EventTime:
 class Bounds:
     """The bounds of one plan's columns."""
 
-    def __init__(self, spark: SparkSession, root: Node, inputs: Sequence[EventTime], *, updates: bool) -> None:
+    def __init__(self, spark: SparkSession, inputs: Sequence[EventTime], *, updates: bool) -> None:
         self._spark = spark
-        self._root = root
         self._inputs = inputs
         self._updates = updates
 
@@ -183,8 +182,7 @@ class Bounds:
         if node.kind == "Expand":
             rows = [list(items(each))[place] for each in items(node.plan.projections())]
             return least(self._of_expression(node, each, node.output[place]) for each in rows)
-        columns = list(items(node.plan.projectList() if node.kind == "Project" else node.plan.aggregateExpressions()))
-        found = named(columns, wanted)
+        found = named(node.made, wanted)
         return self._of_expression(node, without_alias(found), node.output[place])
 
     def _of_expression(self, node: Node, expression: Any, column: Any = None) -> Bound:
@@ -256,10 +254,7 @@ class Bounds:
             if node.kind == "Expand":
                 made = list(items(node.plan.projections().apply(0)))[place]
             else:
-                project = node.kind == "Project"
-                made = without_alias(
-                    list(items(node.plan.projectList() if project else node.plan.aggregateExpressions()))[place]
-                )
+                made = without_alias(node.made[place])
             if kind_of(made) == "AttributeReference":
                 return self._window_us(node.child, identity(made))
             return _made_window_us(made)

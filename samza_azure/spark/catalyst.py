@@ -57,6 +57,12 @@ class Node:
         return self.output[self.ids.index(identity)]
 
     @property
+    def made(self) -> tuple[Any, ...]:
+        """The named expressions of a projection or an aggregation."""
+        plan = self.plan
+        return tuple(items(plan.projectList() if self.kind == "Project" else plan.aggregateExpressions()))
+
+    @property
     def is_join_of_streams(self) -> bool:
         """Whether this is a join with state on both sides."""
         return self.kind == "Join" and all(child.is_streaming for child in self.children)
@@ -152,8 +158,8 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def text(expression: Any) -> str:
-    """The expression as SQL, without the ids that differ from one analysis to the next."""
-    return re.sub(r"#\d+L?", "", str(expression.sql()))
+    """The expression as SQL, without the ids that differ from one analysis to the next. Text in quotes stays."""
+    return re.sub(r"('(?:[^'\\]|\\.)*')|#\d+L?", lambda found: found[1] or "", str(expression.sql()))
 
 
 def data_type(expression: Any) -> Any:

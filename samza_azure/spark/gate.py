@@ -106,7 +106,8 @@ class Spec:
     idle_timeout_s: float
     commit_s: float
     batch_bytes: int
-    key: Sequence[str] = ()  # that the job file says of a source stream: its logs must say the same
+    key: Sequence[str] = ()  # what the job file says of a source stream: its logs must say the same
+    partitions: int = 0  # the same
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements
 
     def write(self, path: Path) -> None:

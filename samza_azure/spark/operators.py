@@ -108,11 +108,11 @@ def described(node: Node) -> str:
 def check_operators(stage: Stage, root: Node) -> None:
     """Refuse what is not known to be right on a stream."""
     for node in root.walk():
+        for subquery in items(node.plan.subqueries()):
+            _check_subquery(stage, subquery)
         if not node.is_streaming:
             _check_constant(stage, node)
             continue
-        for subquery in items(node.plan.subqueries()):
-            _check_subquery(stage, subquery)
         if node.kind == "Join":
             _check_join(stage, node)
         elif node.kind in ("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"):
@@ -130,12 +130,20 @@ def check_operators(stage: Stage, root: Node) -> None:
 
 def _check_constant(stage: Stage, node: Node) -> None:
     """A table beside the stream must be the same at each start: its rows stand in the program."""
-    if node.children or node.kind in CONSTANT:
+    if node.children or (node.kind in CONSTANT and (node.kind != "LogicalRDD" or _is_in_program(node.plan.rdd()))):
         return
     raise PipelineRefused(
         f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query fixes their list when it starts, "
         "and they may be others after a hand-over, so its rows would depend on restarts. Produce them into a stream "
         "and join with that, or put a small table into the code: spark.createDataFrame([…])."
+    )
+
+
+def _is_in_program(rdd: Any) -> bool:
+    """Whether the rows come from the program, and not from files or from what was once computed of files."""
+    below = [each.rdd() for each in items(rdd.dependencies())]
+    return (
+        all(_is_in_program(each) for each in below) if below else kind_of(rdd) in ("ParallelCollectionRDD", "EmptyRDD")
     )
 
 
@@ -194,6 +202,7 @@ def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
             state["state"] = str(plan.stateType().json())
         case "TransformWithStateInPySpark":
             state["time"] = str(plan.timeMode().toString())
+            state["mode"] = str(plan.outputMode().toString())
     return state
 
 

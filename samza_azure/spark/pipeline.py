@@ -44,6 +44,7 @@ class TaskInput:
     producers: tuple[Producer, ...]
     idle_timeout_s: float
     key: tuple[str, ...] = ()  # the columns by which the stream is partitioned
+    partitions: int = 0  # of the stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +108,7 @@ class Pipeline:
             # Without partition_by, partition i is written by task i alone.
             writers = mine if writer.partitions is None else range(writer.plan.tasks)
             producers = [Producer(f"runs/{run_id}/{stream.writer}-{task}", frozenset(mine)) for task in writers]
-        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key)
+        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key, stream.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +133,14 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         for name in stage.inputs:
             if name not in writers and name not in streams:
                 streams[name] = _source_stream(spark, stage, name, config)
+            elif name in writers and analysed[writers[name].name].analysis.puts_out_changes:
+                raise _reads_changes(stage, writers[name])
         analysis = _analysis(spark, stage, streams, config, directory)
         inputs = list(stage.inputs)
-        routers = {
-            number: _router(stage, number, route, streams, config, {*writers, *streams})
-            for number, route in sorted(analysis.placement.routes.items())
-        }
+        routers: dict[int, AnalysedStage] = {}
+        for number, route in sorted(analysis.placement.routes.items()):
+            taken = {*writers, *streams, *(router.plan.name for router in routers.values())}
+            routers[number] = _router(stage, number, route, streams, config, taken)
         _check_meeting(stage, list(routers.values()))
         for number, router in routers.items():
             analysed[router.plan.name] = router
@@ -264,6 +267,7 @@ def _router(
         state=(),
         fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
         placement=Placement({}, ()),
+        puts_out_changes=False,
         needs_rocksdb=False,
         warnings=(),
     )
@@ -285,6 +289,14 @@ def _router(
         event_time=stream.event_time,
         frontier_lag_us=0,
         route=route,
+    )
+
+
+def _reads_changes(stage: Stage, writer: Stage) -> PipelineRefused:
+    return PipelineRefused(
+        f"Stage {stage.name} reads stream {writer.output!r}, to which stage {writer.name} writes a row for each change "
+        f"of a group (output mode update), and it would take each change for a row of its own. Let {writer.name} group "
+        "by a window as well, behind withWatermark, in output mode append: then each group is written once."
     )
 
 

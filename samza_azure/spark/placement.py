@@ -35,6 +35,9 @@ from samza_azure.spark.operators import described, keys_of, state_of
 #: Operators that may take rows out.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
 
+#: The remedy that always works, as long as one task is fast enough.
+ON_ONE_TASK = "Run the stage on one task: @app.stage(…, tasks=1)."
+
 #: An expression for each leaf below a node: rows of the node that agree in it come from rows that agree in these.
 Place: TypeAlias = dict[Node, Any]
 
@@ -87,10 +90,8 @@ class Tracer:
                 return None
             return {node: substituted(self._spark, expression, node.columns)}  # without the names of aliases
         match node.kind:
-            case "Project":
-                return self._through(node, expression, list(items(node.plan.projectList())))
-            case "Aggregate":
-                return self._through(node, expression, list(items(node.plan.aggregateExpressions())))
+            case "Project" | "Aggregate":
+                return self._through(node, expression)
             case "Expand":
                 return self._through_expand(node, expression)
             case "Union":
@@ -111,8 +112,7 @@ class Tracer:
         if node.reads is not None:
             return [text(substituted(self._spark, expression, node.columns))]
         if node.kind in ("Project", "Aggregate"):
-            columns = node.plan.projectList() if node.kind == "Project" else node.plan.aggregateExpressions()
-            return self.origins(node.child, self._inlined(expression, list(items(columns))))
+            return self.origins(node.child, self._inlined(expression, node.made))
         if node.kind in ("Expand", "Union"):
             found = [
                 each
@@ -131,8 +131,18 @@ class Tracer:
                 by[wanted] = without_alias(found)
         return substituted(self._spark, expression, by)
 
-    def _through(self, node: Node, expression: Any, columns: Sequence[Any]) -> Place | None:
-        inlined = self._inlined(expression, columns)
+    def same(self, one: Route, other: Route) -> bool:
+        """Whether two routes of one input send each row to the same partition."""
+        names = {str(each.name()): each for each in one.leaf.output}
+        by = {number: names[str(each.name())] for number, each in zip(other.leaf.ids, other.leaf.output, strict=True)}
+        settings = [(each.like_keys, each.partitions, len(each.expressions)) for each in (one, other)]
+        return settings[0] == settings[1] and all(
+            substituted(self._spark, theirs, by).semanticEquals(ours)
+            for ours, theirs in zip(one.expressions, other.expressions, strict=True)
+        )
+
+    def _through(self, node: Node, expression: Any) -> Place | None:
+        inlined = self._inlined(expression, node.made)
         if contains(inlined, "AggregateExpression") or not references(inlined) <= set(node.child.ids):
             return None
         return self.place(node.child, inlined)
@@ -170,7 +180,10 @@ class Tracer:
         left, right = node.children
         if not node.is_join_of_streams:
             side = left if left.is_streaming else right
-            return self.place(side, expression) if references(expression) <= set(side.ids) else None
+            keeps_all = join_type(node) == ("LeftOuter" if side is left else "RightOuter")
+            if not references(expression) <= set(side.ids) or (not keeps_all and contains(expression, "PythonUDF")):
+                return None
+            return self.place(side, expression)
         for first, second in equalities(node):
             if _is_held_by(join_type(node), expression, first, second):
                 return _both(self.place(left, first), self.place(right, second))
@@ -200,8 +213,12 @@ def _both(one: Place | None, other: Place | None) -> Place | None:
 
 def _can_route(expression: Any) -> bool:
     """Whether equal values have equal hashes: not so of maps and variants, and of text with a collation of its own."""
+    return not _has_type(expression, "COLLATE", "MAP<", "VARIANT")
+
+
+def _has_type(expression: Any, *words: str) -> bool:
     kind = str(expression.dataType().sql())
-    return not any(word in kind for word in ("COLLATE", "MAP<", "VARIANT"))
+    return any(word in kind for word in words)
 
 
 # The decision.
@@ -214,19 +231,25 @@ def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[
     """
     if tasks == 1 or all(each.partitions == 1 for each in inputs):
         return Placement({}, ())
+    for node in root.walk():
+        if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(node)} has an initial state, of which each task would take the "
+                "whole. Run the stage on one task, @app.stage(…, tasks=1); or produce the initial state into a stream."
+            )
     tracer = Tracer(spark)
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
-    ways: dict[int, Route | None] = {}
+    routes: dict[int, Route | None] = {}
     for number, group in enumerate(_groups([node for node in root.walk() if state_of(node)])):
         for leaf, route in _decided(_columns(stage, tracer, group), keys, inputs, number).items():
             assert leaf.reads is not None
-            if leaf.reads in ways and not _is_same_way(ways[leaf.reads], route):
-                raise _two_ways(stage, _stream(leaf, inputs).stream)
-            ways[leaf.reads] = route
+            before = routes.setdefault(leaf.reads, route)
+            if before is not route and (before is None or route is None or not tracer.same(before, route)):
+                raise _two_routes(stage, _stream(leaf, inputs).stream)
             if route is not None:
                 keys[leaf] = route.expressions if route.like_keys else ()
-    routes = {reads: route for reads, route in ways.items() if route is not None}
-    return Placement(routes, _output_key(tracer, root, keys))
+    routed = {reads: route for reads, route in routes.items() if route is not None}
+    return Placement(routed, _output_key(tracer, root, keys))
 
 
 def _stream(leaf: Node, inputs: Sequence[Keyed]) -> Keyed:
@@ -284,12 +307,23 @@ def _suits(candidate: Place, operator: Node, places: Sequence[Place]) -> bool:
 
 
 def _is_composed(expression: Any, parts: Sequence[Any]) -> bool:
-    """Whether an expression is computed of these and of constants."""
+    """Whether an expression is one of these, or is computed of some of them and of constants."""
+    if any(expression.semanticEquals(part) for part in parts):
+        return True
+    return _is_computed(expression, [part for part in parts if _is_one_value(part)])
+
+
+def _is_computed(expression: Any, parts: Sequence[Any]) -> bool:
     if any(expression.semanticEquals(part) for part in parts):
         return True
     if kind_of(expression) == "AttributeReference":
         return False
-    return all(_is_composed(child, parts) for child in items(expression.children()))
+    return all(_is_computed(child, parts) for child in items(expression.children()))
+
+
+def _is_one_value(expression: Any) -> bool:
+    """Whether equal keys give equal results in any function: 0.0 and -0.0 are one key, and two texts."""
+    return not _has_type(expression, "COLLATE", "MAP<", "VARIANT", "FLOAT", "DOUBLE")
 
 
 def _is_same(one: Place, other: Place) -> bool:
@@ -352,12 +386,6 @@ def _is_time(expression: Any) -> bool:
     return "timestamp" in str(expression.dataType().simpleString())
 
 
-def _is_same_way(one: Route | None, other: Route | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    return (one.texts, one.like_keys, one.partitions) == (other.texts, other.like_keys, other.partitions)
-
-
 def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]) -> tuple[str, ...]:
     """The columns of the stage's output by which it is partitioned already, since each task writes one partition."""
     lengths = {len(key) for key in keys.values()}
@@ -375,7 +403,7 @@ def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]
     return tuple(names)
 
 
-def _two_ways(stage: Stage, stream: str) -> PipelineRefused:
+def _two_routes(stage: Stage, stream: str) -> PipelineRefused:
     return PipelineRefused(
         f"Stage {stage.name} uses the rows of stream {stream!r} in two operators that need them partitioned by "
         f'different columns. Name the stream twice, @app.stage("{stream}", "{stream}", …): the function then gets two '
@@ -387,26 +415,55 @@ def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[Place]]]) ->
     for operator, places in offers:
         if not keys_of(operator):
             return PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} needs all rows in one task. Run the stage on one: "
-                "@app.stage(…, tasks=1). Where that is too slow, group by a key in one stage and put the groups "
-                "together in a second one with tasks=1."
+                f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {ON_ONE_TASK}"
+                + (
+                    " Where that is too slow, group by a key in a stage before it."
+                    if operator.kind == "Aggregate"
+                    else ""
+                )
             )
         if not places:
             return PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but no part "
-                "of the key can be told from a row of an input alone: an operator before it makes it, or a join before "
-                "it goes by another key. Write what comes before as a stage of its own with "
-                f"partition_by={_names(operator)}, or run this one on one task: @app.stage(…, tasks=1)."
+                f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but "
+                f"{_obstacle(operator)}. {_split(operator, 'Write what comes before as a stage of its own')}"
             )
     (upper, _), *_, (lower, _) = offers
     return PipelineRefused(
         f"Stage {stage.name}: no partitioning of its inputs suits both the {described(lower)} and the "
-        f"{described(upper)}, which share no key. Write two stages, the first with the {described(lower)} and "
-        f"partition_by={_names(upper)}; or run the stage on one task: @app.stage(…, tasks=1)."
+        f"{described(upper)}, which share no key. "
+        f"{_split(upper, f'Write two stages, the first of them with the {described(lower)}')}"
     )
 
 
-def _names(operator: Node) -> str:
-    """The columns of an operator's keys, as `partition_by` takes them."""
-    names = [str(key.name()) for key, *_ in keys_of(operator) if kind_of(key) == "AttributeReference" and _family(key)]
-    return repr(names[0]) if len(names) == 1 else f"[{', '.join(map(repr, names))}]" if names else "…"
+def _obstacle(operator: Node) -> str:
+    """Why no part of an operator's key tells where a row of an input belongs."""
+    parts = [part for key in keys_of(operator) for part in key]
+    if any(_is_random(child, each) for child in operator.children for part in parts for each in references(part)):
+        return "its key is not deterministic, so that the same row would belong now here, now there"
+    if not any(_can_route(part) for part in parts):
+        return "values of the key's type that are equal may have different bytes: a collation, a map or a variant"
+    return (
+        "no part of the key can be told from a row of an input alone: an operator before it makes it, or a join before "
+        "it goes by another key"
+    )
+
+
+def _is_random(node: Node, wanted: int) -> bool:
+    """Whether a projection computes a column by a function that gives another value each time."""
+    made = named(node.made, wanted) if node.kind == "Project" else None
+    if made is not None and not made.deterministic():
+        return True
+    below = frozenset({wanted}) if made is None else references(made)
+    return any(_is_random(child, each) for child in node.children for each in below if each in child.ids)
+
+
+def _split(operator: Node, first: str) -> str:
+    """What to write: a stage before, if its output can be partitioned by the operator's keys; or one task."""
+    keys = [key for key, *_ in keys_of(operator)]
+    names = [
+        str(key.name()) for key in keys if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)
+    ]
+    if not names:
+        return ON_ONE_TASK
+    by = repr(names[0]) if len(names) == 1 else f"[{', '.join(map(repr, names))}]"
+    return f"{first} with partition_by={by}. Or: {ON_ONE_TASK[0].lower()}{ON_ONE_TASK[1:]}"

@@ -22,7 +22,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import Position
 from samza_azure.protocol.reading import Part
-from samza_azure.protocol.shared_log import key_of
+from samza_azure.protocol.shared_log import in_words, partitioning_of
 from samza_azure.spark.account import blobs
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
@@ -120,7 +120,7 @@ class Poller:
         self.parts: list[list[Part]] = []
         self.due = [0.0] * len(self.readers)
         self.silent_since: list[float | None] = [None] * len(self.readers)
-        self.has_key = [False] * len(self.readers)  # known to be what the job file says
+        self.is_checked = [False] * len(self.readers)  # partitioned as the job file says
         self.resting_until = 0.0
         self.last_rows = self.last_tick = -1e9
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
@@ -255,7 +255,7 @@ class Poller:
 
     def _scan(self, number: int, gate: Gate, room: int, hints: Sequence[Position | None]) -> int:
         head = self.heads[number]
-        self._check_key(number)
+        self._check_partitioning(number)
         found = self.readers[number].scan(head.position, room, self._end(number, gate))
         now = boot_time()
         if found.records:
@@ -274,22 +274,22 @@ class Poller:
             self.due[number] = 0.0
         return found.size
 
-    def _check_key(self, number: int) -> None:
+    def _check_partitioning(self, number: int) -> None:
         """Rows that were not partitioned as the job file says would be looked for in the wrong task."""
-        if not self.spec.key or self.has_key[number]:
+        if not self.spec.key or self.is_checked[number]:
             return
         reader = self.readers[number]
         first = reader.opening()
         if first is None:
             return
-        if list(key_of(first.meta)) != list(self.spec.key):
-            was = ", ".join(key_of(first.meta)) or "none"
+        theirs, ours = partitioning_of(first.meta), (tuple(self.spec.key), self.spec.partitions)
+        if theirs != ours:
             raise ConfigError(
-                f"streams.{self.spec.stream}.key is {', '.join(self.spec.key)}, but the key with which {reader.prefix} "
-                f"was begun is {was}. Take the line out, so that the rows are routed where they have to be; or produce "
-                "them into another stream."
+                f"The job file says of stream {self.spec.stream} {in_words(ours)}, but {reader.prefix} was begun with "
+                f"{in_words(theirs)}. Take streams.{self.spec.stream}.key out, so that the rows are routed where they "
+                "have to be; or produce them into another stream."
             )
-        self.has_key[number] = True
+        self.is_checked[number] = True
 
     def _at_its_end(self, number: int, now: float, hints: Sequence[Position | None]) -> None:
         """Nothing more for now. Silence makes a source partition idle; of a task only its owner may say so."""

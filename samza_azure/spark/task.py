@@ -260,6 +260,7 @@ class Task:
             commit_s=task.commit_ms / 1000,
             batch_bytes=task.batch_bytes,
             key=each.key if is_source else (),
+            partitions=each.partitions,
             files={
                 "permit": str(around.directory / "permit"),
                 "hints": str(around.directory / "hints"),

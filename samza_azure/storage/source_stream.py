@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.protocol.partition import partition_of
 from samza_azure.protocol.record import Kind
-from samza_azure.protocol.shared_log import KEY, SharedLog, append_shared
+from samza_azure.protocol.shared_log import KEY, PARTITIONS, SharedLog, append_shared
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
@@ -82,7 +82,7 @@ class SourceWriter:
         self._wait = wait
         producer = new_id().hex()
         self._key = (key,) if isinstance(key, str) else tuple(key)
-        meta = {"stream": stream, "partitions": partitions, **({KEY: self._key} if self._key else {})}
+        meta = {"stream": stream, PARTITIONS: partitions, **({KEY: self._key} if self._key else {})}
         self._logs = [
             SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
             for number in range(partitions)

@@ -72,5 +72,6 @@ def assert_equal(run: Fleet, pieces: Pieces, keys: Mapping[str, str | None] | No
     """Run the pipeline over these rows, and find what a batch finds; nothing late."""
     streamed(run, pieces, keys)
     for stream, rows in as_batch(run.spark, run, pieces).items():
-        assert multiset(put_out(run, stream)) == multiset(rows), stream
+        found, expected = multiset(put_out(run, stream)), multiset(rows)
+        assert found == expected, f"{stream}: {found - expected} too many, {expected - found} missing"
     assert run.late == 0

@@ -141,7 +141,8 @@ def test_the_frontier_of_groups_that_the_watermark_has_passed(analysed: Analysed
 
 def joined(kind: str, condition: str) -> Any:
     def stage(some: DataFrame, others: DataFrame) -> DataFrame:
-        return some.withWatermark("ts", "1 hour").join(others.withWatermark("at", "2 hours"), F.expr(condition), kind)
+        left = some.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
+        return left.join(others.withWatermark("at", "2 hours"), F.expr(condition), kind)
 
     return stage
 

@@ -93,7 +93,7 @@ def test_a_jvm_without_memory_ends(tmp_path: Path) -> None:
     at = jvm.gateway()
     client = ClientServer(
         java_parameters=JavaParameters(port=at.port, auth_token=at.secret),
-        python_parameters=PythonParameters(port=0),  # another session may have the usual one
+        python_parameters=PythonParameters(eager_load=False),  # nobody calls back; the server's thread would stay
     )
 
     with pytest.raises((Py4JError, OSError)):  # no answer, and then nobody there

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
@@ -120,6 +121,15 @@ def test_all_rows_in_one_task(fleet: MakeFleet) -> None:
 Plan = Callable[..., Pipeline]
 
 
+class Nothing(StatefulProcessor):
+    """Puts out nothing."""
+
+    def init(self, handle: Any) -> None: ...
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:  # noqa: N802, N803
+        return iter(())
+
+
 @pytest.fixture
 def plan(spark: SparkSession, tmp_path: Path) -> Plan:
     """A pipeline of one stage over `a` and `b`, or of several, with lines for the streams."""
@@ -219,14 +229,14 @@ def refused(plan: Plan, function: Any, *inputs: str, **options: Any) -> str:
 def test_what_no_partitioning_can_satisfy_is_refused(plan: Plan) -> None:
     """With the stage, the operator, and what to write."""
     assert refused(plan, lambda rows: rows.limit(10)) == (
-        "Stage stage: the limit over all rows needs all rows in one task. Run the stage on one: @app.stage(…, tasks=1)."
-        " Where that is too slow, group by a key in one stage and put the groups together in a second one with tasks=1."
+        "Stage stage: the limit over all rows needs all rows in one task. Run the stage on one task: "
+        "@app.stage(…, tasks=1)."
     )
     disjoint = lambda rows: rows.dropDuplicates(["n"]).dropDuplicates(["key"])  # noqa: E731
     assert refused(plan, disjoint) == (
         "Stage stage: no partitioning of its inputs suits both the deduplication by n and the deduplication by key, "
-        "which share no key. Write two stages, the first with the deduplication by n and partition_by='key'; or run "
-        "the stage on one task: @app.stage(…, tasks=1)."
+        "which share no key. Write two stages, the first of them with the deduplication by n with partition_by='key'. "
+        "Or: run the stage on one task: @app.stage(…, tasks=1)."
     )
     sliding = lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()  # noqa: E731
     assert refused(plan, sliding).startswith(
@@ -252,13 +262,68 @@ def test_a_python_function_as_a_key(plan: Plan) -> None:
     assert "no part of the key can be told from a row of an input alone" in said
 
 
+def test_two_functions_of_one_name_are_two_routes(plan: Plan) -> None:
+    """They are printed alike. So are texts that hold what looks like an id."""
+    two, three = F.udf(lambda n: n % 2, "int"), F.udf(lambda n: n % 3, "int")
+    for one, other in ((two("n"), three("n")), (F.concat("key", F.lit("#1")), F.concat("key", F.lit("#2")))):
+
+        def both(rows: DataFrame, one: Any = one, other: Any = other) -> DataFrame:
+            return rows.select(one.alias("k")).distinct().union(rows.select(other.alias("k")).distinct())
+
+        assert "in two operators that need them partitioned by different columns" in refused(plan, both)
+        assert len(routers(plan(lambda rows, one=one, both=both: both(rows, one, one)))) == 1
+
+
+def test_equal_keys_may_have_different_texts(plan: Plan) -> None:
+    """0.0 and -0.0 are one key of a deduplication, and two texts: they would be in two tasks."""
+    by_text = lambda rows: rows.dropDuplicates(["x"]).select(F.col("x").cast("string").alias("t")).distinct()  # noqa: E731
+    floating = lambda rows: by_text(rows.withColumn("x", F.col("n") * 1.5e0))  # noqa: E731
+    assert "share no key" in refused(plan, floating)
+    assert len(routers(plan(lambda rows: by_text(rows.withColumn("x", F.col("n") + 1))))) == 1
+
+
+def test_a_python_function_is_not_asked_for_rows_that_a_table_takes_out(plan: Plan, spark: SparkSession) -> None:
+    parity = F.udf(lambda n: n % 2, "int")
+    table = spark.createDataFrame([("a", 1)], "name string, m int")
+    kinds = {"inner": False, "left": True}
+    for kind, is_accepted in kinds.items():
+        odd = lambda rows, kind=kind: (  # noqa: E731
+            rows.join(table, F.col("key") == F.col("name"), kind).select(parity("n").alias("odd")).distinct()
+        )
+        if is_accepted:
+            assert len(routers(plan(odd))) == 1
+        else:
+            assert "no part of the key can be told" in refused(plan, odd)
+
+
+def test_an_initial_state_is_for_one_task(plan: Plan, spark: SparkSession) -> None:
+    """Each task would begin with the whole of it, and its timers fire in all of them."""
+    known = spark.createDataFrame([("a", 1)], "key string, m int").groupBy("key")
+    machine = lambda rows: (  # noqa: E731
+        rows.groupBy("key").transformWithState(Nothing(), "key string", "Append", "None", initialState=known)
+    )
+    assert "has an initial state, of which each task would take the whole" in refused(plan, machine)
+    alone = Application()
+    alone.stage("a", output="out", tasks=1)(named(machine))
+    assert routers(plan(alone)) == []
+
+
+def test_the_message_says_why_a_key_cannot_be_followed(plan: Plan) -> None:
+    """And does not advise what would be refused next."""
+    said = refused(plan, lambda rows: rows.select(F.collate("key", "UTF8_LCASE").alias("k")).distinct())
+    assert "equal may have different bytes: a collation" in said and "partition_by" not in said
+    said = refused(plan, lambda rows: rows.select(F.rand().alias("k")).distinct())
+    assert "not deterministic" in said and "partition_by" not in said
+
+
 def test_rows_of_outer_joins_are_where_their_present_side_is(plan: Plan) -> None:
     """The key of a side that may be missing is null there, in several tasks; what both sides say holds for all."""
 
     def joined(kind: str, by: str) -> Any:
         near = F.expr("n = id AND at BETWEEN ts AND ts + INTERVAL 1 HOUR")
         return lambda rows, others: (
-            rows.withWatermark("ts", "1 hour").join(others.withWatermark("at", "1 hour"), near, kind)
+            rows.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
+            .join(others.where("at IS NOT NULL").withWatermark("at", "1 hour"), near, kind)
             .select(F.expr(by).alias("k")).distinct()
         )  # fmt: skip
 
@@ -285,6 +350,11 @@ def test_tables_of_their_own_are_refused(plan: Plan, spark: SparkSession, tmp_pa
     assert said.startswith("Stage stage reads a table or files of its own (LogicalRelation).")
     constant = spark.createDataFrame([("a", 1)], "key string, m int")
     assert routers(plan(lambda rows: rows.join(constant, "key"))) == []
+    once = spark.read.parquet(table).localCheckpoint()
+    assert "reads a table or files of its own" in refused(plan, lambda rows: rows.join(once, "key"))
+    constant.createOrReplaceTempView("constant")
+    inside = spark.sql(f"SELECT * FROM constant WHERE m IN (SELECT m FROM parquet.`{table}`)")
+    assert "reads a table or files of its own" in refused(plan, lambda rows: rows.join(inside, "key"))
 
 
 def test_a_name_that_is_taken(plan: Plan) -> None:
@@ -295,6 +365,18 @@ def test_a_name_that_is_taken(plan: Plan) -> None:
         "The rows of stream 'a' have to be routed for stage stage, through a stream called 'stage-a'. "
         "A stream of the pipeline has this name already; rename that one."
     )
+
+
+def test_names_of_routed_streams_of_one_stage(plan: Plan) -> None:
+    application = Application()
+    application.stage("b", output="a-1")(lambda rows: rows.select("id"))
+
+    def three(one: DataFrame, two: DataFrame, third: DataFrame) -> DataFrame:
+        both = one.select("n").distinct().union(two.select("n").distinct())
+        return both.union(third.select(F.col("id").cast("int")).distinct())
+
+    application.stage("a", "a", "a-1", output="out")(named(three))
+    assert "A stream of the pipeline has this name already" in refused(plan, application)
 
 
 def test_the_number_of_partitions_of_a_routed_stream(plan: Plan) -> None:

@@ -218,7 +218,8 @@ def test_the_fingerprint_sees_the_state(spark: SparkSession, tmp_path: Path) -> 
 
     def matched(rows: DataFrame, others: DataFrame, hours: int = 2, kind: str = "inner") -> DataFrame:
         near = F.expr(f"key = name AND at BETWEEN ts AND ts + INTERVAL {hours} HOURS")
-        joined = rows.withWatermark("ts", "1 hour").join(others.withWatermark("at", "1 hour"), near, kind)
+        timed = rows.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
+        joined = timed.join(others.withWatermark("at", "1 hour"), near, kind)
         return joined.select("key", "n", "m")
 
     codes: list[tuple[Any, ...]] = [

@@ -310,8 +310,8 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
 
 def test_a_stream_that_was_not_partitioned_as_the_job_file_says_fails_the_task(source: Poller, reads: Reads) -> None:
     """Its rows would be looked for in the wrong task. The log's first record tells."""
-    source.spec = replace(source.spec, key=["n"])
+    source.spec = replace(source.spec, key=["n"], partitions=2)
     assert source.latest(source.initial()) == source.initial()
     assert (said(source).corrupt or "").startswith(
-        "streams.numbers.key is n, but the key with which streams/numbers/0 was begun is none. Take the line out"
+        "The job file says of stream numbers the key n over 2 partitions, but streams/numbers/0 was begun with no key. "
     )

@@ -11,7 +11,9 @@ app = Application()
 
 @app.stage("impressions", "clicks", output="joined")
 def joined(impressions, clicks):
-    impressionsWithWatermark = impressions.withWatermark("impressionTime", "2 hours")
+    impressionsWithWatermark = impressions.where("impressionTime IS NOT NULL").withWatermark(
+        "impressionTime", "2 hours"
+    )
     clicksWithWatermark = clicks.withWatermark("clickTime", "3 hours")
 
     return impressionsWithWatermark.join(

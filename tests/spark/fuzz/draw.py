@@ -87,12 +87,16 @@ class Bias:
     steps: tuple[int, ...] = (30, 600, 3600)  # seconds from row to row
     laggards: int = 0  # the first input that may be the laggard
     batch_bytes: tuple[str, ...] = ("1 KiB", "1 KiB", "4 KiB", "1 MiB")
-    slowly: bool = False  # each part of an input is read before the next
     moves: float = 0.25
     python: float = 1.0  # the weight of functions with state
 
 
 USUAL = Bias()
+
+
+def timed(frame: Frame) -> Node:
+    """Its rows that have an event time: without one a row of an outer join waits for ever, and the join is refused."""
+    return Call(frame.node, "where", f".where('{frame.time} IS NOT NULL')")
 
 
 def draw(seed: int, bias: Bias = USUAL) -> Case:
@@ -220,8 +224,6 @@ class _Drawing:
             rows = min(left[name], dice.choice([10, 30, 100]))
             left[name] -= rows
             actions.append(Produce(name, rows))
-            if self.bias.slowly:
-                actions.append(ReadAll())
             if self.chance(self.bias.moves):
                 actions.append(Move(dice.randrange(tasks), dice.choice([1, 2, 3])))
         return (*actions, Begin(None))
@@ -445,7 +447,12 @@ class _Drawing:
             how = "inner"
         columns = dict(left.columns) if how == "leftsemi" else {**left.columns, **other.columns}
         return Frame(
-            Join(left.node, other.node, " AND ".join(conditions), how),
+            Join(
+                timed(left) if how in ("left", "full") else left.node,
+                timed(other) if how in ("right", "full") else other.node,
+                " AND ".join(conditions),
+                how,
+            ),
             columns,
             time=left.time if how not in ("right", "full") else None,
             marked=left.marked and how not in ("right", "full"),

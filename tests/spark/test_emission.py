@@ -1,0 +1,174 @@
+"""Rows that would stay in state for ever, and rows that a later one takes back: such stages are refused."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from samza_azure.application import Application
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+
+from .fleet import config_of
+
+STREAMS = """
+[streams.clicks]
+schema = "user string, n int, ts timestamp"
+event_time = "ts"
+[streams.views]
+schema = "who string, m int, at timestamp"
+event_time = "at"
+"""
+
+Stage = Callable[..., DataFrame]
+
+
+@pytest.fixture
+def accepted(spark: SparkSession, tmp_path: Path) -> Callable[..., Pipeline]:
+    """Analyses one stage over these streams, or an application."""
+
+    def run(function: Stage | Application, *inputs: str, **options: Any) -> Pipeline:
+        application = function if isinstance(function, Application) else Application()
+        if not isinstance(function, Application):
+            function.__name__ = "stage"
+            application.stage(*(inputs or ("clicks",)), output="out", **options)(function)
+        return analyse_pipeline(spark, application, config_of(tmp_path, STREAMS), tmp_path / "analysis")
+
+    return run
+
+
+@pytest.fixture
+def refusal(accepted: Callable[..., Pipeline]) -> Callable[..., str]:
+    """Why it is not accepted."""
+
+    def run(function: Stage | Application, *inputs: str, **options: Any) -> str:
+        with pytest.raises(PipelineRefused) as caught:
+            accepted(function, *inputs, **options)
+        return str(caught.value)
+
+    return run
+
+
+def counted(rows: DataFrame) -> DataFrame:
+    return rows.groupBy("user").count()
+
+
+def by_hour(rows: DataFrame, **_: Any) -> DataFrame:
+    return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "user").count()
+
+
+# Update.
+
+
+def test_changes_that_another_stage_would_take_for_rows(refusal: Callable[..., str]) -> None:
+    """Three clicks in three batches would be 1 + 2 + 3."""
+    application = Application()
+    application.stage("clicks", output="counts", partition_by="user", output_mode="update")(counted)
+
+    @application.stage("counts", output="totals", output_mode="update")
+    def totals(rows: DataFrame) -> DataFrame:
+        return rows.groupBy("user").agg(F.sum("count"))
+
+    assert refusal(application).startswith(
+        "Stage totals reads stream 'counts', to which stage counted writes a row for each change of a group (output "
+        "mode update), and it would take each change for a row of its own. Let counted group by a window as well"
+    )
+
+
+@pytest.mark.parametrize(
+    ("behind", "what"),
+    [
+        (lambda groups: groups.where("count = 1"), "Filter"),
+        (lambda groups: groups.withColumn("each", F.explode(F.sequence(F.lit(1), F.col("count")))), "Generate"),
+        (lambda groups: groups.union(groups), "Union"),
+    ],
+)
+def test_changes_that_do_not_all_come_out(refusal: Callable[..., str], behind: Stage, what: str) -> None:
+    said = refusal(lambda rows: behind(counted(rows)), output_mode="update")
+    assert (
+        f"the aggregation by user puts out a row for each change of a group, and behind it comes an operator ({what}"
+        in said
+    )
+
+
+def test_changes_without_their_key(refusal: Callable[..., str]) -> None:
+    assert "Return the keys." in refusal(lambda rows: counted(rows).select("count"), output_mode="update")
+    assert "Return the keys." in refusal(lambda rows: by_hour(rows).select("user", "count"), output_mode="update")
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        counted,
+        by_hour,
+        lambda rows: counted(rows).select(F.col("user").alias("who"), (F.col("count") * 2).alias("twice")),
+        lambda rows: by_hour(rows).select("user", F.col("window.start").alias("from"), "count"),
+        lambda rows: rows.where("n > 1").groupBy().count(),
+        lambda rows: rows.groupBy(F.lower("user").alias("low")).count().withColumn("shout", F.upper("low")),
+    ],
+)
+def test_changes_that_all_come_out_with_their_key(accepted: Callable[..., Pipeline], function: Stage) -> None:
+    assert accepted(function, output_mode="update").stages["stage"].analysis.puts_out_changes
+
+
+# Append.
+
+
+def test_groups_that_are_never_complete(refusal: Callable[..., str]) -> None:
+    """Spark looks at the uppermost aggregation alone, and the other fails its first batch."""
+    said = refusal(counted)
+    assert said == (
+        "Stage stage: no group of the aggregation by user is ever complete, since its keys have no event time with a "
+        "watermark, and in output mode append only complete groups are put out. Group by a window as well, "
+        'rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or put out a row for each change of a '
+        'group: @app.stage(…, output_mode="update").'
+    )
+    assert refusal(lambda rows: by_hour(rows).select("user", "count").union(counted(rows))) == said
+
+
+def test_an_event_time_that_is_null_never_passes(
+    refusal: Callable[..., str], accepted: Callable[..., Pipeline]
+) -> None:
+    """A batch puts such rows out. A window has no such rows: Spark takes them out where it makes windows."""
+
+    def by_time(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").groupBy("ts", "user").count()
+
+    def within(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").dropDuplicatesWithinWatermark(["user"])
+
+    remedy = 'Take such rows out before it, .where("ts IS NOT NULL"); where they are wanted, add them again by a union.'
+    for function in (by_time, within):
+        assert refusal(function).endswith(remedy)
+        accepted(lambda rows, function=function: function(rows.where("ts IS NOT NULL")))
+        accepted(lambda rows, function=function: function(rows.where("ts > '2024-01-01' AND n > 1").alias("x")))
+    accepted(by_hour)
+    accepted(lambda rows: rows.withWatermark("ts", "1 hour").groupBy(F.session_window("ts", "1 hour"), "user").count())
+    again = lambda rows: (  # noqa: E731
+        by_hour(rows).groupBy(F.window(F.window_time("window"), "1 day"), "user").agg(F.sum("count"))
+    )
+    accepted(again)
+
+
+def test_a_row_without_time_never_finds_out_that_it_has_no_partner(
+    refusal: Callable[..., str], accepted: Callable[..., Pipeline]
+) -> None:
+    def joined(kind: str, *, left: str = "true", right: str = "true") -> Stage:
+        near = F.expr("user = who AND at BETWEEN ts AND ts + INTERVAL 1 HOUR")
+        return lambda clicks, views: (
+            clicks.where(left).withWatermark("ts", "1 hour")
+            .join(views.where(right).withWatermark("at", "1 hour"), near, kind)
+        )  # fmt: skip
+
+    known = {"left": "ts IS NOT NULL", "right": "at IS NOT NULL"}
+    for kind, needed in (("leftOuter", ["left"]), ("rightOuter", ["right"]), ("fullOuter", ["left", "right"])):
+        for side in needed:
+            others = {name: text for name, text in known.items() if name != side}
+            said = refusal(joined(kind, **others), "clicks", "views")
+            assert f"where {'ts' if side == 'left' else 'at'} is null" in said
+        accepted(joined(kind, **{side: known[side] for side in needed}), "clicks", "views")
+    accepted(joined("inner"), "clicks", "views")
+    accepted(joined("leftSemi"), "clicks", "views")
