@@ -2,13 +2,14 @@
 
 python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3]
 python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
+python tests/prove/pipelines.py --replay
 
 Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
 case is shrunk and printed with its seed. Ends with 1 if a case is wrong, or if a third of all cases is refused.
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
 that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
-outlives the cases.
+outlives the cases. With --replay each mistake is made with the one case that is known to show it.
 """
 
 import argparse
@@ -42,6 +43,7 @@ def main() -> int:
     parser.add_argument("--only", type=int, default=None, help="one seed alone, with its code")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all of them without a name")
+    parser.add_argument("--replay", action="store_true", help="each mutant with its own seed")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
     asked = parser.parse_args()
@@ -50,6 +52,8 @@ def main() -> int:
     with bench() as ready:
         if asked.only is not None:
             return only(ready, asked.only, shrink=not asked.no_shrink)
+        if asked.replay:
+            return replayed(ready)
         first = asked.seed if asked.seed is not None else random.randrange(1 << 31)
         if asked.mutants is not None:
             chosen = [mutant for mutant in MUTANTS if mutant.name in asked.mutants or not asked.mutants]
@@ -114,6 +118,17 @@ def killed(ready: Bench, mutants: Sequence[Mutant], seeds: range, threads: int) 
             told = f"alive after {len(seeds)} cases" if seed is None else f"{seed - seeds.start + 1} cases, seed {seed}"
             print(f"{mutant.name}: {told}", flush=True)
     print(f"{len(mutants) - len(alive)} of {len(mutants)} mutants killed; alive: {', '.join(alive) or 'none'}")
+    return int(bool(alive))
+
+
+def replayed(ready: Bench) -> int:
+    """Each mutant with its seed, one after the other; 1 if one of them is not noticed."""
+    alive = []
+    for mutant in MUTANTS:
+        outcome = mistaken(ready, mutant, mutant.seed)
+        print(f"{mutant.name}: seed {mutant.seed} {outcome.verdict} after {outcome.seconds:.1f} s", flush=True)
+        alive += [] if is_killed(outcome) else [mutant.name]
+    print(f"{len(MUTANTS) - len(alive)} of {len(MUTANTS)} mutants noticed; not: {', '.join(alive) or 'none'}")
     return int(bool(alive))
 
 

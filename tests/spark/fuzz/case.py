@@ -218,13 +218,13 @@ def _frame(node: Node, arguments: list[str], known: dict[Node, str], lines: list
     return name
 
 
-def job_of(case: Case, *, keys: bool) -> str:
-    """The lines of the job file. `keys`: whether it may name the key of a source."""
+def job_of(case: Case) -> str:
+    """The lines of the job file."""
     lines = []
     for each in case.inputs:
         lines += [f"[streams.{each.name}]", f"partitions = {each.partitions}", f'schema = "{each.ddl}"']
         lines += _times(each.event_time, each.frontier_lag)
-        if keys and each.key:
+        if each.key:
             lines.append(f"key = {list(each.key)!r}".replace("'", '"'))
     for stage in case.stages:
         if stage.stream != StreamLines():
@@ -243,7 +243,7 @@ def _times(event_time: str | None, frontier_lag: str | None) -> list[str]:
 
 def told(case: Case) -> str:
     """All of a case, to be read."""
-    parts = [f"# seed {case.seed}", code_of(case), "# job.toml", job_of(case, keys=True)]
+    parts = [f"# seed {case.seed}", code_of(case), "# job.toml", job_of(case)]
     for each in case.inputs:
         how = f"key {each.key}" if each.key else "in turn"
         parts.append(f"# {each.name}: {len(each.rows)} rows ({how}), flushed by {each.flush_rows}")

@@ -25,7 +25,7 @@ class Mutant:
     """One mistake."""
 
     name: str
-    seed: int | None  # None: no case is known yet
+    seed: int
     bias: Bias
     patches: tuple[tuple[Any, str, Callable[..., Any]], ...]
 

@@ -1,6 +1,5 @@
 """One case on real Spark: as a fleet of tasks and as one batch, and whether both put out the same rows."""
 
-import inspect
 import math
 import re
 import threading
@@ -10,7 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from decimal import Decimal
 from itertools import count
 from pathlib import Path
@@ -20,7 +19,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.application import Application
-from samza_azure.config import Stream
 from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.spark import task
 from samza_azure.spark.pipeline import analyse_pipeline
@@ -43,9 +41,6 @@ from .case import (
     with_streams_of_its_own,
 )
 
-#: Whether the code under test knows the key of a source stream, and stages on one task.
-KNOWS_KEYS = "key" in {each.name for each in fields(Stream)}
-KNOWS_TASKS = "tasks" in inspect.signature(Application.stage).parameters
 #: What a message begins its advice with.
 ADVICE = re.compile(
     r"(?:^|[.:;,] )(?:or )?(?:use|add|write|set|give|keep|name|declare|split|put|take|break|make|return|say|run|read|"
@@ -129,10 +124,7 @@ class Bench:
 
     def _application(self, case: Case, *, batch: bool = False) -> Application:
         scope: dict[str, Any] = {"__name__": "drawn_pipeline"}
-        code = code_of(case, batch=batch)
-        if not KNOWS_TASKS:
-            code = re.sub(r", tasks=\d+\)", ")", code)
-        exec(compile(code, f"<case {case.seed}>", "exec"), scope)
+        exec(compile(code_of(case, batch=batch), f"<case {case.seed}>", "exec"), scope)
         application: Application = scope["app"]
         return application
 
@@ -141,7 +133,7 @@ class Bench:
         task.SOURCE_START_S = (
             0.0  # saves work where the queries of a fleet start one after the other; here it costs time
         )
-        config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
+        config = config_of(directory, job_of(case))
         task.TRIGGER = "250 milliseconds"  # dozens of queries that look for rows keep a machine busy
         with self.starting, during():
             fleet = Fleet(self.spark, self.account, config, application, directory / "fleet", starting=self.starting)
@@ -152,7 +144,7 @@ class Bench:
         """What is derived of a case before it runs; None, if it is refused."""
         directory = self.directory / uuid.uuid4().hex
         directory.mkdir(parents=True)
-        config = config_of(directory, job_of(case, keys=KNOWS_KEYS))
+        config = config_of(directory, job_of(case))
         try:
             with self.starting, during():
                 pipeline = analyse_pipeline(self.spark, self._application(case), config, directory / "analysis")
