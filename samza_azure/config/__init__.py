@@ -305,6 +305,8 @@ _SPARK_OWN = {
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "the task log carries the changelog",
     "spark.sql.streaming.multipleWatermarkPolicy": "the container owns the watermark and needs the policy 'min'",
     "spark.sql.streaming.statefulOperator.checkCorrectness.enabled": "it refuses plans whose rows would be wrong",
+    "spark.sql.constraintPropagation.enabled": "without it joins of streams take null for a partner of null",
+    "spark.sql.optimizer.excludedRules": "rows would be wrong without some rules: in joins null would equal null",
     "spark.sql.streaming.statefulOperator.allowMultiple": "what is derived of a plan goes by it",
     "spark.sql.streaming.noDataMicroBatches.enabled": "the container decides when a batch without rows runs",
     "spark.sql.streaming.checkpointLocation": "the checkpoint of a task is its log",

@@ -167,13 +167,13 @@ def data_type(expression: Any) -> Any:
     return json.loads(expression.dataType().json())
 
 
-def equalities(join: Node) -> list[tuple[Any, Any]]:
-    """The pairs of expressions, left and right, that a join's condition holds equal."""
+def equalities(join: Node, kinds: Sequence[str] = ("EqualTo", "EqualNullSafe")) -> list[tuple[Any, Any]]:
+    """The pairs of expressions, left and right, that a join's condition holds equal, in one of these ways."""
     condition = join.plan.condition()
     left, right = (frozenset(child.ids) for child in join.children)
     found = []
     for each in conjuncts(condition.get()) if condition.isDefined() else ():
-        if kind_of(each) not in ("EqualTo", "EqualNullSafe"):
+        if kind_of(each) not in kinds:
             continue
         sides = each.left(), each.right()
         first, second = (references(side) for side in sides)

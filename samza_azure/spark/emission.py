@@ -1,4 +1,4 @@
-"""Whether all rows that a batch would put out come out of a stream, and no row that a later one would take back.
+"""Whether all rows that a batch would put out come out of a stream, and none that it would not.
 
 In output mode append a row of an aggregation or of an outer join comes out once the watermark has passed its time, so
 there has to be one that is not null. In output mode update an aggregation puts out a row for each change of a group:
@@ -15,12 +15,14 @@ from samza_azure.spark.catalyst import (
     WINDOW_MARK,
     Node,
     conjuncts,
+    equalities,
     identity,
     is_marked,
     items,
     join_type,
     kind_of,
     references,
+    text,
     without_alias,
 )
 from samza_azure.spark.operators import described, state_of
@@ -57,6 +59,7 @@ def check_emission(stage: Stage, root: Node) -> None:
     for node in root.walk():
         if node.is_join_of_streams:
             _check_outer(stage, node)
+            _check_null_keys(stage, node)
         elif node.kind == "DeduplicateWithinWatermark" and node.is_streaming:
             for time in _times(node.child):
                 _check_not_null(stage, node.child, time, f"the {described(node)} does not know how long to keep it")
@@ -102,6 +105,36 @@ def _check_outer(stage: Stage, join: Node) -> None:
         if kind in where:
             for time in _times(side):
                 _check_not_null(stage, side, time, f"the {described(join)} waits for its partner for ever")
+
+
+def _check_null_keys(stage: Stage, join: Node) -> None:
+    """Spark finds partners by their keys as bytes, in which null equals null; in a batch it equals nothing.
+
+    It goes well where one side has no nulls. Spark takes them out by itself on the sides of which no row without a
+    partner comes out, as far as the key is a column there.
+    """
+    kind = join_type(join)
+    taken_out = {"Inner": (0, 1), "LeftSemi": (0, 1), "LeftOuter": (1,), "RightOuter": (0,)}.get(kind, ())
+    for pair in equalities(join, ["EqualTo"]):
+        columns = [_column_of(each) for each in pair]
+        if any(columns[side] is not None for side in taken_out):
+            continue
+        known = zip(join.children, columns, strict=True)
+        if any(column is not None and _is_never_null(side, identity(column)) for side, column in known):
+            continue
+        left, right = (text(each) for each in pair)
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(join)} would take rows for partners whose {left} and {right} are "
+            f'null, which a batch does not. Take them out on one side before the join, .where("{left} IS NOT NULL"), '
+            "as a column if it is computed; where they are wanted, add them again by a union."
+        )
+
+
+def _column_of(key: Any) -> Any | None:
+    """The column that a key is, in another type at most."""
+    while kind_of(key) == "Cast" and "TRY" not in str(key.evalMode().toString()):
+        key = key.child()
+    return key if kind_of(key) == "AttributeReference" else None
 
 
 def _check_not_null(stage: Stage, node: Node, time: Any, consequence: str) -> None:

@@ -94,9 +94,13 @@ class Bias:
 USUAL = Bias()
 
 
-def timed(frame: Frame) -> Node:
-    """Its rows that have an event time: without one a row of an outer join waits for ever, and the join is refused."""
-    return Call(frame.node, "where", f".where('{frame.time} IS NOT NULL')")
+def timed(frame: Frame, *keys: str) -> Node:
+    """Its rows that have an event time and these keys; else a row of an outer join might wait for ever.
+
+    And of two sides of a full join one must not have null as a key: both joins would be refused.
+    """
+    condition = " AND ".join(f"{column} IS NOT NULL" for column in (frame.time, *keys))
+    return Call(frame.node, "where", f".where({condition!r})")
 
 
 def draw(seed: int, bias: Bias = USUAL) -> Case:
@@ -448,7 +452,7 @@ class _Drawing:
         columns = dict(left.columns) if how == "leftsemi" else {**left.columns, **other.columns}
         return Frame(
             Join(
-                timed(left) if how in ("left", "full") else left.node,
+                timed(left, *(a for a, _ in pairs if how == "full")) if how in ("left", "full") else left.node,
                 timed(other) if how in ("right", "full") else other.node,
                 " AND ".join(conditions),
                 how,

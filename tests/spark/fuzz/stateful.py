@@ -24,14 +24,14 @@ class Counted(StatefulProcessor):
         self.handle = handle
         self.count = handle.getValueState("count", "n bigint")
 
-    def handleInputRows(self, key, rows, timers):
+    def handleInputRows(self, key, rows, timerValues):
         before = self.count.get()[0] if self.count.exists() else 0
         self.count.update((before + sum(1 for _ in rows),))
         if not before:
             self.handle.registerTimer((int(key[1]) + 3600) * 1000)
         return iter([])
 
-    def handleExpiredTimer(self, key, timers, expired):
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
         n = self.count.get()[0]
         self.count.clear()
         yield Row(key=key[0], hour=key[1], n=n)
@@ -47,14 +47,14 @@ class CountedInPandas(StatefulProcessor):
         self.handle = handle
         self.count = handle.getValueState("count", "n bigint")
 
-    def handleInputRows(self, key, frames, timers):
+    def handleInputRows(self, key, frames, timerValues):
         before = self.count.get()[0] if self.count.exists() else 0
         self.count.update((before + sum(len(frame) for frame in frames),))
         if not before:
             self.handle.registerTimer((int(key[1]) + 3600) * 1000)
         return iter([])
 
-    def handleExpiredTimer(self, key, timers, expired):
+    def handleExpiredTimer(self, key, timerValues, expiredTimerInfo):
         n = self.count.get()[0]
         self.count.clear()
         yield pd.DataFrame({"key": [key[0]], "hour": [key[1]], "n": [n]})
