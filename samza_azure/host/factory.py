@@ -283,8 +283,13 @@ def job_model(value: Control) -> JobModel:
 
 
 async def _azure(config: Config) -> Stores:
-    """The account of the job file, container and table created if absent."""
-    account = Account.from_config(config.storage)
+    """The account of the job file."""
+    return await reached(Account.from_config(config.storage))
+
+
+async def reached(account: Account) -> Stores:
+    """What an account holds for coordination: signed in first, container and table created if absent."""
+    await asyncio.to_thread(account.sign_in)  # with a patience of its own, before anything has a deadline
     deadline = boot_time() + 30.0
     while True:
         try:

@@ -45,6 +45,9 @@ CALL_S, LEAST_CALL_S = 3.0, 1.0
 class Storage(Protocol):
     """What of an account a lock needs."""
 
+    def sign_in(self) -> None:
+        """Wait for the first token, if it takes one."""
+
     def ensure_created(self) -> None:
         """Create what is absent."""
 
@@ -158,6 +161,7 @@ class LeaseLock(Lock):
         self._loop = asyncio.get_running_loop()
         storage = self._storage()
         try:
+            await asyncio.to_thread(storage.sign_in)
             blob = storage.leased_blob(self._name)
             grant = self._grant = await self._wait(storage, blob, until)
             answer.set_result(None if grant is None else grant.token)

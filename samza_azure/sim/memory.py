@@ -337,6 +337,9 @@ class MemoryAccount:
         self.storage = storage if storage is not None else MemoryStorage(clock)
         self.link = link if link is not None else Link()
 
+    def sign_in(self) -> None:
+        """Nothing is locked here."""
+
     def ensure_created(self) -> None:
         """There is nothing to create."""
 
