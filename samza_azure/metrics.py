@@ -26,7 +26,7 @@ from samza_azure.protocol.control import BarrierState, Control
 from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.requests import ignored
 from samza_azure.protocol.run import assigned
-from samza_azure.protocol.view import Absent, Answer, No, TooLarge, Trouble, Unchanged, View
+from samza_azure.protocol.view import Absent, Answer, Denied, No, TooLarge, Trouble, Unchanged, View
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,11 @@ class Instruments:
         self.failovers = counter("samza_azure.failovers", description="Leaderships taken from one that was silent")
         self.self_stops = counter(
             "samza_azure.self_stops", description="Pauses for want of an accepted heartbeat in time"
+        )
+        self.denied = gauge(
+            "samza_azure.access.denied",
+            unit="s",
+            description="Since when the account refuses calls that it allowed before",
         )
         self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Renewals without a yes")
         self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
@@ -122,6 +127,8 @@ def outcome(answer: Answer) -> str:
             return "unchanged"
         case TooLarge():
             return "too large"
+        case Denied():
+            return "denied"
     return "done"
 
 
@@ -203,6 +210,8 @@ class Observer:
         if not view.beat:
             return
         self._instruments.heartbeat_age.set(now - view.accepted_at, self._who)
+        denied = min((since for since, _ in view.denied.values()), default=now)
+        self._instruments.denied.set(now - denied, self._who)
         paused = view.etag is not None and now > view.permit_until
         if paused and not self._paused:
             self._instruments.self_stops.add(1, self._who)
