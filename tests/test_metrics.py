@@ -19,7 +19,19 @@ from samza_azure.protocol.control import Assignment, Barrier, BarrierState, Cont
 from samza_azure.protocol.messages import Phase, TaskReport
 from samza_azure.protocol.rows import ProcessorRow, State
 from samza_azure.protocol.timing import PROFILES, Timing
-from samza_azure.protocol.view import Absent, Answer, Denied, Lease, LocalTask, No, Settings, Trouble, Unchanged, View, learn
+from samza_azure.protocol.view import (
+    Absent,
+    Answer,
+    Denied,
+    Lease,
+    LocalTask,
+    No,
+    Settings,
+    Trouble,
+    Unchanged,
+    View,
+    learn,
+)
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 

@@ -219,7 +219,11 @@ class ThreadedCoordinator(JobCoordinator):
         if ending.code == 0:
             self._listener.on_coordinator_stop()
         else:
-            kinds: dict[int, type[SamzaAzureError]] = {2: ConfigError, 3: StorageUnavailable, AccessLost.exit_code: AccessLost}
+            kinds: dict[int, type[SamzaAzureError]] = {
+                2: ConfigError,
+                3: StorageUnavailable,
+                AccessLost.exit_code: AccessLost,
+            }
             self._listener.on_coordinator_failure(kinds.get(ending.code, JobFailed)(ending.message))
 
     async def _run(self) -> Ending:

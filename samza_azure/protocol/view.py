@@ -59,6 +59,8 @@ from samza_azure.protocol.timing import (
     DENIED_S,
     FIT_AGAIN_S,
     FORGIVE_AFTER_S,
+    KEPT_AGAIN_MOST_S,
+    KEPT_AGAIN_S,
     LEASE_MARGIN_S,
     LEASE_S,
     RETRY_S,
@@ -125,12 +127,21 @@ class Denied:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """So many blobs of a drained run cannot be deleted; `code` is the service's word for why, of one of them."""
+
+    count: int
+    code: str
+
+
 Answer: TypeAlias = (
     None
     | str
     | No
     | TooLarge
     | Denied
+    | Kept
     | Unchanged
     | Absent
     | ControlRead
@@ -274,6 +285,8 @@ class View:
     request_ages: dict[str, Age] = field(default_factory=dict)
     requests_read_at: float = -1e9
     clean_done: str = ""
+    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
+    clean_tries: int = 0  # that ended so, one after the other
     # Our work.
     plan: Plan | None = None
     container: bool = False
@@ -503,7 +516,11 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
                 _forget_member(view, action.processor)
         case CleanRun():
             if answer is None:
-                view.clean_done = action.run_id
+                view.clean_done, view.clean_tries = action.run_id, 0
+            elif isinstance(answer, Kept):
+                wait = min(KEPT_AGAIN_S * 2.0**view.clean_tries, KEPT_AGAIN_MOST_S)
+                view.clean_kept, view.clean_tries = (action.run_id, answer.count), view.clean_tries + 1
+                view.not_before[name] = now + wait
 
 
 def perform_locally(view: View, action: LocalAction, now: float) -> None:

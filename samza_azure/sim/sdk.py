@@ -67,8 +67,9 @@ class SdkAccount(Account):
         with self._memory.lock:
             try:
                 return call.render(self._link.call(call.operation, call.effect))
-            except SamzaAzureError:  # the memory knows one refusal that is nobody's reading
-                return Response(412, {"x-ms-error-code": "LeaseIdMissing"})
+            except SamzaAzureError as error:  # a deletion that was refused, which is nobody's reading
+                code = str(error).rpartition(" ")[2].removesuffix(".")
+                return Response(412 if code.startswith("Lease") else 409, {"x-ms-error-code": code})
 
 
 class _Impatient(Calls):

@@ -135,7 +135,8 @@ class Identity:
         return now < (token.not_before if token.asked.done() else token.asked_at + PATIENCE_S)
 
     def _send(self, token: _Token, scopes: tuple[str, ...], options: Any, now: float) -> None:
-        token.asked, token.asked_at = asked, _ = Future(), now
+        asked: Future[AccessTokenInfo] = Future()
+        token.asked, token.asked_at = asked, now
         # Not on a pool of threads: the end of the process would wait for it.
         threading.Thread(target=self._fetch, args=(token, asked, scopes, options), name="token", daemon=True).start()
 

@@ -170,7 +170,7 @@ def test_a_group_that_may_not_write_the_blob_any_more_ends_for_nobody_can_lead_i
         for member in (leader, follower):  # it may still be read, which is no sign that all is well
             member.link.refused = ("control.write", "control.renew", "control.acquire", "control.break")
         follower.link.refused += ("control.release",)
-        await until(lambda: leader.life.done(), 3 * DENIED_S + FAREWELL_S)
+        await until(leader.life.done, 3 * DENIED_S + FAREWELL_S)
         assert leader.life.result().code == 5
         assert {"RenewLease", "BreakLease"} & set(leader.denials)
 
