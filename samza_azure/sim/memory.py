@@ -91,6 +91,8 @@ class MemoryStorage:
         self._beside: dict[str, MemoryStorage] = {}
         self.held: dict[str, str] = {}  # blobs that a policy or a legal hold keeps, and the code that says so
         self.hierarchical = False  # listings show directories, too
+        self.kind = ("StorageV2", "Standard_LRS")
+        self.legal_hold = False  # on the container
         self.lock = threading.RLock()
 
     def _next_etag(self) -> str:

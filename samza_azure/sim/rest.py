@@ -102,6 +102,13 @@ def _of_container(request: Request, storage: MemoryStorage, container: str) -> C
                 lambda: storage.list(prefix),
                 lambda found: _listing(container, prefix, found, beside, marked=marked),
             )
+        case "GET", {"restype": "account", "comp": "properties"}:
+            kind, sku = storage.kind
+            told = {"x-ms-account-kind": kind, "x-ms-sku-name": sku}
+            return Call("blobs.account", lambda: True, lambda _: Response(200, told))
+        case "GET", {"restype": "container"}:
+            held = {"x-ms-has-legal-hold": str(storage.legal_hold).lower()}
+            return Call("blobs.container", lambda: True, lambda _: Response(200, held))
         case "POST", {"restype": "container", "comp": "batch"}:
             below = f"/{container}/"
             names = [unquote(path).partition(below)[2] for path in _DELETIONS.findall(request.body.decode())]

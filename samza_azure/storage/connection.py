@@ -8,7 +8,7 @@ single event loop. Nothing here knows what the calls are for.
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -24,7 +24,7 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
 
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.control import NAME
 from samza_azure.storage.address import Address, StorageSettings, address
 from samza_azure.storage.answers import Calls
@@ -39,6 +39,8 @@ _SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
 _ONCE = {"retry_total": 0, "permit_redirects": False}
 _TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
 _THREADS_MAX = 64
+# What other kinds of accounts than general-purpose ones lack.
+_LACKS = {"BlobStorage": "tables", "BlockBlobStorage": "tables", "FileStorage": "blobs and tables"}
 # What a token for the storage of any account is for.
 _SCOPE = "https://storage.azure.com/.default"
 # How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
@@ -80,6 +82,7 @@ class Account:
         self.sign_in()
         clients = self._synchronous()
         self._create(clients.container.create_container, f"Creating the container {self._container}")
+        self._refuse_what_cannot_work(clients.container)
         self._create(clients.table.create_table, f"Creating the table {self._table}")
 
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
@@ -123,6 +126,34 @@ class Account:
             clients, self._soon = self._soon, None
         if clients is not None:
             await clients.close()
+
+    def _refuse_what_cannot_work(self, container: ContainerClient) -> None:
+        """Say it now: an account without tables has no address for them, and would look like one that is away."""
+        kind = self._told(container.get_account_information, "Asking what kind of account this is")
+        name, sku = kind.get("account_kind", "StorageV2"), kind.get("sku_name", "Standard_LRS")
+        lacks = _LACKS.get(name) or ("append blobs and tables" if sku.startswith("Premium") else "")
+        if lacks:
+            raise ConfigError(
+                f"The storage account {self._where.host} is of kind {name}, {sku}: it has no {lacks}. "
+                f"{self._where.setting} has to name a general-purpose account (StorageV2, standard performance)."
+            )
+        holds = self._told(container.get_container_properties, f"Asking what keeps the container {self._container}")
+        for hold, what in (("has_immutability_policy", "an immutability policy"), ("has_legal_hold", "a legal hold")):
+            if holds.get(hold) and not holds.get("immutable_storage_with_versioning_enabled"):
+                raise ConfigError(
+                    f"The container {self._container} has {what}, and {NAME} in it is written again and again. "
+                    "Name a container without one in azure.storage.container; single blobs may be held."
+                )
+
+    def _told(self, ask: Callable[[], Any], doing: str) -> Mapping[str, Any]:
+        """What the account says of itself; nothing if we may not ask, which is a right that others do without."""
+        try:
+            answer = self._calls.make(ask, doing, write=False)
+        except StorageUnavailable:
+            raise
+        except SamzaAzureError:
+            return {}
+        return answer if isinstance(answer, Mapping) else getattr(answer, "__dict__", {})
 
     def _create(self, call: Callable[[], object], doing: str) -> None:
         # Refused means that it is there already.
