@@ -6,8 +6,12 @@ import threading
 from collections.abc import Mapping, Sequence
 
 import pytest
+from rich.console import Console
 
 from samza_azure.host.runs import RunLogs
+from samza_azure.host.show import status_view
+from samza_azure.host.status import document
+from samza_azure.protocol.control import Control
 from samza_azure.protocol.log import INTERMEDIATE, Limits
 from samza_azure.protocol.record import Slice, Writer
 from samza_azure.protocol.view import Kept
@@ -96,6 +100,14 @@ def test_what_cannot_be_deleted_is_counted_and_the_rest_is_deleted(
     storage.held = {}
     assert asyncio.run(runs.clean("r")) is None
     assert names_of(blobs) == stay
+
+
+def test_status_shows_what_could_not_be_deleted() -> None:
+    shown = document("app", Control("g", past=("r",), uncleaned=("r",), kept={"r": 3}), [])
+    assert shown["kept"] == {"r": 3}
+    with (console := Console(width=100)).capture() as screen:
+        console.print(status_view(shown))
+    assert "3 blobs of the drained run r cannot be deleted; they are tried again" in screen.get()
 
 
 def test_a_large_blob_that_is_kept_is_found_again_by_its_log() -> None:
