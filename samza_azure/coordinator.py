@@ -142,7 +142,8 @@ class Lock(ABC):
 
     def __enter__(self) -> int:
         token = self.lock()
-        assert token is not None, "without a timeout it is waited for"
+        if token is None:
+            raise RuntimeError("Another thread unlocked this lock while it was waited for.")
         return token
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

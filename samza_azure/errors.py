@@ -3,6 +3,7 @@
 SamzaAzureError
 ├── ConfigError            you wrote it: mend the job file, the pipeline or the command (exit 2)
 │   ├── AccessDenied       the account refuses the key or the identity
+│   │   └── AccessLost     it let this processor in before: start it again with what is valid now (exit 5)
 │   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
 │   └── Unsettled          wait, then read: what was sent may have happened
@@ -35,6 +36,12 @@ class ModelTooLarge(ConfigError):
 
 class AccessDenied(ConfigError):
     """The storage account refuses the key, the token or the identity."""
+
+
+class AccessLost(AccessDenied):
+    """The storage account let us in and refuses us since: a key was rotated, a signature ran out, a role was taken."""
+
+    exit_code = 5
 
 
 class PipelineRefused(ConfigError):

@@ -25,6 +25,8 @@ SUCCESSORS = 3
 #: The pace of the data path; `spark` has the same numbers, and a test compares them.
 HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
 UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
+#: The pace of a lock of the library with the shortest lease; `host.lock` has the same numbers, a test compares them.
+LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
 #: How far two machines' clocks may run apart in rate, of what they measure.
 CLOCK_RATE = 0.1
 
@@ -230,6 +232,8 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ("one named successor", successor(timing, processors)),
         ("the leader", leader(timing, processors)),
         (f"the group of {processors}", group),
+        ("one holder of a library's lock", Operations(other=per_hour(LOCK_RENEW_S))),
+        ("one that waits for it", Operations(other=per_hour(LOCK_ASK_S))),
         (f"{tasks} tasks without rows", empty),
         (f"{tasks} tasks, a batch each {commit_s:g} s", full),
     ]

@@ -26,7 +26,7 @@ from samza_azure.protocol.control import BarrierState, Control
 from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.requests import ignored
 from samza_azure.protocol.run import assigned
-from samza_azure.protocol.view import Absent, Answer, No, TooLarge, Trouble, Unchanged, View
+from samza_azure.protocol.view import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged, View
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +54,10 @@ class Instruments:
             "samza_azure.rows.ignored",
             description="Rows among the members' that no processor wrote, told by the leader",
         )
+        self.kept = gauge(
+            "samza_azure.clean_up.kept",
+            description="Blobs of drained runs that cannot be deleted, for a policy or a hold; told by the leader",
+        )
         self.ignored = gauge(
             "samza_azure.requests.ignored", description="Request rows that nobody can obey, told by the leader"
         )
@@ -74,6 +78,11 @@ class Instruments:
         self.self_stops = counter(
             "samza_azure.self_stops", description="Pauses for want of an accepted heartbeat in time"
         )
+        self.denied = gauge(
+            "samza_azure.access.denied",
+            unit="s",
+            description="Since when the account refuses calls that it allowed before",
+        )
         self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Renewals without a yes")
         self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
 
@@ -89,6 +98,7 @@ class Facts:
     running: int = 0
     ignored: int = 0
     strangers: int = 0
+    kept: int = 0
 
 
 def facts(view: View) -> Facts:
@@ -103,7 +113,8 @@ def facts(view: View) -> Facts:
         running += local is not None and local.generation == owner.generation and local.phase in _AT_WORK
     strange = ignored(control, view.requests) if view.leads else 0
     strangers = sum(not row.is_ours for row in view.members.values()) if view.leads else 0
-    return Facts(view.leads, control.epoch, control.version, len(mine), running, strange, strangers)
+    kept = sum(control.kept.values()) if view.leads else 0
+    return Facts(view.leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
 
 
 _AT_WORK = (Phase.RUNNING, Phase.DRAINED)
@@ -122,6 +133,10 @@ def outcome(answer: Answer) -> str:
             return "unchanged"
         case TooLarge():
             return "too large"
+        case Denied():
+            return "denied"
+        case Kept():
+            return "kept"
     return "done"
 
 
@@ -198,11 +213,14 @@ class Observer:
         instruments.idle.set(now.owned - now.running, self._who)
         instruments.ignored.set(now.ignored, self._who)
         instruments.strangers.set(now.strangers, self._who)
+        instruments.kept.set(now.kept, self._who)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
         if not view.beat:
             return
         self._instruments.heartbeat_age.set(now - view.accepted_at, self._who)
+        denied = min((since for since, _ in view.denied.values()), default=now)
+        self._instruments.denied.set(now - denied, self._who)
         paused = view.etag is not None and now > view.permit_until
         if paused and not self._paused:
             self._instruments.self_stops.add(1, self._who)

@@ -19,7 +19,19 @@ from samza_azure.protocol.control import Assignment, Barrier, BarrierState, Cont
 from samza_azure.protocol.messages import Phase, TaskReport
 from samza_azure.protocol.rows import ProcessorRow, State
 from samza_azure.protocol.timing import PROFILES, Timing
-from samza_azure.protocol.view import Absent, Answer, Lease, LocalTask, No, Settings, Trouble, Unchanged, View
+from samza_azure.protocol.view import (
+    Absent,
+    Answer,
+    Denied,
+    Lease,
+    LocalTask,
+    No,
+    Settings,
+    Trouble,
+    Unchanged,
+    View,
+    learn,
+)
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -95,6 +107,7 @@ def test_who_knows_nothing_yet_shows_nothing() -> None:
         ("etag", "done"),
         ((), "done"),
         (No("ConditionNotMet"), "refused"),
+        (Denied("the key was rotated"), "denied"),
         (Absent(), "absent"),
         (Unchanged(), "unchanged"),
         (Trouble.UNSETTLED, "unsettled"),
@@ -184,6 +197,20 @@ def test_a_pause_for_want_of_a_heartbeat_is_one_self_stop_however_long_it_lasts(
         meters.observer.turned(view)
         meters.observer._looked_at = -1e9
     assert meters.points()["self_stops"] == [({}, 2)]
+
+
+def test_an_account_that_refuses_us_is_shown_for_as_long_as_it_does() -> None:
+    meters = Meters()
+    view = view_of(MODEL, now=130.0)
+    heartbeat = MergeOwnRow(ProcessorRow("here", "1", beat=4), "e")
+    learn(view, heartbeat, Denied("the key was rotated"), sent_at=100.0, now=100.1)
+    learn(view, heartbeat, Denied("the key was rotated"), sent_at=129.0, now=129.1)
+    meters.observer.turned(view)
+    assert meters.points()["access.denied"] == [({}, 30.0)]
+    learn(view, heartbeat, "f", sent_at=130.0, now=130.1)
+    view.turn_at = 131.0
+    meters.observer.turned(view)
+    assert meters.points()["access.denied"] == [({}, 0.0)]
 
 
 def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allow(

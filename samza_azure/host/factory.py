@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from samza_azure.config import Config, check_processor_id
 from samza_azure.coordinator import CoordinationUtils, Ending, JobCoordinator, JobCoordinatorListener, JobModel
-from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.machine import boot_time, place
@@ -219,7 +219,11 @@ class ThreadedCoordinator(JobCoordinator):
         if ending.code == 0:
             self._listener.on_coordinator_stop()
         else:
-            kinds: dict[int, type[SamzaAzureError]] = {2: ConfigError, 3: StorageUnavailable}
+            kinds: dict[int, type[SamzaAzureError]] = {
+                2: ConfigError,
+                3: StorageUnavailable,
+                AccessLost.exit_code: AccessLost,
+            }
             self._listener.on_coordinator_failure(kinds.get(ending.code, JobFailed)(ending.message))
 
     async def _run(self) -> Ending:
@@ -283,8 +287,13 @@ def job_model(value: Control) -> JobModel:
 
 
 async def _azure(config: Config) -> Stores:
-    """The account of the job file, container and table created if absent."""
-    account = Account.from_config(config.storage)
+    """The account of the job file."""
+    return await reached(Account.from_config(config.storage))
+
+
+async def reached(account: Account) -> Stores:
+    """What an account holds for coordination: signed in first, container and table created if absent."""
+    await asyncio.to_thread(account.sign_in)  # with a patience of its own, before anything has a deadline
     deadline = boot_time() + 30.0
     while True:
         try:

@@ -15,11 +15,13 @@ import asyncio
 import contextlib
 import json
 import logging
+import math
+import random
 import threading
 import uuid
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from samza_azure.coordinator import Lock
@@ -36,14 +38,17 @@ LEASE_S = (15, 60)
 #: The holder stops so much earlier than the service could let go: a tenth for clocks that run unequally, and a bit.
 MARGIN = 0.1
 MARGIN_S = 0.5
-#: How often one that waits asks again.
-ASK_EVERY_S = 0.5
+#: One that waits asks again after so long, doubled up to this, and a quarter more or less: they are many, perhaps.
+ASK_S, ASK_MOST_S = 0.5, 4.0
 #: No call waits longer than this, or than what is left of the lease; or of the caller's patience, but that at least.
 CALL_S, LEAST_CALL_S = 3.0, 1.0
 
 
 class Storage(Protocol):
     """What of an account a lock needs."""
+
+    def sign_in(self) -> None:
+        """Wait for the first token, if it takes one."""
 
     def ensure_created(self) -> None:
         """Create what is absent."""
@@ -69,8 +74,23 @@ class Grant:
     lost: str | None = None
 
 
+@dataclass(slots=True)
+class _Life:
+    """From a call of `lock` to the end of the thread that serves it. What comes late of one touches no other."""
+
+    thread: threading.Thread | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+    given_back: threading.Event = field(default_factory=threading.Event)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+    grant: Grant | None = None
+
+
 class LeaseLock(Lock):
-    """`Lock` on a leased blob. Each grant lives on a thread of its own, which renews it until it is given back."""
+    """`Lock` on a leased blob. Each grant lives on a thread of its own, which renews it until it is given back.
+
+    `on_lost` is told on another thread, for which nobody waits: it may block, and it may call `unlock`. It may still be
+    at work when an `unlock` elsewhere has returned.
+    """
 
     def __init__(
         self,
@@ -85,53 +105,47 @@ class LeaseLock(Lock):
             raise ConfigError(f"A lock's lease of {lease_s} s is not possible: Azure leases for 15 to 60 s.")
         self._name, self._storage, self._lease_s, self._on_lost = f"locks/{name}", storage, lease_s, on_lost
         self._now = now
-        self._grant: Grant | None = None
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._given_back, self._news = threading.Event(), asyncio.Event()
+        self._life: _Life | None = None
+        self._guard = threading.Lock()
 
     def lock(self, timeout: float | None = None) -> int | None:
-        if self._thread is not None:
-            raise RuntimeError(f"The lock {self._name} is held or asked for by this very object; unlock it first.")
         answer: Future[int | None] = Future()
         until = None if timeout is None else self._now() + timeout
-        self._given_back, self._news = threading.Event(), asyncio.Event()
-        self._thread = threading.Thread(target=self._live, args=(until, answer), name=self._name, daemon=True)
-        self._thread.start()
+        life = _Life()
+        with self._guard:
+            if self._life is not None:
+                raise RuntimeError(f"The lock {self._name} is held or asked for by this very object; unlock it first.")
+            self._life = life
+            arguments = life, until, answer
+            life.thread = threading.Thread(target=self._live, args=arguments, name=self._name, daemon=True)
+            life.thread.start()
         token = None
         try:
             token = answer.result()
         finally:
             if token is None:
-                self.unlock()
+                self._end(life)
         return token
 
     def unlock(self) -> None:
-        thread, loop = self._thread, self._loop
-        if thread is None:
-            return
-        self._given_back.set()
-        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
-            if loop is not None:
-                loop.call_soon_threadsafe(self._news.set)
-        if thread is not threading.current_thread():
-            thread.join()
-        self._thread = self._loop = self._grant = None
+        life = self._life
+        if life is not None:
+            self._end(life)
 
     @property
     def token(self) -> int | None:
         grant = self._grant
-        return grant.token if grant is not None and self.held else None
+        return grant.token if grant is not None and self._holds(grant) else None
 
     @property
     def held(self) -> bool:
         grant = self._grant
-        return grant is not None and grant.lost is None and self._now() < self._ends_at(grant)
+        return grant is not None and self._holds(grant)
 
     @property
     def lost(self) -> str | None:
         grant = self._grant
-        if grant is None or self.held:
+        if grant is None or self._holds(grant):
             return None
         return grant.lost or _TOO_LATE
 
@@ -141,50 +155,76 @@ class LeaseLock(Lock):
         grant = self._grant
         return 0.0 if grant is None else self._ends_at(grant)
 
+    @property
+    def _grant(self) -> Grant | None:
+        life = self._life
+        return None if life is None else life.grant
+
+    def _holds(self, grant: Grant) -> bool:
+        return grant.lost is None and self._now() < self._ends_at(grant)
+
     def _ends_at(self, grant: Grant) -> float:
         return grant.asked_at + self._lease_s * (1 - MARGIN) - MARGIN_S
 
-    def _live(self, until: float | None, answer: Future[int | None]) -> None:
+    def _end(self, life: _Life) -> None:
+        life.given_back.set()
+        with contextlib.suppress(RuntimeError):  # the loop has ended by itself
+            if life.loop is not None:
+                life.loop.call_soon_threadsafe(life.news.set)
+        if life.thread is not None:
+            life.thread.join()
+        with self._guard:
+            if self._life is life:
+                self._life = None
+
+    def _live(self, life: _Life, until: float | None, answer: Future[int | None]) -> None:
         try:
-            asyncio.run(self._run(until, answer))
+            asyncio.run(self._run(life, until, answer))
         except BaseException as error:
             if answer.done():
                 log.exception("The lock %s failed", self._name)
-                self._report(f"{type(error).__name__}: {error}")
+                self._report(life.grant, f"{type(error).__name__}: {error}")
             else:
                 answer.set_exception(error)
 
-    async def _run(self, until: float | None, answer: Future[int | None]) -> None:
-        self._loop = asyncio.get_running_loop()
+    async def _run(self, life: _Life, until: float | None, answer: Future[int | None]) -> None:
+        life.loop = asyncio.get_running_loop()
         storage = self._storage()
         try:
+            await asyncio.to_thread(storage.sign_in)
             blob = storage.leased_blob(self._name)
-            grant = self._grant = await self._wait(storage, blob, until)
+            grant = life.grant = await self._wait(life, storage, blob, until)
             answer.set_result(None if grant is None else grant.token)
             if grant is not None:
-                await self._keep(blob, grant)
+                await self._keep(life, blob, grant)
         finally:
             await storage.aclose()
             storage.close()
 
-    async def _wait(self, storage: Storage, blob: ControlBlob, until: float | None) -> Grant | None:
-        """Ask until it is ours or the time is over. An account that cannot be reached is waited for too."""
-        while True:
+    async def _wait(self, life: _Life, storage: Storage, blob: ControlBlob, until: float | None) -> Grant | None:
+        """Ask until it is ours, the time is over, or it is not wanted any more. An account that cannot be reached is
+        waited for too."""
+        pause_s = ASK_S
+        while not life.given_back.is_set():
             trouble: StorageUnavailable | None = None
             call_s = CALL_S if until is None else min(CALL_S, max(until - self._now(), LEAST_CALL_S))
             try:
                 grant = await self._ask(storage, blob, call_s)
+                if grant is not None and life.given_back.is_set():  # unlocked meanwhile: nobody is to believe in it
+                    await _give_back(blob, grant.lease_id, call_s)
+                    return None
                 if grant is not None:
                     return grant
             except StorageUnavailable as error:
                 trouble = error
-            left = ASK_EVERY_S if until is None else until - self._now()
+            left = math.inf if until is None else until - self._now()
             if left <= 0:
                 if trouble is not None:
                     raise trouble
                 return None
-            if await self._pause(left):
-                return None
+            await self._pause(life, min(left, pause_s * random.uniform(0.75, 1.25)))
+            pause_s = min(pause_s * 2, ASK_MOST_S)
+        return None
 
     async def _ask(self, storage: Storage, blob: ControlBlob, call_s: float) -> Grant | None:
         """One try: lease it, read what it holds by that lease, write the next token. None: it is another's."""
@@ -216,21 +256,23 @@ class LeaseLock(Lock):
         grant = Grant(token, lease_id, etag, asked_at)
         return grant if self._now() < self._ends_at(grant) else None
 
-    async def _keep(self, blob: ControlBlob, grant: Grant) -> None:
+    async def _keep(self, life: _Life, blob: ControlBlob, grant: Grant) -> None:
         """Renew in time until it is given back; if that fails, say so before anybody else can have it."""
         next_try = grant.asked_at + self._lease_s / 3
         while True:
             now = self._now()
             if now >= self._ends_at(grant):
-                self._report(_TOO_LATE)
+                self._report(grant, _TOO_LATE)
                 break
             if now >= next_try:
                 refusal = await self._renew(blob, grant)
                 if refusal is not None:
-                    self._report(f"The lease was refused its renewal ({refusal}): it was broken, or the blob changed.")
+                    why = f"The lease was refused its renewal ({refusal}): it was broken, or the blob changed."
+                    self._report(grant, why)
                     break
-                next_try = max(grant.asked_at + self._lease_s / 3, now + ASK_EVERY_S)
-            if await self._pause(min(next_try, self._ends_at(grant)) - self._now()):
+                next_try = max(grant.asked_at + self._lease_s / 3, now + ASK_S)
+            # Never long: a clock that slept has jumped.
+            if await self._pause(life, min(next_try - self._now(), self._ends_at(grant) - self._now(), ASK_S)):
                 break
         await _give_back(blob, grant.lease_id, CALL_S)
 
@@ -253,20 +295,21 @@ class LeaseLock(Lock):
             grant.asked_at = asked_at
         return None
 
-    async def _pause(self, seconds: float) -> bool:
-        """Wait a little, never long: a clock that slept has jumped. True as soon as the lock is given back."""
+    async def _pause(self, life: _Life, seconds: float) -> bool:
+        """Wait a little. True as soon as the lock is given back."""
         try:
-            async with asyncio.timeout(min(max(seconds, 0.001), ASK_EVERY_S)):
-                await self._news.wait()
+            async with asyncio.timeout(max(seconds, 0.001)):
+                await life.news.wait()
         except TimeoutError:
             pass
-        return self._given_back.is_set()
+        return life.given_back.is_set()
 
-    def _report(self, reason: str) -> None:
-        if self._grant is not None and self._grant.lost is None:
-            self._grant.lost = reason
+    def _report(self, grant: Grant | None, reason: str) -> None:
+        if grant is not None and grant.lost is None:
+            grant.lost = reason
             log.warning("Lost the lock %s: %s", self._name, reason)
-            self._on_lost(reason)
+            # Whoever unlocks waits for our thread, perhaps with something in hand that `on_lost` waits for.
+            threading.Thread(target=self._on_lost, args=(reason,), name=f"{self._name} lost", daemon=True).start()
 
 
 _TOO_LATE = "The lease was not renewed in time."

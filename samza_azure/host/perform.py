@@ -121,11 +121,11 @@ async def _perform(
         case DeleteRequest(key=key, etag=etag):
             return _done(await table.delete(REQUESTS, key, etag=etag, timeout=timeout))
         case CleanRun(run_id=run_id):
-            await runs.clean(run_id)
+            kept = await runs.clean(run_id)
             for hint in await table.query(HINTS, timeout=timeout):
                 if hint_name(hint.key).startswith(run_prefix(run_id)):
                     await table.delete(HINTS, hint.key, etag=hint.etag, timeout=timeout)
-            return None
+            return kept
 
 
 async def _member(table: Rows, processor: str, timeout: float) -> Answer:

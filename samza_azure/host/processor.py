@@ -15,9 +15,10 @@ from samza_azure.host.runs import RunLogs
 from samza_azure.protocol.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
 from samza_azure.protocol.decide import decide
 from samza_azure.protocol.messages import Command, Ready, Rejected, Report, TaskReport
-from samza_azure.protocol.timing import Timing
+from samza_azure.protocol.timing import DENIED_S, Timing
 from samza_azure.protocol.view import (
     Answer,
+    Denied,
     Settings,
     TooLarge,
     Trouble,
@@ -173,8 +174,7 @@ class Processor:
             self._reached = self._reached or not isinstance(answer, Trouble)
         except (AccessDenied, CorruptState, ConfigError) as error:
             if isinstance(error, AccessDenied) and view.beat:
-                log.warning("%s", error)  # it had access before: wait, as for any outage
-                answer = Trouble.UNAVAILABLE
+                answer = Denied(str(error))  # it had access before
             else:
                 self.fail(Finish(error.exit_code, str(error)))
                 return
@@ -183,7 +183,12 @@ class Processor:
             answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
+        denied = bool(view.denied)
         learn(view, action, answer, sent_at=sent_at, now=now)
+        if isinstance(answer, Denied) and not denied:  # said once: each call would say it again
+            log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
+        elif denied and not view.denied:
+            log.warning("The storage account refuses this processor nothing any more.")
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)
         self._news.set()

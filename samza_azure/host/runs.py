@@ -1,15 +1,27 @@
 """The logs of runs, as far as coordination is concerned with them: are there any, and which may be deleted."""
 
 import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from itertools import chain
+from typing import TypeVar
 
-from samza_azure.errors import StateLost
+from samza_azure.errors import StateLost, StorageUnavailable
 from samza_azure.protocol.log import INTERMEDIATE
 from samza_azure.protocol.operations import large_prefix
+from samza_azure.protocol.view import Kept
 from samza_azure.storage.export import first_blobs
-from samza_azure.storage.interface import Blobs
+from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.log import LogReader
 
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 PREFIX = "runs/"
+#: A clean-up that takes long says how far it is.
+TELL_EVERY_S = 10.0
 
 
 def run_prefix(run_id: str) -> str:
@@ -32,14 +44,71 @@ class RunLogs:
                 blob=found[0][0],
             )
 
-    async def clean(self, run_id: str) -> None:
-        """Delete the logs of a drained run that hold no output stream. Idempotent."""
-        await asyncio.to_thread(self._clean, run_id)
+    async def clean(self, run_id: str) -> Kept | None:
+        """Delete the logs of a drained run that hold no output stream; what cannot be deleted. Idempotent."""
+        over = threading.Event()
+        try:
+            return await _aside(lambda: self._clean(run_id, over))
+        finally:
+            over.set()  # who ends does not wait for the rest
 
-    def _clean(self, run_id: str) -> None:
+    def _clean(self, run_id: str, over: threading.Event) -> Kept | None:
+        logs = []
         for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
             opening = LogReader(self._blobs, prefix, frozenset()).opening(index)
             if opening is not None and opening.meta.get(INTERMEDIATE):
-                for below in (f"{large_prefix(prefix)}/", f"{prefix}/"):
-                    for name, _ in self._blobs.list(below):
-                        self._blobs.delete(name)
+                logs.append(prefix)
+        large = {prefix: self._names(f"{large_prefix(prefix)}/") for prefix in logs}
+        kept = self._delete(run_id, list(chain(*large.values())), over)
+        names: list[str] = []
+        for prefix in logs:
+            own = self._names(f"{prefix}/")
+            stays = not kept.keys().isdisjoint(large[prefix])  # whoever tries again finds the large ones by a log
+            kept |= dict.fromkeys(own[:1], "its large blobs are kept") if stays else {}
+            names += own[1:] if stays else own
+        kept |= self._delete(run_id, names, over)
+        if not kept:
+            return None
+        name, code = next(iter(kept.items()))
+        log.warning(
+            "%d blobs of the drained run %s cannot be deleted, %s for one (%s). The rest is deleted; these are tried "
+            "again. If a policy or a legal hold keeps them, they go when it ends.",
+            len(kept),
+            run_id,
+            name,
+            code,
+        )
+        return Kept(len(kept), code)
+
+    def _names(self, prefix: str) -> list[str]:
+        return [name for name, _ in self._blobs.list(prefix)]
+
+    def _delete(self, run_id: str, names: list[str], over: threading.Event) -> dict[str, str]:
+        """Batch by batch; those that are kept, and why."""
+        kept: dict[str, str] = {}
+        told_at = time.monotonic()
+        for start in range(0, len(names), DELETE_MAX):
+            if over.is_set():
+                raise StorageUnavailable("The clean-up was given up by who ends.")
+            kept |= self._blobs.delete_many(names[start : start + DELETE_MAX])
+            if time.monotonic() > told_at + TELL_EVERY_S:
+                told_at = time.monotonic()
+                log.warning(
+                    "Clean-up of run %s: %d of %d blobs", run_id, min(start + DELETE_MAX, len(names)), len(names)
+                )
+        return kept
+
+
+async def _aside(call: Callable[[], T]) -> T:
+    """Run it in a thread of its own, for which no end of the process waits."""
+    done: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except Exception as error:  # noqa: BLE001  # it is passed on
+            done.set_exception(error)
+
+    done.set_running_or_notify_cancel()
+    threading.Thread(target=run, name="clean-up", daemon=True).start()
+    return await asyncio.wrap_future(done)

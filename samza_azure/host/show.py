@@ -27,6 +27,10 @@ def status_view(shown: dict[str, Any]) -> Group:
         parts.insert(2, Text("stopping: all commit and go"))
     given_up = [(task["name"], task["given_up"]) for task in shown["tasks"] if task["given_up"]]
     parts += [Text(f"{name}: {by['processor']} gave it up: {by['message']}", style="red") for name, by in given_up]
+    parts += [
+        Text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
+        for run_id, count in shown["kept"].items()
+    ]
     if shown["failure"]:
         parts.append(Text(f"failed: {shown['failure']['task']}: {shown['failure']['message']}", style="red"))
     return Group(*parts)

@@ -43,6 +43,7 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
         "tasks": [_task(name, each, control, by_processor) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
+        "kept": dict(control.kept),
         "failure": asdict(control.failure) if control.failure is not None else None,
     }
 

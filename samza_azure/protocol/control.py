@@ -20,7 +20,7 @@ from samza_azure.protocol.shape import made
 NAME = "control.json"
 FORMAT = 1
 #: Fields that earlier writers of this format did not have.
-LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}}
+LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}, "kept": {}}
 #: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
 REASON_LIMIT = 300
 #: The text of ten thousand tasks has 3 MiB.
@@ -148,14 +148,15 @@ class Control:
     finished: tuple[str, ...] = ()  # the fingerprints that they had, each once
     failure: Failure | None = None
     uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
+    kept: Mapping[str, int] = field(default_factory=dict)  # those of which only what cannot be is: how many blobs
     deposed: Member | None = None  # the leader before, until it is known whether the suspicion was right
     churn: int = 0  # suspicions of a leader that proved wrong
     nonce: str = ""  # lets a writer whose answer was lost see whether its write won
 
     @property
     def cleaned(self) -> bool:
-        """Nothing of a drained run is left to delete."""
-        return not self.uncleaned
+        """Nothing of a drained run is left that can be deleted."""
+        return all(run_id in self.kept for run_id in self.uncleaned)
 
     def has_finished(self, fingerprint: str) -> bool:
         """Whether a drained run had this pipeline. Such code begins no run by itself: it is as old as that run."""
@@ -173,8 +174,9 @@ def signal(control: Control) -> str:
 def encode(control: Control, *, limit: int | None = None) -> bytes:
     """The blob's bytes. Above `limit`, if there is one, is `ModelTooLarge`, before anything is written."""
     fields = {"format": FORMAT, **_fields(control)}
-    if not control.given_up:
-        del fields["given_up"]  # versions that do not know this field can read every blob without it
+    for name in ("given_up", "kept"):
+        if not fields[name]:
+            del fields[name]  # versions that do not know this field can read every blob without it
     if control.drain is not None:
         fields["drain"] = drain = _fields(control.drain)
         drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")

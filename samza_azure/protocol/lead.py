@@ -287,8 +287,16 @@ def with_churn(view: View, control: Control, now: float) -> Control:
 
 def with_clean_up(view: View, control: Control) -> Control:
     """A drained run whose leftovers are deleted is done with."""
-    if control.uncleaned and view.clean_done == control.uncleaned[0] and not _leftovers(view):
-        return replace(control, uncleaned=control.uncleaned[1:])
+    if not control.uncleaned or _leftovers(view):
+        return control
+    run_id, count = view.clean_kept
+    if view.clean_done in control.uncleaned:
+        left = tuple(each for each in control.uncleaned if each != view.clean_done)
+        return replace(
+            control, uncleaned=left, kept={each: control.kept[each] for each in left if each in control.kept}
+        )
+    if run_id in control.uncleaned and control.kept.get(run_id) != count:
+        return replace(control, kept={**control.kept, run_id: count})
     return control
 
 
@@ -385,16 +393,19 @@ def _is_overdue(view: View, now: float) -> bool:
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
     actions = [*_answers(view, control, now), *_long_gone(view, now)]
-    if control.cleaned:
+    if not control.uncleaned:
         return actions
     if control.phase is RunPhase.DRAINED and any(
         row.alive and processor != view.me and row.tasks for processor, row in view.members.items()
     ):
         return actions  # others have not left the run yet
-    run_id = control.uncleaned[0]
-    if view.clean_done != run_id:
-        return [*actions, CleanRun(run_id)] if view.free(HOUSEKEEPING, now) else actions
-    return actions + [action for action in _leftovers(view) if view.free(resource(action), now)]
+    fresh = [each for each in control.uncleaned if each not in control.kept]
+    run_id = fresh[0] if fresh else control.uncleaned[view.clean_tries % len(control.uncleaned)]
+    if view.clean_done != run_id and view.free(HOUSEKEEPING, now):
+        actions.append(CleanRun(run_id))
+    if run_id in (view.clean_done, view.clean_kept[0]):
+        actions += [action for action in _leftovers(view) if view.free(resource(action), now)]
+    return actions
 
 
 def _answers(view: View, control: Control, now: float) -> list[Action]:

@@ -10,6 +10,10 @@ RENEW_EVERY_S = 20.0
 LEASE_MARGIN_S = 5.0
 #: What others wait for is written at once, but not more often than this, and by all together not more often than that.
 URGENT_GAP_S, URGENT_PER_S = 0.1, 600
+#: Who was let in and is refused since pauses at once, and ends after so long: a restart may bring a new secret.
+DENIED_S = 120.0
+#: Blobs that cannot be deleted, because of a policy or a legal hold, are tried again after so long, doubled up to this.
+KEPT_AGAIN_S, KEPT_AGAIN_MOST_S = 10.0, 300.0
 #: After a failed call the next try of the same thing comes this much later, or at its usual time if that is sooner.
 RETRY_S = 0.25
 #: Each wrong suspicion of a leader doubles the patience with the next, at most so many times.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias
 
+from samza_azure.errors import AccessLost
 from samza_azure.protocol.actions import (
     AcquireLease,
     Action,
@@ -55,8 +56,11 @@ from samza_azure.protocol.messages import (
 )
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.timing import (
+    DENIED_S,
     FIT_AGAIN_S,
     FORGIVE_AFTER_S,
+    KEPT_AGAIN_MOST_S,
+    KEPT_AGAIN_S,
     LEASE_MARGIN_S,
     LEASE_S,
     RETRY_S,
@@ -68,6 +72,12 @@ from samza_azure.protocol.timing import (
 RESTORED = (
     "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
     "restore the newest copy (Azure keeps versions if that is switched on), then start again."
+)
+
+
+GIVEN_UP = (
+    f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
+    "gives it the secret or the role that is valid now."
 )
 
 
@@ -110,11 +120,28 @@ class TooLarge:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The account refuses us, and did let us in before; nothing happened."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """So many blobs of a drained run cannot be deleted; `code` is the service's word for why, of one of them."""
+
+    count: int
+    code: str
+
+
 Answer: TypeAlias = (
     None
     | str
     | No
     | TooLarge
+    | Denied
+    | Kept
     | Unchanged
     | Absent
     | ControlRead
@@ -258,6 +285,8 @@ class View:
     request_ages: dict[str, Age] = field(default_factory=dict)
     requests_read_at: float = -1e9
     clean_done: str = ""
+    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
+    clean_tries: int = 0  # that ended so, one after the other
     # Our work.
     plan: Plan | None = None
     container: bool = False
@@ -274,6 +303,9 @@ class View:
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
     handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
     finished: Finish | None = None
+    # Kinds of calls that the account refuses now: since when, and when last. A success of the kind ends it.
+    denied: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
     # Calls under way, and when a failed one may be tried again.
     busy: dict[str, float] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
@@ -330,7 +362,9 @@ class View:
 
     @property
     def permit_until(self) -> float:
-        """The self-stop deadline: past it no batch is started and nothing appended."""
+        """The self-stop deadline: past it no batch is started and nothing appended. Who is refused stops at once."""
+        if self.denied_at > self.accepted_at:
+            return self.denied_at
         return self.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
 
     def tries(self, task: str) -> tuple[int, int]:
@@ -439,10 +473,11 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     """A call was answered, or was not."""
     name = resource(action)
     view.busy.pop(name, None)
-    if answer is Trouble.UNAVAILABLE or answer is Trouble.UNSETTLED:
+    if answer is Trouble.UNAVAILABLE or answer is Trouble.UNSETTLED or isinstance(answer, Denied):
         view.not_before[name] = now + RETRY_S
     else:
         view.not_before.pop(name, None)
+    _learn_access(view, action, answer, sent_at, now)
     match action:
         case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
             _learn_own_row(view, action, answer, sent_at, now)
@@ -481,7 +516,11 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
                 _forget_member(view, action.processor)
         case CleanRun():
             if answer is None:
-                view.clean_done = action.run_id
+                view.clean_done, view.clean_tries = action.run_id, 0
+            elif isinstance(answer, Kept):
+                wait = min(KEPT_AGAIN_S * 2.0**view.clean_tries, KEPT_AGAIN_MOST_S)
+                view.clean_kept, view.clean_tries = (action.run_id, answer.count), view.clean_tries + 1
+                view.not_before[name] = now + wait
 
 
 def perform_locally(view: View, action: LocalAction, now: float) -> None:
@@ -575,6 +614,26 @@ def _forget_ages(view: View, now: float) -> None:
     view.ages = {processor: young(age, now) for processor, age in view.ages.items()}
     if view.leader_age is not None:
         view.leader_age = young(view.leader_age, now)
+
+
+def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: float, now: float) -> None:
+    """By kind of call, not by resource: who may read a blob may be refused its lease."""
+    kind = type(action).__name__
+    match answer:
+        case Denied(reason=reason):
+            recent = {each: times for each, times in view.denied.items() if now - times[1] < DENIED_S}
+            since, _ = recent.get(kind, (sent_at, sent_at))
+            view.denied = {**recent, kind: (since, now)}
+            if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
+                view.denied_at = sent_at
+            if now - since >= DENIED_S:
+                _end(view, Finish(AccessLost.exit_code, f"{reason} {GIVEN_UP}"), now)
+        case Trouble():
+            pass
+        case _ if view.denied:
+            view.denied = {
+                each: times for each, times in view.denied.items() if each != kind and now - times[1] < DENIED_S
+            }
 
 
 def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:

@@ -10,7 +10,7 @@ from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import PREFIX, RunLogs
 from samza_azure.protocol.actions import Finish
 from samza_azure.protocol.messages import Command, Phase, Ready, Report
-from samza_azure.protocol.view import Settings
+from samza_azure.protocol.view import Kept, Settings
 from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.ledger import Ledger
 from samza_azure.sim.loop import Process
@@ -94,11 +94,12 @@ class SimulatedRuns(RunLogs):
         if found := await self._account.carry("blobs.list", lambda: storage.list(PREFIX), 10.0):
             raise StateLost("There are task logs, but no control blob", blob=found[0][0])
 
-    async def clean(self, run_id: str) -> None:
+    async def clean(self, run_id: str) -> Kept | None:
         storage = self._account.storage
         for name, _ in await self._account.carry("blobs.list", lambda: storage.list(f"{PREFIX}{run_id}/"), 10.0):
             if "/clean-" in name:
                 await self._account.carry("blobs.delete", lambda name=name: storage.delete(name), 10.0)  # type: ignore[misc]
+        return None
 
 
 class Life:

@@ -89,6 +89,10 @@ class MemoryStorage:
         self._rows: dict[tuple[str, str], _Entity] = {}
         self._etags = 0
         self._beside: dict[str, MemoryStorage] = {}
+        self.held: dict[str, str] = {}  # blobs that a policy or a legal hold keeps, and the code that says so
+        self.hierarchical = False  # listings show directories, too
+        self.kind = ("StorageV2", "Standard_LRS")
+        self.legal_hold = False  # on the container
         self.lock = threading.RLock()
 
     def _next_etag(self) -> str:
@@ -154,11 +158,23 @@ class MemoryStorage:
         """List Blobs."""
         return [(name, len(blob.data)) for name, blob in sorted(self._blobs.items()) if name.startswith(prefix)]
 
+    def delete_many(self, names: Sequence[str]) -> dict[str, str]:
+        """Blob Batch with a Delete Blob for each."""
+        found = {}
+        for name in names:
+            try:
+                self.delete(name)
+            except SamzaAzureError as error:
+                found[name] = str(error).rpartition(" ")[2].removesuffix(".")
+        return found
+
     def delete(self, name: str) -> None:
         """Delete Blob, without a lease id."""
         blob = self._blobs.get(name)
         if blob is None:
             return
+        if name in self.held:
+            raise SamzaAzureError(f"Deleting {name} was refused: {self.held[name]}.")
         if self._lease_state(blob) == "leased":
             raise SamzaAzureError(f"Deleting {name} was refused: LeaseIdMissing.")
         del self._blobs[name]
@@ -337,6 +353,9 @@ class MemoryAccount:
         self.storage = storage if storage is not None else MemoryStorage(clock)
         self.link = link if link is not None else Link()
 
+    def sign_in(self) -> None:
+        """Nothing is locked here."""
+
     def ensure_created(self) -> None:
         """There is nothing to create."""
 
@@ -405,6 +424,9 @@ class MemoryBlobs:
 
     def delete(self, name: str) -> None:
         return self._account.call("blobs.delete", lambda: self._storage.delete(name))
+
+    def delete_many(self, names: Sequence[str]) -> Mapping[str, str]:
+        return self._account.call("blobs.delete", lambda: self._storage.delete_many(names))
 
 
 class MemoryHints:

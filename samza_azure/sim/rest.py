@@ -7,7 +7,7 @@ contract tests run over this too, so it says what Azure says.
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -33,6 +33,7 @@ PRECONDITIONS = frozenset(
 #: Of the table, in its URL: a quotation mark in a key is doubled.
 _ENTITY = re.compile(r"\w+\(PartitionKey='((?:[^']|'')*)',RowKey='((?:[^']|'')*)'\)")
 _PARTITION = re.compile(r"PartitionKey eq '((?:[^']|'')*)'")
+_DELETIONS = re.compile(r"^DELETE ([^ ?]*)[^ ]* HTTP/1.1\r?$", re.MULTILINE)
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 _LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
 
@@ -77,7 +78,7 @@ class Call:
 
 def understand(request: Request, storage: MemoryStorage) -> Call:
     """What a request asks of the storage."""
-    if request.headers["accept"].startswith("application/xml"):
+    if request.headers["accept"].startswith("application/xml") or request.query.get("comp") == "batch":
         container, _, name = request.resource.partition("/")
         if not name:
             return _of_container(request, storage, container)
@@ -94,7 +95,24 @@ def _of_container(request: Request, storage: MemoryStorage, container: str) -> C
         case "PUT", {"restype": "container"}:
             return Call("blobs.create", lambda: True, _created)
         case "GET", {"comp": "list", "prefix": prefix}:
-            return Call("blobs.list", lambda: storage.list(prefix), lambda found: _listing(container, prefix, found))
+            marked = request.query.get("include") == "metadata"
+            beside = _directories(storage, prefix) if storage.hierarchical else set()
+            return Call(
+                "blobs.list",
+                lambda: storage.list(prefix),
+                lambda found: _listing(container, prefix, found, beside, marked=marked),
+            )
+        case "GET", {"restype": "account", "comp": "properties"}:
+            kind, sku = storage.kind
+            told = {"x-ms-account-kind": kind, "x-ms-sku-name": sku}
+            return Call("blobs.account", lambda: True, lambda _: Response(200, told))
+        case "GET", {"restype": "container"}:
+            held = {"x-ms-has-legal-hold": str(storage.legal_hold).lower()}
+            return Call("blobs.container", lambda: True, lambda _: Response(200, held))
+        case "POST", {"restype": "container", "comp": "batch"}:
+            below = f"/{container}/"
+            names = [unquote(path).partition(below)[2] for path in _DELETIONS.findall(request.body.decode())]
+            return Call("blobs.delete", lambda: storage.delete_many(names), lambda refused: _batch(names, refused))
     raise NotImplementedError(f"{request.method} {request.url}")
 
 
@@ -144,6 +162,8 @@ def _of_log(request: Request, storage: MemoryStorage, name: str) -> Call:
             return Call("blobs.read", lambda: storage.read(name, start, length), lambda found: _part(found, start))
         case "HEAD", _:
             return Call("blobs.read", lambda: storage.read(name, 0, 0), _properties)
+        case "DELETE", _ if storage.hierarchical and storage.list(f"{name}/"):
+            return Call("blobs.delete", lambda: Refused("DirectoryIsNotEmpty"), _refused)
         case "DELETE", _:
             return Call("blobs.delete", lambda: storage.delete(name), lambda _: Response(202))
     raise NotImplementedError(f"{request.method} {request.url} {headers}")
@@ -230,11 +250,34 @@ def _properties(found: Chunk | Missing) -> Response:
     return _refused(found) if isinstance(found, Missing) else Response(200, {"Content-Length": str(found.size)})
 
 
-def _listing(container: str, prefix: str, found: list[tuple[str, int]]) -> Response:
+def _batch(names: Sequence[str], refused: Mapping[str, str]) -> Response:
+    """An answer in parts, each an answer of its own."""
+    parts = []
+    for number, name in enumerate(names):
+        code = refused.get(name)
+        status = f"409 Conflict\r\nx-ms-error-code: {code}" if code else "202 Accepted"
+        parts.append(
+            f"--parts\r\nContent-Type: application/http\r\nContent-ID: {number}\r\n\r\nHTTP/1.1 {status}\r\n\r\n"
+        )
+    return Response(202, {"Content-Type": "multipart/mixed; boundary=parts"}, "".join([*parts, "--parts--"]).encode())
+
+
+def _directories(storage: MemoryStorage, prefix: str) -> set[str]:
+    """What a hierarchical namespace has above its blobs."""
+    names = (name.split("/")[:-1] for name, _ in storage.list(""))
+    every = {"/".join(parts[: depth + 1]) for parts in names for depth in range(len(parts))}
+    return {each for each in every if each.startswith(prefix)}
+
+
+def _listing(
+    container: str, prefix: str, found: list[tuple[str, int]], directories: set[str], *, marked: bool
+) -> Response:
+    mark = "<Metadata><hdi_isfolder>true</hdi_isfolder></Metadata>" if marked else ""
     blobs = "".join(
         f"<Blob><Name>{escape(name)}</Name><Properties><Last-Modified>{_LONG_AGO}</Last-Modified>"
-        f"<Content-Length>{size}</Content-Length><BlobType>AppendBlob</BlobType></Properties></Blob>"
-        for name, size in found
+        f"<Content-Length>{size}</Content-Length><BlobType>{'BlockBlob' if name in directories else 'AppendBlob'}"
+        f"</BlobType></Properties>{mark if name in directories else ''}</Blob>"
+        for name, size in sorted([*found, *((each, 0) for each in directories)])
     )
     body = (
         f'<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="{container}">'

@@ -19,12 +19,22 @@ from requests.adapters import BaseAdapter
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.sim.memory import Link, MemoryStorage
 from samza_azure.sim.rest import Call, Request, Response, understand
-from samza_azure.storage.address import from_connection_string
+from samza_azure.storage.address import Address, from_connection_string
 from samza_azure.storage.answers import Calls, Reading
 from samza_azure.storage.connection import READ_S, Account
+from samza_azure.storage.identity import Identity
 from samza_azure.storage.interface import Blobs
 
 T = TypeVar("T")
+
+#: An account with a key, and one that is entered by an identity.
+EMULATOR = from_connection_string("UseDevelopmentStorage=true")
+ENTERED = Address(
+    blob_url=f"https://blob.invalid/{EMULATOR.name}",
+    table_url=f"https://table.invalid/{EMULATOR.name}",
+    name=EMULATOR.name,
+    setting="azure.storage.account",
+)
 
 #: How long the call that is being made waits for its answer; a link is told, as the memory tells it.
 _PATIENCE: ContextVar[float] = ContextVar("patience", default=READ_S)
@@ -33,9 +43,9 @@ _PATIENCE: ContextVar[float] = ContextVar("patience", default=READ_S)
 class SdkAccount(Account):
     """One client's view of a storage in memory, through the SDK."""
 
-    def __init__(self, storage: MemoryStorage, *, link: Link | None = None) -> None:
-        super().__init__(from_connection_string("UseDevelopmentStorage=true"), "simulated", "simulated")
-        self._calls = _Impatient(self._calls.account, self._calls.remedy)
+    def __init__(self, storage: MemoryStorage, *, link: Link | None = None, identity: Identity | None = None) -> None:
+        super().__init__(EMULATOR if identity is None else ENTERED, "simulated", "simulated", identity=identity)
+        self._calls = _Impatient(self._calls.account, self._calls.remedy, identity=identity)
         self._memory, self._link = storage, link if link is not None else Link()
         self._asynchronous().use(_Session(self._understand, self._link))
         self._synchronous().use(_Adapter(self._answer))
@@ -57,8 +67,9 @@ class SdkAccount(Account):
         with self._memory.lock:
             try:
                 return call.render(self._link.call(call.operation, call.effect))
-            except SamzaAzureError:  # the memory knows one refusal that is nobody's reading
-                return Response(412, {"x-ms-error-code": "LeaseIdMissing"})
+            except SamzaAzureError as error:  # a deletion that was refused, which is nobody's reading
+                code = str(error).rpartition(" ")[2].removesuffix(".")
+                return Response(412 if code.startswith("Lease") else 409, {"x-ms-error-code": code})
 
 
 class _Impatient(Calls):

@@ -16,6 +16,7 @@ from typing import NoReturn, TypeAlias, TypeVar
 from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpResponseError
 
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.storage.identity import Identity
 from samza_azure.storage.interface import Missing, NotModified, Refused
 
 Reading: TypeAlias = Refused | Missing | NotModified
@@ -59,6 +60,7 @@ class Calls:
     account: str
     remedy: str
     quiet: bool = False
+    identity: Identity | None = None
 
     def make(self, call: Callable[[], T], doing: str, *, write: bool) -> T | Reading:
         """Make one synchronous call, to its end."""
@@ -73,7 +75,8 @@ class Calls:
             async with asyncio.timeout(timeout):
                 return await call
         except TimeoutError as error:
-            self._raise(error, f"{doing}: no answer from {self.account} within {timeout:g} s", write=write)
+            token = ", and no token of the identity yet" if self.identity and self.identity.awaited else ""
+            self._raise(error, f"{doing}: no answer from {self.account} within {timeout:g} s{token}", write=write)
         except AzureError as error:
             return self.reading(error, doing, write=write)
 
@@ -83,6 +86,8 @@ class Calls:
         status = error.status_code if isinstance(error, HttpResponseError) else None
         code = error_code(error)
         if status in (401, 403) or isinstance(error, ClientAuthenticationError):
+            if self.identity is not None:
+                self.identity.refused()
             raise AccessDenied(
                 f"{doing}: the storage account {self.account} refuses us ({code or 'no credential'}). {self.remedy}"
             ) from cause

@@ -10,12 +10,12 @@ from typing import Any
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError
-from azure.storage.blob import BlobBlock, ContainerClient
+from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.protocol.record import Buffer
-from samza_azure.storage.answers import Calls
-from samza_azure.storage.interface import Chunk, Missing, Refused
+from samza_azure.storage.answers import Calls, error_code
+from samza_azure.storage.interface import DELETE_MAX, Chunk, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 
 #: A block is sent within the time for connecting, so that grows with it. A slower line than this is of no use.
@@ -103,7 +103,10 @@ class AzureBlobs:
         answer = self._calls.make(
             lambda: [
                 (found.name, found.size)
-                for found in self._container.list_blobs(name_starts_with=prefix, **self._timeouts())
+                for found in self._container.list_blobs(
+                    name_starts_with=prefix, include=["metadata"], **self._timeouts()
+                )
+                if not _is_directory(found)
             ],
             f"Listing {prefix}",
             write=False,
@@ -114,9 +117,50 @@ class AzureBlobs:
 
     def delete(self, name: str) -> None:
         blob = self._client(name)
-        answer = self._calls.make(lambda: blob.delete_blob(**self._timeouts()), f"Deleting {name}", write=True)
+        answer = self._calls.make(
+            lambda: blob.delete_blob(delete_snapshots="include", **self._timeouts()), f"Deleting {name}", write=True
+        )
         if isinstance(answer, Refused):
             raise SamzaAzureError(f"Deleting {name} was refused: {answer.code}.")
+
+    def delete_many(self, names: Sequence[str]) -> Mapping[str, str]:
+        doing = f"Deleting {len(names)} blobs"
+        if not 0 < len(names) <= DELETE_MAX:
+            raise ValueError(f"{doing}: 1 to {DELETE_MAX} are possible.")
+        try:
+            answer = self._calls.make(
+                lambda: list(
+                    self._container.delete_blobs(
+                        *names, delete_snapshots="include", raise_on_any_failure=False, **self._timeouts()
+                    )
+                ),
+                doing,
+                write=True,
+            )
+        except (Unsettled, StorageUnavailable):
+            raise
+        except SamzaAzureError:
+            answer = []  # not as a batch, whatever the reason; each blob has its own answer
+        if not isinstance(answer, list) or len(answer) != len(names):
+            found = {name: self._delete_one(name) for name in names}
+        else:
+            found = {
+                name: (part.status_code, part.headers.get("x-ms-error-code", ""))
+                for name, part in zip(names, answer, strict=True)
+            }
+        if any(status >= 500 for status, _ in found.values()):
+            raise Unsettled(f"{doing}: not all were answered. What is deleted already is no harm to the next try.")
+        return {name: code or str(status) for name, (status, code) in found.items() if status >= 400 and status != 404}
+
+    def _delete_one(self, name: str) -> tuple[int, str]:
+        """Status and code."""
+        try:
+            self._client(name).delete_blob(delete_snapshots="include", **self._timeouts())
+        except HttpResponseError as error:
+            return error.status_code or 500, error_code(error)
+        except AzureError as error:
+            self._calls.reading(error, f"Deleting {name}", write=True)
+        return 202, ""
 
     def _created(self, answer: object, name: str) -> bool:
         if isinstance(answer, Missing):
@@ -139,6 +183,12 @@ class AzureBlobs:
             "connection_timeout": min(self._timeout_s, 3.0) + size / _BYTES_PER_SECOND_MIN,
             "read_timeout": self._timeout_s,
         }
+
+
+def _is_directory(found: BlobProperties) -> bool:
+    """Accounts with a hierarchical namespace list directories as empty blobs with this mark."""
+    marks = {name.lower(): value for name, value in (found.metadata or {}).items()}
+    return marks.get("hdi_isfolder", "").lower() == "true"
 
 
 def _total(content_range: str) -> int:

@@ -8,8 +8,8 @@ single event loop. Nothing here knows what the calls are for.
 
 import logging
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -24,15 +24,12 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
 
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.protocol.control import NAME
 from samza_azure.storage.address import Address, StorageSettings, address
 from samza_azure.storage.answers import Calls
+from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Rows
-
-if TYPE_CHECKING:
-    from azure.identity import DefaultAzureCredential
-    from azure.identity.aio import DefaultAzureCredential as AsyncDefaultAzureCredential
 
 CONNECT_S = 3.0
 READ_S = 10.0
@@ -42,6 +39,10 @@ _SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
 _ONCE = {"retry_total": 0, "permit_redirects": False}
 _TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
 _THREADS_MAX = 64
+# What other kinds of accounts than general-purpose ones lack.
+_LACKS = {"BlobStorage": "tables", "BlockBlobStorage": "tables", "FileStorage": "blobs and tables"}
+# What a token for the storage of any account is for.
+_SCOPE = "https://storage.azure.com/.default"
 # How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
 _IDLE_S = 15.0
 _IDLE_EMULATOR_S = 4.0
@@ -50,11 +51,12 @@ _IDLE_EMULATOR_S = 4.0
 class Account:
     """A storage account with the application's container and table in it."""
 
-    def __init__(self, where: Address, container: str, table: str) -> None:
+    def __init__(self, where: Address, container: str, table: str, *, identity: Identity | None = None) -> None:
         self._where = where
         self._container = container
         self._table = table
-        self._calls = Calls(where.host, _remedy(where), quiet=where.signature is not None)
+        self._identity = (identity or of_this_process()) if where.by_identity else None
+        self._calls = Calls(where.host, _remedy(where), quiet=where.signature is not None, identity=self._identity)
         self._lock = threading.Lock()
         self._now: _Clients | None = None
         self._soon: _AsyncClients | None = None
@@ -69,10 +71,18 @@ class Account:
     def __repr__(self) -> str:
         return f"Account({self._where!r}, container={self._container!r}, table={self._table!r})"
 
+    def sign_in(self) -> None:
+        """Wait for the identity's first token, if one opens the account: it may take far longer than a call."""
+        if (identity := self._identity) is not None:
+            host = self._where.host
+            self._calls.make(lambda: identity.sign_in(_SCOPE, host), f"Signing in to {host}", write=False)
+
     def ensure_created(self) -> None:
         """Create the container and the table if they are absent."""
+        self.sign_in()
         clients = self._synchronous()
         self._create(clients.container.create_container, f"Creating the container {self._container}")
+        self._refuse_what_cannot_work(clients.container)
         self._create(clients.table.create_table, f"Creating the table {self._table}")
 
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
@@ -117,6 +127,34 @@ class Account:
         if clients is not None:
             await clients.close()
 
+    def _refuse_what_cannot_work(self, container: ContainerClient) -> None:
+        """Say it now: an account without tables has no address for them, and would look like one that is away."""
+        kind = self._told(container.get_account_information, "Asking what kind of account this is")
+        name, sku = kind.get("account_kind", "StorageV2"), kind.get("sku_name", "Standard_LRS")
+        lacks = _LACKS.get(name) or ("append blobs and tables" if sku.startswith("Premium") else "")
+        if lacks:
+            raise ConfigError(
+                f"The storage account {self._where.host} is of kind {name}, {sku}: it has no {lacks}. "
+                f"{self._where.setting} has to name a general-purpose account (StorageV2, standard performance)."
+            )
+        holds = self._told(container.get_container_properties, f"Asking what keeps the container {self._container}")
+        for hold, what in (("has_immutability_policy", "an immutability policy"), ("has_legal_hold", "a legal hold")):
+            if holds.get(hold) and not holds.get("immutable_storage_with_versioning_enabled"):
+                raise ConfigError(
+                    f"The container {self._container} has {what}, and {NAME} in it is written again and again. "
+                    "Name a container without one in azure.storage.container; single blobs may be held."
+                )
+
+    def _told(self, ask: Callable[[], Any], doing: str) -> Mapping[str, Any]:
+        """What the account says of itself; nothing if we may not ask, which is a right that others do without."""
+        try:
+            answer = self._calls.make(ask, doing, write=False)
+        except StorageUnavailable:
+            raise
+        except SamzaAzureError:
+            return {}
+        return answer if isinstance(answer, Mapping) else getattr(answer, "__dict__", {})
+
     def _create(self, call: Callable[[], object], doing: str) -> None:
         # Refused means that it is there already.
         if isinstance(self._calls.make(call, doing, write=True), Missing):
@@ -125,50 +163,48 @@ class Account:
     def _synchronous(self) -> "_Clients":
         with self._lock:
             if self._now is None:
-                self._now = _Clients(self._where, self._container, self._table)
+                self._now = _Clients(self._where, self._container, self._table, self._identity)
             return self._now
 
     def _asynchronous(self) -> "_AsyncClients":
         with self._lock:
             if self._soon is None:
-                self._soon = _AsyncClients(self._where, self._container, self._table)
+                self._soon = _AsyncClients(self._where, self._container, self._table, self._identity)
             return self._soon
 
 
 class _Clients:
     """The synchronous clients, over one pool of connections."""
 
-    def __init__(self, where: Address, container: str, table: str) -> None:
+    def __init__(self, where: Address, container: str, table: str, identity: Identity | None) -> None:
         self._session = requests.Session()
         self._session.trust_env = where.blob_url.startswith("https:")  # proxies and certificates; not for an emulator
         self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
         self._session.mount("http://", adapter)
         self._transport = RequestsTransport(session=self._session, session_owner=False, **_TRANSPORT)
-        self._identity = _identity() if where.by_identity else None
-        common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or self._identity, **_ONCE}
+        common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or identity, **_ONCE}
         self.container = ContainerClient(where.blob_url, container, **(common | _SIZES))
         self.table = TableClient(where.table_url, table, **common)
 
     def use(self, adapter: BaseAdapter) -> None:
         """Send by another way than the network."""
         self._session.mount("http://", adapter)
+        self._session.mount("https://", adapter)
 
     def close(self) -> None:
         """Close all connections."""
         self._transport.close()
         self._session.close()
-        if self._identity is not None:
-            self._identity.close()
 
 
 class _AsyncClients:
     """The asynchronous clients, over one session."""
 
-    def __init__(self, where: Address, container: str, table: str) -> None:
+    def __init__(self, where: Address, container: str, table: str, identity: Identity | None) -> None:
         self._transport = _OneTry(use_env_settings=_goes_by_proxy(where.blob_url), **_TRANSPORT)
         self._transport.idle_s = _IDLE_S if where.blob_url.startswith("https:") else _IDLE_EMULATOR_S
-        self._identity = _async_identity() if where.by_identity else None
-        common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or self._identity, **_ONCE}
+        credential = _secret(where) if identity is None else identity.asynchronous
+        common: dict[str, Any] = {"transport": self._transport, "credential": credential, **_ONCE}
         self.container = AsyncContainerClient(where.blob_url, container, **(common | _SIZES))
         self.table = AsyncTableClient(where.table_url, table, **common)
 
@@ -179,8 +215,6 @@ class _AsyncClients:
     async def close(self) -> None:
         """Close all connections."""
         await self._transport.close()
-        if self._identity is not None:
-            await self._identity.close()
 
 
 class AnswerLost(aiohttp.ClientError):
@@ -214,18 +248,6 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
         raise  # nothing was sent
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise AnswerLost(type(error).__name__) from error
-
-
-def _identity() -> "DefaultAzureCredential":
-    from azure.identity import DefaultAzureCredential  # heavy, and not for those who have a key
-
-    return DefaultAzureCredential()
-
-
-def _async_identity() -> "AsyncDefaultAzureCredential":
-    from azure.identity.aio import DefaultAzureCredential
-
-    return DefaultAzureCredential()
 
 
 def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | None:

@@ -60,6 +60,10 @@ class Row:
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
+#: Azure deletes so many blobs in one call.
+DELETE_MAX = 256
+
+
 class Blobs(Protocol):
     """Append blobs and immutable blobs of one container, for logs."""
 
@@ -77,10 +81,15 @@ class Blobs(Protocol):
         blocks, and is there after the last call."""
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
-        """Names and sizes below a prefix, in the order of their names. Slow and priced as a write."""
+        """Names and sizes of the blobs below a prefix, in the order of their names; no directories, which accounts
+        with a hierarchical namespace have beside them. Slow and priced as a write."""
 
     def delete(self, name: str) -> None:
-        """Delete if there. Idempotent."""
+        """Delete if there, with its snapshots. Idempotent."""
+
+    def delete_many(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Delete these, at most `DELETE_MAX` of them, as `delete` does; of those that are kept (a policy, a legal hold,
+        a lease, a right that we do not have) the service's code for why."""
 
 
 class Hints(Protocol):

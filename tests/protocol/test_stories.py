@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from samza_azure.protocol.actions import (
+    HOUSEKEEPING,
     AcquireLease,
     Action,
     BeginEnd,
@@ -65,6 +66,7 @@ from samza_azure.protocol.view import (
     Absent,
     Campaign,
     ControlRead,
+    Kept,
     Lease,
     LocalTask,
     No,
@@ -972,6 +974,41 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
     assert CleanRun("run") in decide(view, NOW + 0.05)
     later = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
     assert CleanRun("older") in decide(later, NOW + 0.05)
+
+
+def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rarely() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained)
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.requests = ()
+    waits, now = [], NOW + 0.05
+    for _ in range(7):
+        view.lease = Lease("lease", now)
+        assert decide(view, now).count(CleanRun("run")) == 1
+        learn(view, CleanRun("run"), Kept(3, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
+        waits.append(view.not_before[HOUSEKEEPING] - now)
+        now = view.not_before[HOUSEKEEPING]
+    assert [round(each, 3) for each in waits] == [10, 20, 40, 80, 160, 300, 300]
+    view.members = {"p1": ROWS["p1"]}
+    known = next_control(view, view.control, now)
+    assert (known.kept, known.uncleaned, known.cleaned) == ({"run": 3}, ("run",), True)
+
+    view.control = known
+    learn(view, CleanRun("run"), Kept(1, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
+    assert next_control(view, view.control, now).kept == {"run": 1}
+    learn(view, CleanRun("run"), None, sent_at=now, now=now)
+    after = next_control(view, view.control, now)
+    assert (after.kept, after.uncleaned, after.cleaned) == ({}, (), True)
+
+
+def test_a_run_of_which_something_is_kept_does_not_hold_up_the_next_one() -> None:
+    view = leader(replace(CONTROL, past=("older", "old"), uncleaned=("older", "old"), kept={"older": 3}))
+    assert CleanRun("old") in decide(view, NOW + 0.05)
+    assert not view.control.cleaned  # type: ignore[union-attr]
+    learn(view, CleanRun("old"), None, sent_at=NOW + 0.05, now=NOW + 0.06)
+    view.members = {name: row for name, row in view.members.items() if row.alive}
+    after = next_control(view, view.control, NOW + 0.06)
+    assert (after.uncleaned, after.kept, after.cleaned) == (("older",), {"older": 3}, True)
 
 
 @pytest.mark.parametrize("state", [State.DEAD, State.LEFT])

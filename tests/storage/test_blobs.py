@@ -138,6 +138,27 @@ def test_a_deletion_may_be_repeated(account: AnyAccount) -> None:
     assert blobs.read("log/0", 0) == Missing()
 
 
+def test_many_are_deleted_in_one_call_and_those_that_are_not_there_are_no_matter(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    names = [f"runs/r/by-carrier_2.x-{number}/00000000" for number in range(300)]
+    for name in names[:20]:
+        blobs.create(name)
+    blobs.create("runs/r/other")
+    assert blobs.delete_many(names[:256]) == {}
+    assert blobs.delete_many(names[256:]) == {}
+    assert list(blobs.list("runs/")) == [("runs/r/other", 0)]
+
+
+async def test_what_cannot_be_deleted_is_told_and_the_rest_is_deleted(account: AnyAccount) -> None:
+    blobs, control = account.blobs(), account.control_blob()
+    await control.create(b"0", timeout=5)
+    await control.acquire(A, seconds=60, timeout=5)
+    for name in ("a", "z"):
+        blobs.create(name)
+    assert blobs.delete_many(["a", "control.json", "z"]) == {"control.json": "LeaseIdMissing"}
+    assert [name for name, _ in blobs.list("")] == ["control.json"]
+
+
 def test_names_may_hold_what_the_names_of_streams_and_tasks_hold(account: AnyAccount) -> None:
     blobs = account.blobs()
     name = "runs/1763719200000-0a1b2c3d/by-carrier_2.x/00000000"

@@ -1,5 +1,6 @@
 """The lock of the library, in memory on a clock that is set and on Azurite with processes that are stopped."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -13,9 +14,11 @@ import pytest
 from pydantic import SecretStr
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
+from samza_azure.explain import LOCK_ASK_S, LOCK_RENEW_S
 from samza_azure.host.azurite import Azurite
-from samza_azure.host.lock import AzureLock, LeaseLock
+from samza_azure.host.lock import ASK_MOST_S, LEASE_S, AzureLock, LeaseLock, _Life
 from samza_azure.machine import boot_time
+from samza_azure.sim.loop import VirtualLoop
 from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
 
 from .conftest import Clock, Settings, settings
@@ -200,6 +203,124 @@ def test_a_blob_that_is_no_lock_is_not_taken_for_one(locks: Locks) -> None:
 def test_a_lease_that_azure_does_not_grant_is_refused_with_its_number() -> None:
     with pytest.raises(ConfigError, match="5 s is not possible"):
         LeaseLock("one", MemoryAccount, lease_s=5)
+
+
+class Gate(Link):
+    """Holds each request for a lease until it may land."""
+
+    def __init__(self) -> None:
+        self.asked, self.may_land = threading.Event(), threading.Event()
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        if operation == "control.acquire":
+            self.asked.set()
+            assert await asyncio.to_thread(self.may_land.wait, 30)
+        return effect()
+
+
+def test_who_is_unlocked_by_another_thread_while_it_waits_does_not_get_it_any_more(locks: Locks) -> None:
+    locks.holder().lock()
+    locks.made[0].unlock()  # so that the blob is there
+    waiting = locks.holder(link := Gate())
+    got: list[int | None] = []
+    waiter = threading.Thread(target=lambda: got.append(waiting.lock()))
+    waiter.start()
+    assert link.asked.wait(10)
+    life = waiting._life
+    assert life is not None
+    unlocking = threading.Thread(target=waiting.unlock)
+    unlocking.start()
+    assert life.given_back.wait(10)
+    link.may_land.set()  # the lease is granted, and nobody wants it
+    waiter.join(10)
+    unlocking.join(10)
+    assert (got, waiting.held) == ([None], False)
+    assert locks.holder().try_lock() is not None
+
+
+def test_a_block_whose_lock_was_unlocked_while_it_waited_is_not_entered(locks: Locks) -> None:
+    one, two = locks.holder(), locks.holder()
+    one.lock()
+    errors: list[str] = []
+
+    def enter() -> None:
+        try:
+            with two:
+                errors.append("it was entered")
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    waiter = threading.Thread(target=enter)
+    waiter.start()
+    until(lambda: two._life is not None)
+    two.unlock()
+    waiter.join(10)
+    assert errors == ["Another thread unlocked this lock while it was waited for."]
+
+
+def test_an_on_lost_that_waits_for_who_unlocks_holds_nobody_up(locks: Locks) -> None:
+    mine, told = threading.Lock(), threading.Event()
+
+    def on_lost(reason: str) -> None:
+        told.set()
+        with mine:
+            locks.lost.append(reason)
+
+    one = LeaseLock("one", lambda: MemoryAccount(locks.storage), on_lost=on_lost, now=locks.clock)
+    one.lock()
+    with mine:
+        locks.blob.lease_break(None)
+        locks.clock.now += 6.0
+        assert told.wait(10)
+        unlocking = threading.Thread(target=one.unlock, daemon=True)
+        unlocking.start()
+        unlocking.join(10)
+        assert not unlocking.is_alive()
+    until(lambda: bool(locks.lost))
+
+
+def test_on_lost_may_unlock_and_lock_again(locks: Locks) -> None:
+    tokens: list[int | None] = []
+
+    def on_lost(reason: str) -> None:
+        one.unlock()
+        tokens.append(one.lock(timeout=10))
+
+    one = LeaseLock("one", lambda: MemoryAccount(locks.storage), on_lost=on_lost, now=locks.clock)
+    locks.made.append(one)
+    one.lock()
+    locks.blob.lease_break(None)
+    locks.clock.now += 6.0
+    until(lambda: tokens == [2])
+    assert (one.held, one.lost) == (True, None)
+
+
+def test_what_comes_late_of_an_earlier_grant_does_not_touch_the_present_one(locks: Locks) -> None:
+    one = locks.holder()
+    one.lock()
+    earlier = one._life
+    assert earlier is not None
+    one.unlock()
+    assert one.lock() == 2
+    one._end(earlier)
+    one._report(earlier.grant, "an earlier one")
+    assert (one.held, one.lost, one.token) == (True, None, 2)
+
+
+def test_one_that_waits_asks_ever_more_rarely() -> None:
+    """For an hour, at the price that `explain` shows."""
+    loop = VirtualLoop()
+    storage = MemoryStorage(loop.time)
+    blob = storage.beside("locks/one")
+    blob.control_create(b'{"token": 0, "nonce": ""}')
+    assert blob.lease_acquire("somebody else", 3600 * 2, None) is None
+    link = Flaky()
+    account = MemoryAccount(storage, link=link)
+    lock = LeaseLock("one", lambda: account, now=loop.time)
+    waits = lock._wait(_Life(), account, account.leased_blob("locks/one"), until=3600.0)
+    assert loop.run_until_complete(waits) is None
+    assert link.carried.count("control.acquire") == pytest.approx(3600 / LOCK_ASK_S, rel=0.1)
+    assert (ASK_MOST_S, LEASE_S[0] / 3) == (LOCK_ASK_S, LOCK_RENEW_S)
 
 
 # On Azurite.

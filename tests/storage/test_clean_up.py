@@ -1,0 +1,157 @@
+"""What is left of a drained run is deleted: on each storage, in a hierarchical namespace, and under a legal hold."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+from rich.console import Console
+
+from samza_azure.host.runs import RunLogs
+from samza_azure.host.show import status_view
+from samza_azure.host.status import document
+from samza_azure.protocol.control import Control
+from samza_azure.protocol.log import INTERMEDIATE, Limits
+from samza_azure.protocol.record import Slice, Writer
+from samza_azure.protocol.view import Kept
+from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.sim.sdk import SdkAccount
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import take_over
+from tests.storage.conftest import AnyAccount
+
+#: Large batches go to blobs of their own, and a few records fill a blob.
+LIMITS = Limits(roll_records=3, record_bytes=600)
+HELD = "BlobImmutableDueToPolicy"
+
+
+def task(blobs: Blobs, name: str, *, intermediate: bool, run: str = "r") -> None:
+    """A task's log of several blobs, with large ones beside them."""
+    writer, _ = take_over(
+        blobs,
+        f"runs/{run}/{name}",
+        group_id=bytes(16),
+        task=name,
+        writer=Writer(1, 1),
+        first=True,
+        may_append=lambda: True,
+        meta={INTERMEDIATE: intermediate},
+        limits=LIMITS,
+    )
+    for batch in range(4):
+        writer.append(batch, slices=[Slice(0, bytes(700), 1)], files={f"offsets/{batch}": b"state"})
+
+
+def fill(blobs: Blobs) -> list[str]:
+    """Two tasks between streams and one that writes an output; the names of what is to stay."""
+    for name, intermediate in (("clean-0", True), ("clean-1", True), ("daily-0", False)):
+        task(blobs, name, intermediate=intermediate)
+    task(blobs, "clean-0", intermediate=True, run="other")
+    return [name for name in names_of(blobs) if "/daily-0/" in name or name.startswith("runs/other/")]
+
+
+def names_of(blobs: Blobs) -> list[str]:
+    return [name for name, _ in blobs.list("")]
+
+
+async def test_the_logs_of_a_drained_run_go_and_its_output_stays(account: AnyAccount) -> None:
+    blobs = account.blobs()
+    stay = fill(blobs)
+    assert sum("/large/" in name for name in stay) >= 4
+    assert await RunLogs(blobs).clean("r") is None
+    assert names_of(blobs) == stay
+    assert await RunLogs(blobs).clean("r") is None
+
+
+def hierarchical() -> SdkAccount:
+    storage = MemoryStorage()
+    storage.hierarchical = True
+    return SdkAccount(storage)
+
+
+def test_directories_are_no_blobs() -> None:
+    blobs = hierarchical().blobs()
+    blobs.create("runs/r/clean-0/00000000")
+    assert list(blobs.list("runs/")) == [("runs/r/clean-0/00000000", 0)]
+
+
+def test_in_a_hierarchical_namespace_directories_are_left_alone() -> None:
+    blobs = hierarchical().blobs()
+    stay = fill(blobs)
+    assert asyncio.run(RunLogs(blobs).clean("r")) is None
+    assert names_of(blobs) == stay
+
+
+@pytest.mark.parametrize("account", [MemoryAccount, SdkAccount])
+def test_what_cannot_be_deleted_is_counted_and_the_rest_is_deleted(
+    account: type[MemoryAccount] | type[SdkAccount], caplog: pytest.LogCaptureFixture
+) -> None:
+    storage = MemoryStorage()
+    blobs = account(storage).blobs()
+    stay = fill(blobs)
+    runs = RunLogs(blobs)
+    storage.held = dict.fromkeys(["runs/r/clean-1/00000001"], HELD)
+    assert asyncio.run(runs.clean("r")) == Kept(1, HELD)
+    assert names_of(blobs) == sorted([*stay, *storage.held])
+    [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said.startswith("1 blobs of the drained run r cannot be deleted, runs/r/clean-1/00000001 for one (Blob")
+
+    storage.held = {}
+    assert asyncio.run(runs.clean("r")) is None
+    assert names_of(blobs) == stay
+
+
+def test_status_shows_what_could_not_be_deleted() -> None:
+    shown = document("app", Control("g", past=("r",), uncleaned=("r",), kept={"r": 3}), [])
+    assert shown["kept"] == {"r": 3}
+    with (console := Console(width=100)).capture() as screen:
+        console.print(status_view(shown))
+    assert "3 blobs of the drained run r cannot be deleted; they are tried again" in screen.get()
+
+
+def test_a_large_blob_that_is_kept_is_found_again_by_its_log() -> None:
+    storage = MemoryStorage()
+    blobs = MemoryAccount(storage).blobs()
+    stay = fill(blobs)
+    held = next(name for name in names_of(blobs) if name.startswith("runs/r/large/clean-0/"))
+    storage.held = {held: HELD}
+    assert asyncio.run(RunLogs(blobs).clean("r")) == Kept(2, HELD)
+    assert names_of(blobs) == sorted([*stay, held, "runs/r/clean-0/00000000"])
+    storage.held = {}
+    assert asyncio.run(RunLogs(blobs).clean("r")) is None
+    assert names_of(blobs) == stay
+
+
+class Held:
+    """Blobs whose deletions take as long as a test wants."""
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.batches = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._blobs, name)
+
+    def delete_many(self, names: Sequence[str]) -> Mapping[str, str]:
+        self.batches += 1
+        self.begun.set()
+        assert self.may_end.wait(60)
+        return self._blobs.delete_many(names)
+
+
+def test_a_leader_that_ends_does_not_wait_for_its_deletions() -> None:
+    slow = Held(MemoryAccount().blobs())
+    fill(slow)  # type: ignore[arg-type]
+
+    async def leader() -> None:
+        cleaning = asyncio.create_task(RunLogs(slow).clean("r"))  # type: ignore[arg-type]
+        assert await asyncio.to_thread(slow.begun.wait, 30)
+        cleaning.cancel()
+
+    asyncio.run(leader())  # it would wait for a thread of the loop's own
+    deleting = next(thread for thread in threading.enumerate() if thread.name == "clean-up")
+    slow.may_end.set()
+    deleting.join()
+    assert slow.batches == 1  # what was sent ends, and nothing more is begun

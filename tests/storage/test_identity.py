@@ -1,0 +1,189 @@
+"""Tokens that take their time, behind the SDK as it is: which calls wait for them, and how often they are asked for.
+
+The credential stands for a managed identity's endpoint or for `az`: it answers when a test lets it, or after three
+seconds.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+
+import pytest
+from azure.core.credentials import AccessTokenInfo
+from azure.core.exceptions import ClientAuthenticationError
+
+from samza_azure.config import PROFILES
+from samza_azure.coordinator import Ending
+from samza_azure.errors import AccessDenied, StorageUnavailable
+from samza_azure.host.factory import ThreadedCoordinator, reached
+from samza_azure.host.lock import LeaseLock
+from samza_azure.metrics import Observer
+from samza_azure.protocol.view import Settings
+from samza_azure.sim.memory import MemoryStorage
+from samza_azure.sim.sdk import SdkAccount
+from samza_azure.storage.identity import Identity
+from tests.storage.conftest import Clock
+
+#: What a call of the profile `fast` waits for.
+CALL_S = 0.5
+HOUR_S = 3600.0
+
+
+class Slow:
+    """A credential that answers when it may."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.asked = self.made = 0
+        self.may_answer = threading.Event()
+        self.delay_s: float | None = None
+        self.refuses = False
+        self.begun = threading.Semaphore(0)
+
+    def make(self) -> "Slow":
+        self.made += 1
+        return self
+
+    def get_token_info(self, *scopes: str, options: object = None) -> AccessTokenInfo:
+        self.asked += 1
+        number = self.asked
+        self.begun.release()
+        if self.delay_s is not None:
+            time.sleep(self.delay_s)
+        else:
+            assert self.may_answer.wait(30)
+        if self.refuses:
+            raise ClientAuthenticationError("nobody has signed in")
+        return AccessTokenInfo(f"token {number}", int(self.clock.now + HOUR_S))
+
+
+@pytest.fixture
+def slow(runner: asyncio.Runner) -> Iterator[Slow]:
+    # The SDK keeps a token while the machine's clock says that it is good, so this one stands near it.
+    made = Slow(Clock(time.time()))
+    yield made
+    made.may_answer.set()
+
+
+@pytest.fixture
+def account(slow: Slow) -> SdkAccount:
+    return another(slow)
+
+
+def another(slow: Slow, storage: MemoryStorage | None = None) -> SdkAccount:
+    return SdkAccount(storage or MemoryStorage(slow.clock), identity=Identity(slow.make, clock=slow.clock))
+
+
+def signed_in(account: SdkAccount, slow: Slow) -> None:
+    slow.may_answer.set()
+    account.ensure_created()
+    assert slow.begun.acquire(timeout=5)
+    slow.may_answer.clear()
+
+
+async def test_a_first_token_of_three_seconds_is_there_before_any_call_has_a_deadline(
+    slow: Slow, caplog: pytest.LogCaptureFixture
+) -> None:
+    slow.delay_s = 3.0
+    account = another(slow)
+    stores = await reached(account)
+    assert isinstance(await stores.blob.create(b"0", timeout=CALL_S), str)
+    assert isinstance(await stores.table.insert("members", "one", {"beat": 1}, timeout=CALL_S), str)
+    assert await asyncio.to_thread(account.blobs().create, "runs/r/a-0/00000000")
+    account.hints().publish("runs/r/a-0", {"length": 1})
+    assert (slow.asked, slow.made) == (1, 1)
+    [said] = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said.startswith("Waiting for a token for blob.invalid, for at most 60 s: the managed identity")
+
+
+def test_a_processor_of_the_profile_fast_joins_with_a_token_that_takes_three_seconds(slow: Slow) -> None:
+    slow.delay_s = 3.0
+    settings = Settings("a", PROFILES["fast"])
+    coordinator = ThreadedCoordinator(settings, lambda: reached(another(slow)), Observer("a"))
+    coordinator.start()
+    until(lambda: coordinator.is_leader)
+    coordinator.stop()
+    assert coordinator.wait(30) and isinstance(coordinator.ending, Ending) and coordinator.ending.code == 0
+    assert slow.asked == 1
+
+
+def test_a_lock_waits_for_the_token_before_it_asks(slow: Slow) -> None:
+    slow.delay_s = 3.0
+    storage = MemoryStorage(slow.clock)
+    lock = LeaseLock("nightly", lambda: another(slow, storage), now=slow.clock)
+    assert lock.try_lock() == 1
+    lock.unlock()
+
+
+async def test_a_token_is_renewed_while_the_calls_go_on_with_the_old_one(account: SdkAccount, slow: Slow) -> None:
+    await asyncio.to_thread(signed_in, account, slow)
+    slow.clock.now += HOUR_S - 60
+    rows = account.rows()
+    for number in range(5):
+        assert isinstance(await rows.insert("members", str(number), {}, timeout=CALL_S), str)
+        account.hints().publish(f"runs/r/a-{number}", {"length": 1})
+    assert await asyncio.to_thread(slow.begun.acquire, timeout=5)
+    assert slow.asked == 2
+
+
+async def test_calls_that_give_up_leave_the_request_for_a_token_at_work(account: SdkAccount, slow: Slow) -> None:
+    await asyncio.to_thread(signed_in, account, slow)
+    slow.clock.now += HOUR_S + 1  # the token has ended: nothing can be sent without a new one
+    blob, rows = account.control_blob(), account.rows()
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: blob.read(timeout=0.05),
+        lambda: rows.query("members", timeout=0.05),
+    ]
+    for _ in range(4):
+        for call in calls:
+            with pytest.raises(StorageUnavailable, match=r"within 0.05 s, and no token of the identity yet\."):
+                await call()
+    assert slow.asked == 2
+    slow.may_answer.set()
+    assert await rows.query("members", timeout=5) == []
+    assert slow.asked == 2
+
+
+async def test_all_who_wait_for_a_token_wait_for_the_same_one(account: SdkAccount, slow: Slow) -> None:
+    blob, rows, blobs = account.control_blob(), account.rows(), account.blobs()
+    asking = [
+        *(asyncio.create_task(rows.query("members", timeout=20)) for _ in range(5)),
+        *(asyncio.create_task(blob.read(timeout=20)) for _ in range(5)),
+        *(asyncio.create_task(asyncio.to_thread(blobs.list, "runs/")) for _ in range(3)),
+    ]
+    assert await asyncio.to_thread(slow.begun.acquire, timeout=5)
+    slow.may_answer.set()
+    await asyncio.gather(*asking)
+    assert slow.asked == 1
+
+
+async def test_nobody_who_is_signed_in_is_told_at_once(account: SdkAccount, slow: Slow) -> None:
+    slow.refuses = True
+    slow.may_answer.set()
+    with pytest.raises(AccessDenied, match=r"Signing in to blob.invalid: .* sign in with `az login`"):
+        await reached(account)
+    with pytest.raises(AccessDenied):
+        await account.rows().query("members", timeout=CALL_S)
+    assert slow.asked == 1  # `az` is a process each time
+
+
+async def test_an_account_that_refuses_us_gets_a_token_of_a_new_credential_once_a_minute(
+    account: SdkAccount, slow: Slow
+) -> None:
+    await asyncio.to_thread(signed_in, account, slow)
+    identity = account._identity
+    assert identity is not None
+    for _ in range(3):
+        identity.refused()
+        assert isinstance(await account.rows().query("members", timeout=CALL_S), list)
+    assert await asyncio.to_thread(slow.begun.acquire, timeout=5)
+    assert (slow.asked, slow.made) == (2, 2)
+
+
+def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)
