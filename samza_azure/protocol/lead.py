@@ -152,6 +152,7 @@ def begin_run(view: View, control: Control) -> Control:
         phase=RunPhase.RUNNING,
         fingerprint=plan.fingerprint,
         sources=plan.sources,
+        readers=plan.readers(),
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,

@@ -818,6 +818,65 @@ def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
     )
 
 
+#: The pipeline of an upgrade: a stage put in front of `clean`, which reads no source any more; or `clean` renamed.
+IN_FRONT = Plan(
+    (
+        StagePlan("parsed", ("flights",), "parsed", 2),
+        StagePlan("clean", ("parsed",), "by", 2),
+        StagePlan("daily", ("by",), "out", 1),
+    ),
+    {"flights": 2},
+    "0" * 64,
+)
+RENAMED = Plan(
+    (StagePlan("tidy", ("flights",), "by", 2), StagePlan("daily", ("by",), "out", 1)), {"flights": 2}, "1" * 64
+)
+
+
+@pytest.mark.parametrize("plan", [IN_FRONT, RENAMED, None])
+def test_a_drain_goes_by_what_the_run_reads_and_not_by_the_pipeline_of_its_leader(plan: Plan | None) -> None:
+    """With the ends at which the run began, the next one would read every row again."""
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7)}
+    assert progress(DRAINING, rows, plan) == DRAINING
+    rows["p2"] = frozen("clean-1", 5)
+    after = progress(DRAINING, rows, plan)
+    assert after == progress(DRAINING, rows, PLAN)
+    assert after.drain is not None
+    assert after.drain.ends == {"flights/0": (0, 7), "flights/1": (0, 5)}
+
+
+def test_a_run_that_an_earlier_version_began_is_drained_by_a_leader_that_has_its_pipeline() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    earlier = replace(DRAINING, readers={})
+    for plan in (IN_FRONT, RENAMED, None):
+        assert progress(earlier, rows, plan) == earlier
+    assert progress(earlier, rows, PLAN).drain == progress(DRAINING, rows, PLAN).drain
+
+
+def test_a_run_says_from_its_beginning_which_stage_reads_which_source() -> None:
+    begun = Control(group_id="ab" * 16, leader=member("p1"))
+    view = leader(begun, plan=replace(IN_FRONT, fingerprint=PLAN.fingerprint), active_run="", tasks={})
+    assert next_control(view, begun, NOW).readers == {"parsed": ("flights",)}
+
+
+def test_no_end_is_below_what_a_task_says_it_has_read() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    told = report("daily-0", read={"flights/1": (0, 6)})
+    assert progress(DRAINING, rows | {"p3": row("p3", {"daily-0": told})}, PLAN) == DRAINING
+    ahead = row(
+        "p2", {"clean-1": report("clean-1", ends={"flights/1": (0, 5)}, frozen_for="u", read={"flights/1": (1, 0)})}
+    )
+    assert progress(DRAINING, rows | {"p2": ahead}, PLAN) == DRAINING
+
+
+def test_nor_does_a_reader_that_names_no_end_of_what_it_reads_stand_still() -> None:
+    rows = dict(ROWS) | {
+        "p1": frozen("clean-0", 7),
+        "p2": row("p2", {"clean-1": report("clean-1", ends={}, frozen_for="u")}),
+    }
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+
+
 def test_the_word_of_a_former_owner_does_not_count() -> None:
     rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5, incarnation="a later one")}
     assert progress(DRAINING, rows, PLAN) == DRAINING
