@@ -389,7 +389,7 @@ def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     if control.cleaned:
         return actions
     if control.phase is RunPhase.DRAINED and any(
-        row.alive and processor != view.me and row.tasks for processor, row in view.members.items()
+        row.alive and processor != view.me and _has_tasks(control, row) for processor, row in view.members.items()
     ):
         return actions  # others have not left the run yet
     run_id = control.uncleaned[0]
@@ -468,6 +468,14 @@ def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
         return False
     local = view.tasks.get(task)
     return local is None or local.closed
+
+
+def _has_tasks(control: Control, row: ProcessorRow) -> bool:
+    """Whether a row reports a task that the blob gives to that very life under that generation."""
+    return any(
+        task in control.tasks and control.tasks[task].owner == Owner(row.processor, row.incarnation, report.generation)
+        for task, report in row.tasks.items()
+    )
 
 
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:

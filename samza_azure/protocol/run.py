@@ -57,14 +57,15 @@ def released(view: View) -> dict[str, int]:
 
 
 def told(view: View, local: LocalTask) -> TaskReport | None:
-    """What our row says of a task. A failure that will be tried again is shown, but is not final.
+    """What our row says of a task: nothing, if another incarnation of ours was given it, or if it is closed and not
+    ours any more. A failure that will be tried again is shown, but is not final.
 
     One that was final is told until somebody else has the task; then the control blob remembers it.
     """
     report = local.report
-    if report is None or report.phase is Phase.RELEASED:
+    if report is None or local.former or report.phase is Phase.RELEASED:
         return None
-    if report.phase is Phase.FAILED and not _is_given(view, report):
+    if local.closed and not _is_given(view, report):
         return None
     if report.phase in (Phase.RESTART, Phase.SUPERSEDED) or (
         report.phase is Phase.FAILED and _tries_on(view, report.task, local)

@@ -941,6 +941,45 @@ def test_who_comes_to_a_drained_run_that_nobody_has_cleaned_up_stays_and_would_l
     assert CleanRun("run") in decide(leader(drained, active_run="", tasks={}, members={"p1": ROWS["p1"]}), NOW)
 
 
+def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> None:
+    """It has no part in the drained run, and ends only when that is cleaned up; the leader must not wait for it."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=member("p1"))
+    done = {"daily-0": report("daily-0", Phase.DRAINED)}
+    others = {"p1": ROWS["p1"], "p2": row("p2", state=State.LEFT), "p3": row("p3", done)}
+    assert CleanRun not in kinds(decide(leader(drained, members=others), NOW))
+    for back in (
+        row("p3", done, incarnation="a later one"),
+        row("p3", {"daily-0": report("daily-0", Phase.DRAINED, generation=1)}),
+        row("p3", {"clean-1": report("clean-1", Phase.DRAINED), "gone-7": report("gone-7", Phase.DRAINED)}),
+    ):
+        assert CleanRun("run") in decide(leader(drained, members=others | {"p3": back}), NOW)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])
+def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: Phase) -> None:
+    view = view_of("p3")
+    view.tasks["daily-0"].report = report("daily-0", phase)
+    perform_locally(view, Rejoin("declared dead"), NOW)
+    assert own_row(view).tasks == {}
+    learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert own_row(view).tasks == {}
+    assert ("daily-0" in view.tasks) == (phase in (Phase.STARTING, Phase.RUNNING)), "what may append is released first"
+
+
+def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more() -> None:
+    moved = replace(
+        CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10), (owner("p3"),))}
+    )
+    for phase in (Phase.SUPERSEDED, Phase.DRAINED, Phase.RESTART, Phase.FAILED):
+        view = view_of("p3", moved)
+        view.tasks["daily-0"].report = report("daily-0", phase)
+        assert own_row(view).tasks == {}
+        assert own_row(view).released == {"daily-0": 2}
+        learn(view, ReadControl(), ControlRead(moved, "moved"), sent_at=NOW, now=NOW)
+        assert view.tasks == {}
+        assert own_row(view).released == {"daily-0": 2}
+
+
 def test_an_upgraded_pipeline_begins_the_next_run_where_the_last_one_ended() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), positions={"flights/0": (0, 7)})
     view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="0" * 64))
