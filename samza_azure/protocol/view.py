@@ -723,6 +723,7 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         view.lease, view.handing_over = None, view.lease
+        observe_again(view, now)  # who hands over and stays gives the successor its time
 
 
 def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:

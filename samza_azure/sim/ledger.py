@@ -144,11 +144,19 @@ class Ledger(MemoryStorage):
         if before.leader is not None and after.leader is None:
             values = self._member(before.leader.processor)
             works = values.get("incarnation") == before.leader.incarnation and _alive(values)
-            demand(not works, f"Order: {before.leader.processor} gives up the lease, and its row does not say LEFT")
+            stays = works and _present(values) and self._is_abler(after, values)
+            demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)
         self._check_drain(before, after)
         self._check_retry(before, after)
+
+    def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
+        """Whether the successor can act where the former leader, which stays, cannot."""
+        theirs, ours = self._member(after.successor or "").get("fingerprint"), former.get("fingerprint")
+        if after.phase is RunPhase.DRAINED:
+            return bool(theirs)
+        return bool(theirs) and theirs != ours and (not after.fingerprint or theirs == after.fingerprint)
 
     def _check_retry(self, before: Control, after: Control) -> None:
         """Retry: a run has failed only if two processors gave one task up, or nobody else was there to try it."""

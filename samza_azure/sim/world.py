@@ -198,7 +198,15 @@ class World:
             return
         self.numbers[name] += 1
         number = self.numbers[name]
-        settings = Settings(
+        settings = self._settings(name)
+        habits = self._habits(code) if code else self.habits
+        slow = 0.2 if self.scenario.style == "busy" else 3.0
+        clock = Clock(self.loop.time, Random(f"{self.scenario.seed} {name} {number}"), wrong=self.scenario.clocks)
+        self.lives[name] = Life(self, clock, number, settings, habits, plan_start_s=self.dice.choice([0.2, slow]))
+        self.note(f"{name} starts{f' with code {code[:4]}' if code else ''}, life {number}")
+
+    def _settings(self, name: str) -> Settings:
+        return Settings(
             processor=name,
             timing=self.timing,
             shutdown_s=self.habits.shutdown_s,
@@ -206,11 +214,6 @@ class World:
             holds_directory=self.dice.random() < 0.5,
             new_run=self.ledger.control is not None and self.again == self.ledger.control.run_id,
         )
-        habits = self._habits(code) if code else self.habits
-        slow = 0.2 if self.scenario.style == "busy" else 3.0
-        clock = Clock(self.loop.time, Random(f"{self.scenario.seed} {name} {number}"), wrong=self.scenario.clocks)
-        self.lives[name] = Life(self, clock, number, settings, habits, plan_start_s=self.dice.choice([0.2, slow]))
-        self.note(f"{name} starts{f' with code {code[:4]}' if code else ''}, life {number}")
 
     def ended(self, life: Life, finish: Finish) -> None:
         """A processor came to its end. Orchestrators start it again."""

@@ -46,7 +46,7 @@ from samza_azure.protocol.control import (
 )
 from samza_azure.protocol.decide import decide, own_row
 from samza_azure.protocol.drain import furthest, progress
-from samza_azure.protocol.lead import next_control, successors_of
+from samza_azure.protocol.lead import lead, next_control, successors_of
 from samza_azure.protocol.messages import (
     Drain,
     DrainStep,
@@ -939,6 +939,45 @@ def test_who_comes_to_a_drained_run_that_nobody_has_cleaned_up_stays_and_would_l
     assert BeginEnd not in kinds(found)
     assert AcquireLease in kinds(found)
     assert CleanRun("run") in decide(leader(drained, active_run="", tasks={}, members={"p1": ROWS["p1"]}), NOW)
+
+
+def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
+    """A newcomer has the least to do, but its container may not be up yet, or have another pipeline."""
+    standby, starting, misfit = row("p7"), row("p0", fingerprint=""), row("p4", fingerprint="0" * 64)
+    view = leader(members={**ROWS, "p7": standby, "p0": starting, "p4": misfit})
+    assert successors_of(view, CONTROL) == ("p7", "p2", "p3")
+    view.members = {"p0": starting, "p2": ROWS["p2"], "p4": misfit}
+    assert successors_of(view, CONTROL) == ("p2", "p0", "p4")
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, tasks={})
+    assert successors_of(view, drained) == ("p4", "p0", "p2"), "of another pipeline is who begins the next run"
+    assert successors_of(view, Control("g")) == ("p2", "p4", "p0")
+
+
+def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard() -> None:
+    unable: dict[str, object] = {"plan": None, "lead_since": NOW - 5}
+    view = leader(**unable, seen_alive=frozenset({life_of("p3")}))
+    [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
+    assert (write.control.leader, write.control.successor) == (None, "p3")
+    assert lead(leader(**unable), NOW + 2), "nobody was heard: it goes on as well as it can"
+    silent = {"p3": Age("row of p3", 5.0, 5, NOW)}
+    for other in (
+        leader(**unable),
+        leader(plan=None, lead_since=NOW - 4.9, seen_alive=view.seen_alive),
+        leader(lead_since=NOW - 5, seen_alive=view.seen_alive),
+        leader(**unable, seen_alive=view.seen_alive, ages=silent),
+    ):
+        assert WriteControl not in kinds(lead(other, NOW))
+    lost = leader(**unable, seen_alive=view.seen_alive, unsettled=write)
+    assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
+
+
+def test_one_that_handed_over_and_stays_releases_the_lease_and_lets_the_successor_lead() -> None:
+    view = leader(plan=None, lead_since=NOW - 5, seen_alive=frozenset({life_of("p3")}))
+    [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, "vacant", sent_at=NOW, now=NOW)
+    assert ReleaseLease("lease") in decide(view, NOW)
+    learn(view, ReleaseLease("lease"), None, sent_at=NOW, now=NOW)
+    assert AcquireLease not in kinds(decide(view, NOW + 1.9))
 
 
 def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> None:

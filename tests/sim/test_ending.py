@@ -12,6 +12,7 @@ import pytest
 from samza_azure.protocol.control import Control, RunPhase
 from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.rows import MEMBERS, RequestKind, State
+from samza_azure.protocol.view import Settings
 from samza_azure.sim.ledger import demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage
@@ -45,6 +46,7 @@ class Story(World):
     def __init__(self, seed: int) -> None:
         super().__init__(replace(CALM, seed=seed))
         self.code = ""  # of those who start from now on
+        self.stuck: set[str] = set()  # their containers never come up
 
     @property
     def control(self) -> Control:
@@ -56,6 +58,8 @@ class Story(World):
 
     def _start(self, name: str, code: str) -> None:
         super()._start(name, code or self.code)
+        if name in self.stuck:
+            self.lives[name].plan_start_s = float("inf")
 
     async def _until(self, what: str, is_so: Callable[[], bool], bound: float = 60.0, step: float = 0.02) -> None:
         since = self.loop.time()
@@ -137,3 +141,83 @@ def test_upgraded_processors_begin_the_next_run_after_it(seed: int) -> None:
             await self._until("it runs", lambda: self.control.barrier.version == self.control.version)
 
     played(Upgraded(seed))
+
+
+class Stuck(Story):
+    """One whose container never comes up leads, since it is the first that is there."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.stuck = {"p0"}
+
+    async def _begins(self) -> None:
+        self.start("p0")
+        await self._until("it leads", lambda: self.ledger.control is not None and self.control.leader is not None)
+        for name in ("p1", "p2"):
+            self.start(name)
+
+
+def test_a_leader_whose_container_does_not_come_up_hands_over_within_seconds() -> None:
+    """It held the leadership for as long as it lived, and no run began."""
+
+    class First(Stuck):
+        async def _play(self) -> None:
+            await self._begins()
+            await self._until("a run has begun", lambda: self.control.phase is RunPhase.RUNNING, 15.0)
+            await self._until("it runs", lambda: self.control.barrier.version == self.control.version)
+            assert self.lives["p0"].supervisor.alive
+
+    played(First(1))
+
+
+def test_nor_does_it_get_the_leadership_back_while_another_can_act() -> None:
+    class Second(Stuck):
+        async def _play(self) -> None:
+            await self._begins()
+            await self._until("a run has begun", lambda: self.control.phase is RunPhase.RUNNING, 15.0)
+            await self._wait(10.0)
+            leader = self._life(leads=True)
+            assert leader.name != "p0"
+            leader.leave()
+            await self._until("another leads", lambda: self.control.leader not in (None, leader.processor.view.member))
+            assert self._life(leads=True).name in {"p1", "p2"} - {leader.name}
+
+    played(Second(1))
+
+
+def test_the_misfit_of_an_upgrade_never_leads_a_drain() -> None:
+    """It was the leader's first choice: a newcomer has the least to do."""
+
+    class Misfit(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            self.stuck = {"new"}  # for now
+            self.start("new", code=OTHER_STAGES)
+            await self._wait(5.0)
+            leader = self._life(leads=True)
+            leader.leave()
+            self.ask(RequestKind.DRAIN)
+            while self.control.phase is not RunPhase.DRAINED:
+                named = self.control.leader
+                demand(named is None or named.processor != "new", "S12: the misfit leads")
+                await self._wait(0.05)
+
+    played(Misfit(1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
+    """Its own code cannot, and it does not end: whoever can leads."""
+
+    class Waits(Story):
+        def _settings(self, name: str) -> Settings:
+            return replace(super()._settings(name), wait_for_upgrade=True)
+
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED)
+            self.start("new", code=OTHER_STAGES)
+            await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 30.0)
+
+    played(Waits(seed))
