@@ -249,13 +249,15 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
-    """END when every live row has adopted the version, TIMEOUT when one takes too long."""
+    """END when every live row has adopted the version, TIMEOUT when one takes too long, until it has or is dead."""
     rows = candidates(view, control)
-    if control.barrier.state is BarrierState.START:
-        if all(row.adopted >= control.version for row in rows.values()):
-            control = replace(control, barrier=Barrier(control.version, BarrierState.END))
-        elif isinstance(view.control, Control) and view.control.version == control.version and _is_overdue(view, now):
-            control = replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
+    if control.barrier.state is BarrierState.END:
+        return control
+    if all(row.adopted >= control.version for row in rows.values()):
+        return replace(control, barrier=Barrier(control.version, BarrierState.END))
+    is_published = isinstance(view.control, Control) and view.control.version == control.version
+    if control.barrier.state is BarrierState.START and is_published and _is_overdue(view, now):
+        return replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
     return control
 
 
@@ -368,8 +370,9 @@ def _abler(view: View, control: Control, now: float) -> str | None:
         return None  # `lead` asks first what became of that write
     for processor in successors_of(view, control):
         row, age = view.present[processor], view.ages.get(processor)
-        is_heard = row.incarnation in view.seen_alive and age is not None
-        if is_heard and not age.silent(2 * view.timing.heartbeat_s) and _can_act(control, row.fingerprint, row.new_run):
+        if row.incarnation not in view.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
+            continue
+        if _can_act(control, row.fingerprint, row.new_run):
             return processor if view.reached(view.lead_since + UNABLE_S, now) else None
     return None
 
@@ -403,16 +406,18 @@ def _show_life(view: View, control: Control, now: float) -> list[Action]:
 
 
 def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
-    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out."""
+    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out: one
+    that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything."""
     if now > view.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not judge others
     overdue = control.barrier.state is BarrierState.TIMEOUT and _is_overdue(view, now)
+    awaited = candidates(view, control) if overdue else {}
     actions: list[Action] = []
     for processor, row in view.members.items():
         age = view.ages.get(processor)
         if processor == view.me or not row.alive or age is None or not view.free(f"member {processor}", now):
             continue
-        stuck = overdue and row.fingerprint == control.fingerprint and row.adopted < control.version
+        stuck = processor in awaited and row.adopted < control.version
         if age.silent(view.timing.heartbeat_timeout_s) or stuck:
             actions.append(MarkDead(processor, row.etag, control.epoch))
     return actions

@@ -790,6 +790,29 @@ def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
     assert [a.verdict.code for a in decide(other, NOW) if isinstance(a, BeginEnd)] == [1]
 
 
+# A barrier that has timed out.
+
+OVERDUE = replace(CONTROL, barrier=Barrier(2, BarrierState.TIMEOUT))
+
+
+def test_a_barrier_that_timed_out_ends_when_the_last_one_has_adopted_or_is_dead() -> None:
+    """One without tasks is marked dead and nothing moves: no other version comes that would end it."""
+    behind = row("p4", adopted=1)
+    assert next_control(leader(OVERDUE, members={**ROWS, "p4": behind}), OVERDUE, NOW) == OVERDUE
+    for later in (replace(behind, adopted=2), replace(behind, state=State.DEAD)):
+        after = next_control(leader(OVERDUE, members={**ROWS, "p4": later}), OVERDUE, NOW)
+        assert after.barrier == Barrier(2, BarrierState.END)
+
+
+def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() -> None:
+    fresh = {"p5": row("p5", adopted=0, state=State.UNASSIGNED)}
+    back = {"p6": row("p6", incarnation="a later one", adopted=0)}
+    view = leader(OVERDUE, members={**ROWS, "p4": row("p4", adopted=1), **fresh, **back})
+    view.ages = {name: Age(each.etag, 0.0, 0, NOW) for name, each in view.members.items()}
+    marked = [action.processor for action in decide(view, NOW + 0.05) if isinstance(action, MarkDead)]
+    assert marked == ["p4"]
+
+
 # The drain.
 
 DRAINING = replace(
