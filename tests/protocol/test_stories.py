@@ -494,6 +494,32 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
     assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
 
 
+def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the_way_out() -> None:
+    """An older control.json was put back while nobody ran: the task was shown as STARTING for ever."""
+    view = view_of("p3")
+    view.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
+    told_of = own_row(view).tasks["daily-0"]
+    assert told_of.phase is Phase.FAILED
+    assert told_of.error is not None
+    assert "restore the newest control.json" in told_of.error.message
+
+    leads = leader(members={**ROWS, "p3": row("p3", {"daily-0": told_of})})
+    assert next_control(leads, CONTROL, NOW).given_up["daily-0"].owner == owner("p3"), "it is tried elsewhere"
+    leads.members = {"p3": row("p3", {"daily-0": told_of})}
+    leads.written = replace(ROWS["p1"], state=State.LEAVING)
+    failed = next_control(leads, CONTROL, NOW)
+    assert (failed.phase, failed.failure and failed.failure.task) == (RunPhase.FAILED, "daily-0")
+
+
+def test_one_that_has_not_heard_yet_who_has_its_task_now_fails_nothing() -> None:
+    moved = replace(CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10))})
+    view = view_of("p3")
+    view.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
+    leads = leader(moved, members={**ROWS, "p3": row("p3", own_row(view).tasks, adopted=10)})
+    assert next_control(leads, moved, NOW).given_up == {}
+    assert next_control(leads, moved, NOW).phase is RunPhase.RUNNING
+
+
 # A task that one processor gave up.
 
 FULL_DISK = TaskError("OSError: no space left on device", "Traceback of p3")
