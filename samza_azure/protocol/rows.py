@@ -33,6 +33,8 @@ TRACEBACKS = 16_000
 #: What a processor may be called: it names a row and a directory.
 PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
+#: What a run may be called, as in app.run.id: it names directories of logs.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 #: No counter of ours gets there; a stranger's that did could not be raised any more.
 _LARGEST = 1 << 53
 #: What a task's report says, its name left out.
@@ -117,7 +119,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         released={task: _integer(at) for task, at in _object(_joined("released", values)).items()},
         tasks=_tasks(_joined("tasks", values)),
         fingerprint=str(values.get("fingerprint", "")),
-        new_run=str(values.get("new_run", "")),
+        new_run=new_run if _RUN_ID.fullmatch(new_run := str(values.get("new_run", ""))) else "",
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),

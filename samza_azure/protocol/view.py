@@ -683,6 +683,8 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         for task, owner in mine.items()
         if control.tasks[task].after and not _has_begun(view, task, owner)
     }
+    awaited = {earlier.processor for task in view.waiting_since for earlier in control.tasks[task].after}
+    view.read_at = {processor: at for processor, at in view.read_at.items() if processor in awaited}
 
 
 def _end(view: View, verdict: Finish, now: float) -> None:

@@ -1054,6 +1054,16 @@ def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: P
     assert ("daily-0" in view.tasks) == (phase in (Phase.STARTING, Phase.RUNNING)), "what may append is released first"
 
 
+def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None:
+    """In a group whose members come and go for months there would be thousands."""
+    waits = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3", 9), (owner("p2"),))})
+    view = view_of("p3", read_at={"p1": NOW, "p2": NOW, "left-long-ago": NOW - 9999})
+    learn(view, ReadControl(), ControlRead(waits, "waits"), sent_at=NOW, now=NOW)
+    assert view.read_at == {"p2": NOW}
+    learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert view.read_at == {}
+
+
 def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more() -> None:
     moved = replace(
         CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10), (owner("p3"),))}
