@@ -70,8 +70,9 @@ def lead(view: View, now: float) -> list[Action]:
         return []
     if view.reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
-    if (abler := _abler(view, control, now)) is not None:
-        return hand_over(view, now, abler)
+    abler = _abler(view, control, now)
+    if abler is not None and (last := hand_over(view, now, abler)):
+        return last  # while this write cannot be sent it goes on as well as it can
     actions: list[Action] = []
     if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
