@@ -20,7 +20,9 @@ from samza_azure.protocol.shape import made
 NAME = "control.json"
 FORMAT = 1
 #: Fields that earlier writers of this format did not have.
-LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}, "kept": {}}
+LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}, "kept": {}, "readers": {}}
+#: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
+LEFT_OUT = ("given_up", "kept", "readers")
 #: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
 REASON_LIMIT = 300
 #: The text of ten thousand tasks has 3 MiB.
@@ -136,6 +138,7 @@ class Control:
     phase: RunPhase = RunPhase.NONE
     fingerprint: str = ""
     sources: Mapping[str, int] = field(default_factory=dict)
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # stage -> the source streams that it reads
     members: tuple[Member, ...] = ()
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
     given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can
@@ -174,9 +177,9 @@ def signal(control: Control) -> str:
 def encode(control: Control, *, limit: int | None = None) -> bytes:
     """The blob's bytes. Above `limit`, if there is one, is `ModelTooLarge`, before anything is written."""
     fields = {"format": FORMAT, **_fields(control)}
-    for name in ("given_up", "kept"):
+    for name in LEFT_OUT:
         if not fields[name]:
-            del fields[name]  # versions that do not know this field can read every blob without it
+            del fields[name]
     if control.drain is not None:
         fields["drain"] = drain = _fields(control.drain)
         drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")

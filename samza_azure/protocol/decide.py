@@ -52,7 +52,12 @@ def decide(view: View, now: float) -> list[Action]:
     actions: list[Action] = [] if MergeOwnRow in map(type, last) else beat(view, now)  # the last beat says all
     if view.etag is not None:
         actions += follow(view, now)
-        actions += lead.lead(view, now) if view.lease is not None else campaign(view, now)
+        if view.lease is not None:
+            actions += lead.lead(view, now)
+        elif view.handing_over is None:
+            actions += campaign(view, now)
+        elif view.ending is None:
+            actions += lead.hand_over(view, now)
     actions += run.run(view, now)
     return actions + last
 
@@ -168,6 +173,8 @@ def campaign(view: View, now: float) -> list[Action]:
         case Control(leader=None) as control:
             first_choice = control.successor in (None, view.me)
             patience = view.timing.scan_s * (1 + 2 * view.patience)
+            if not lead.can_act(view, control):  # the successor looks once a heartbeat, and can
+                patience += 2 * view.timing.heartbeat_s
             if not first_choice and not view.reached(view.leaderless_since + patience, now):
                 return []
             if view.reached(view.leaderless_since + view.timing.leader_timeout_s * (1 + view.patience), now):

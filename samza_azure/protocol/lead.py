@@ -48,12 +48,15 @@ from samza_azure.protocol.drain import progress
 from samza_azure.protocol.messages import Phase
 from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, answers, with_cancel, with_drain, with_stop
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
-from samza_azure.protocol.run import has_let_go
+from samza_azure.protocol.run import has_let_go, wanted_run
 from samza_azure.protocol.timing import CHURN_FORGOTTEN, CHURN_MAX, FORGIVE_AFTER_S, RENEW_EVERY_S, URGENT_GAP_S
 from samza_azure.protocol.view import View
 
 #: How many successors the leader row names.
 SUCCESSORS = 3
+#: A leader that cannot act so long after it came to lead hands over to one that can. Containers start in this time or a
+#: few times of it; while nobody's has, nobody gets the leadership for it.
+UNABLE_S = 5.0
 #: So many requests are answered or deleted at the same time.
 ANSWERS_AT_ONCE = 8
 #: The row of a dead or left processor is shown for so long. Machines come and go, and scans read all rows.
@@ -67,6 +70,9 @@ def lead(view: View, now: float) -> list[Action]:
         return []
     if view.reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
+    abler = _abler(view, control, now)
+    if abler is not None and (last := hand_over(view, now, abler)):
+        return last  # while this write cannot be sent it goes on as well as it can
     actions: list[Action] = []
     if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
@@ -152,6 +158,7 @@ def begin_run(view: View, control: Control) -> Control:
         phase=RunPhase.RUNNING,
         fingerprint=plan.fingerprint,
         sources=plan.sources,
+        readers=plan.readers(),
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,
@@ -243,13 +250,15 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
-    """END when every live row has adopted the version, TIMEOUT when one takes too long."""
+    """END when every live row has adopted the version, TIMEOUT when one takes too long, until it has or is dead."""
     rows = candidates(view, control)
-    if control.barrier.state is BarrierState.START:
-        if all(row.adopted >= control.version for row in rows.values()):
-            control = replace(control, barrier=Barrier(control.version, BarrierState.END))
-        elif isinstance(view.control, Control) and view.control.version == control.version and _is_overdue(view, now):
-            control = replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
+    if control.barrier.state is BarrierState.END:
+        return control
+    if all(row.adopted >= control.version for row in rows.values()):
+        return replace(control, barrier=Barrier(control.version, BarrierState.END))
+    is_published = isinstance(view.control, Control) and view.control.version == control.version
+    if control.barrier.state is BarrierState.START and is_published and _is_overdue(view, now):
+        return replace(control, barrier=Barrier(control.version, BarrierState.TIMEOUT))
     return control
 
 
@@ -300,20 +309,19 @@ def with_clean_up(view: View, control: Control) -> Control:
     return control
 
 
-def hand_over(view: View, now: float) -> list[Action]:
-    """The last acts of a leader that leaves: name a successor in the blob, then release the lease."""
+def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
+    """The last acts of a leader that leaves, or cannot act: name a successor in the blob, then release the lease."""
     control, lease = view.control, view.lease
     if view.handing_over is not None and isinstance(control, Control):
         released = [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
         return [*_say_vacant(view, control, now), *released]
     if lease is None or not isinstance(control, Control) or not view.free(CONTROL, now) or view.unsettled is not None:
         return []
-    successors = successors_of(view, control)
     written = replace(
         control,
         revision=control.revision + 1,
         leader=None,
-        successor=successors[0] if successors else None,
+        successor=to or next(iter(successors_of(view, control)), None),
         nonce=view.fresh_id,
     )
     return [WriteControl(written, view.control_etag, lease.id)]
@@ -331,15 +339,51 @@ def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
 
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
-    """Who should lead next: standbys first, since they have the least to do; never one that leaves, or is stopped."""
+    """Who should lead next: those who can act before those who cannot, and of them standbys first, since they have the
+    least to do; never one that leaves, or is stopped."""
     stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
-        processor
+        (not _can_act(control, row.fingerprint, row.new_run), processor in owners, processor)
         for processor, row in view.present.items()
         if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
     ]
-    return tuple(sorted(others, key=lambda processor: (processor in owners, processor))[:SUCCESSORS])
+    return tuple(processor for _, _, processor in sorted(others)[:SUCCESSORS])
+
+
+def _can_act(control: Control, fingerprint: str, new_run: str) -> bool:
+    """Whether somebody whose container has analysed this pipeline, or none yet, can lead the run or begin the next."""
+    match control.phase:
+        case RunPhase.NONE:
+            return bool(fingerprint)
+        case RunPhase.DRAINED:
+            return bool(fingerprint) and (bool(new_run) or not control.has_finished(fingerprint))
+    return fingerprint == control.fingerprint
+
+
+def can_act(view: View, control: Control) -> bool:
+    """Whether we can lead this run, or begin the next."""
+    took_part = control.phase is RunPhase.DRAINED and view.active_run == control.run_id
+    return view.plan is not None and not took_part and _can_act(control, view.plan.fingerprint, wanted_run(view))
+
+
+def _abler(view: View, control: Control, now: float) -> str | None:
+    """To whom a leader hands over that cannot act, as its container does not come up or its run is over. To nobody, if
+    no other can, or who can has been silent: then it would only come back.
+
+    Who ends hands over when it is at rest, and after a drain cleans up before.
+    """
+    if can_act(view, control) or view.ending is not None or view.scanned_at < view.lead_since:
+        return None
+    if view.unsettled is not None:
+        return None  # `lead` asks first what became of that write
+    for processor in successors_of(view, control):
+        row, age = view.present[processor], view.ages.get(processor)
+        if row.incarnation not in view.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
+            continue
+        if _can_act(control, row.fingerprint, row.new_run):
+            return processor if view.reached(view.lead_since + UNABLE_S, now) else None
+    return None
 
 
 def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> LeaderRow:
@@ -371,16 +415,18 @@ def _show_life(view: View, control: Control, now: float) -> list[Action]:
 
 
 def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
-    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out."""
+    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out: one
+    that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything."""
     if now > view.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not judge others
     overdue = control.barrier.state is BarrierState.TIMEOUT and _is_overdue(view, now)
+    awaited = candidates(view, control) if overdue else {}
     actions: list[Action] = []
     for processor, row in view.members.items():
         age = view.ages.get(processor)
         if processor == view.me or not row.alive or age is None or not view.free(f"member {processor}", now):
             continue
-        stuck = overdue and row.fingerprint == control.fingerprint and row.adopted < control.version
+        stuck = processor in awaited and row.adopted < control.version
         if age.silent(view.timing.heartbeat_timeout_s) or stuck:
             actions.append(MarkDead(processor, row.etag, control.epoch))
     return actions
@@ -396,7 +442,7 @@ def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     if not control.uncleaned:
         return actions
     if control.phase is RunPhase.DRAINED and any(
-        row.alive and processor != view.me and row.tasks for processor, row in view.members.items()
+        row.alive and processor != view.me and _has_tasks(control, row) for processor, row in view.members.items()
     ):
         return actions  # others have not left the run yet
     fresh = [each for each in control.uncleaned if each not in control.kept]
@@ -478,6 +524,14 @@ def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
         return False
     local = view.tasks.get(task)
     return local is None or local.closed
+
+
+def _has_tasks(control: Control, row: ProcessorRow) -> bool:
+    """Whether a row reports a task that the blob gives to that very life under that generation."""
+    return any(
+        task in control.tasks and control.tasks[task].owner == Owner(row.processor, row.incarnation, report.generation)
+        for task, report in row.tasks.items()
+    )
 
 
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:

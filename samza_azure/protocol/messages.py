@@ -84,6 +84,16 @@ class Plan:
         name = task.rpartition("-")[0]
         return next(stage for stage in self.stages if stage.name == name)
 
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """The source streams that a stage reads, by stage; without the stages that read none."""
+        read = {stage.name: tuple(each for each in stage.inputs if each in self.sources) for stage in self.stages}
+        return {stage: streams for stage, streams in read.items() if streams}
+
+
+def partitions_of(number: int, tasks: int, partitions: int) -> range:
+    """Which partitions of a stream a stage's task of this number reads, if the stage has so many tasks."""
+    return range(number, partitions, tasks)
+
 
 # What the supervisor says.
 

@@ -7,13 +7,13 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from samza_azure.errors import ConfigError
 from samza_azure.protocol.messages import DrainPhase, Ends, Phase, TaskError, TaskReport, ends_from
 from samza_azure.protocol.shape import made
 
@@ -33,6 +33,8 @@ TRACEBACKS = 16_000
 #: What a processor may be called: it names a row and a directory.
 PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
+#: What a run may be called, as in app.run.id: it names directories of logs.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 #: No counter of ours gets there; a stranger's that did could not be raised any more.
 _LARGEST = 1 << 53
 #: What a task's report says, its name left out.
@@ -92,8 +94,8 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "beat": row.beat,
         "adopted": row.adopted,
         "state": str(row.state),
-        **_split("released", json.dumps(row.released, separators=(",", ":")), RELEASED_COLUMNS),
-        **_split("tasks", _tasks_text(row.tasks), TASKS_COLUMNS),
+        **_shortened("released", row.released, RELEASED_COLUMNS, [_text_of(row.released)]),
+        **_shortened("tasks", _least(row.tasks), TASKS_COLUMNS, _texts(row.tasks)),
         "fingerprint": row.fingerprint,
         "new_run": row.new_run,
         "boot": row.boot,
@@ -117,7 +119,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         released={task: _integer(at) for task, at in _object(_joined("released", values)).items()},
         tasks=_tasks(_joined("tasks", values)),
         fingerprint=str(values.get("fingerprint", "")),
-        new_run=str(values.get("new_run", "")),
+        new_run=new_run if _RUN_ID.fullmatch(new_run := str(values.get("new_run", ""))) else "",
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),
@@ -213,15 +215,39 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
     )
 
 
-def _tasks_text(tasks: Mapping[str, TaskReport]) -> str:
-    """Task reports as text. When many tasks have failed, each keeps less of its traceback."""
+def _shortened(name: str, values: Mapping[str, Any], most: int, texts: Iterable[str]) -> dict[str, str | int | bool]:
+    """The first of these texts that fits, each shorter than the one before. If none does: of the values as many as fit.
+
+    A status is never worth a processor: its tasks would move to others, whose rows would then be too long.
+    """
+    for text in texts:
+        if (split := _split(name, text, most)) is not None:
+            return split
+    few = dict(islice(values.items(), len(values) // 2))
+    return _shortened(name, few, most, [_text_of(few)])
+
+
+def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
+    """Task reports as text, whole and then shorter. When many tasks have failed, each keeps less of its traceback."""
     failed = sum(report.error is not None for report in tasks.values())
     keep = TRACEBACKS // max(failed, 4)
-    return json.dumps({name: _short(report, keep) for name, report in tasks.items()}, separators=(",", ":"))
+    for left_out, traceback in ((), keep), (("read",), keep), (("read", "late"), keep), (("read", "late"), 0):
+        yield _text_of({name: _short(report, traceback, left_out) for name, report in tasks.items()})
+    yield _text_of(_least(tasks))
 
 
-def _split(name: str, text: str, most: int) -> dict[str, str | int | bool]:
-    """A text over as many columns as it needs: `name`, `name_1`, …; what is too long for one is packed first.
+def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
+    """What the leader needs of tasks, and no more. While one has no room for its ends, a drain does not go on."""
+    return {name: _short(report, 0, ("read", "late", "ends", "appended_at")) for name, report in tasks.items()}
+
+
+def _text_of(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _split(name: str, text: str, most: int) -> dict[str, str | int | bool] | None:
+    """A text over as many columns as it needs: `name`, `name_1`, …; what is too long for one is packed first. None if
+    these are too many.
 
     A merge leaves columns alone that it does not name, so the first says how many there are.
     """
@@ -229,10 +255,7 @@ def _split(name: str, text: str, most: int) -> dict[str, str | int | bool]:
         text = PACKED + base64.b64encode(zlib.compress(text.encode(), level=1)).decode()
     parts = [text[at : at + COLUMN_LIMIT] for at in range(0, len(text), COLUMN_LIMIT)]
     if len(parts) > most:
-        raise ConfigError(
-            f"What this processor has to say of its tasks ({name}) needs {len(parts)} columns of its row, and {most} "
-            "fit. Start more processors, or let task.count group the partitions."
-        )
+        return None
     split: dict[str, str | int | bool] = {f"{name}_columns": len(parts), name: parts[0]}
     return split | {f"{name}_{number}": part for number, part in enumerate(parts[1:], 1)}
 
@@ -249,8 +272,10 @@ def _joined(name: str, values: Mapping[str, Any]) -> str:
         return ""
 
 
-def _short(report: TaskReport, keep: int) -> dict[str, Any]:
-    fields = {name: value for name in _SHOWN if (value := getattr(report, name)) is not None}
+def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """What a row says of a task; of its traceback the last `keep` characters."""
+    shown = [name for name in _SHOWN if name not in left_out]
+    fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
     if report.error is not None:
         traceback = report.error.traceback
         fields["error"] = {

@@ -9,9 +9,15 @@ from dataclasses import replace
 
 from samza_azure.protocol.actions import Action, Finish, Tell
 from samza_azure.protocol.control import Assignment, Control, Member, Owner, RunPhase
-from samza_azure.protocol.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskReport
+from samza_azure.protocol.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
 from samza_azure.protocol.view import Absent, LocalTask, View
 
+#: The blob gives a task to us, and its log has had a later owner: versions are being used twice.
+LATER_WRITER = (
+    "The log of {task} has a record of a later owner than control.json knows of: an older control.json was put back, "
+    "or the account was restored or failed over to an older state. Stop all processors, restore the newest "
+    "control.json (Azure keeps versions if that is switched on), then start again."
+)
 #: A gainer waits for the loser this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
@@ -57,18 +63,20 @@ def released(view: View) -> dict[str, int]:
 
 
 def told(view: View, local: LocalTask) -> TaskReport | None:
-    """What our row says of a task. A failure that will be tried again is shown, but is not final.
+    """What our row says of a task: nothing, if another incarnation of ours was given it, or if it is closed and not
+    ours any more. A failure that will be tried again is shown, but is not final.
 
     One that was final is told until somebody else has the task; then the control blob remembers it.
     """
     report = local.report
-    if report is None or report.phase is Phase.RELEASED:
+    if report is None or local.former or report.phase is Phase.RELEASED:
         return None
-    if report.phase is Phase.FAILED and not _is_given(view, report):
+    if local.closed and not _is_given(view, report):
         return None
-    if report.phase in (Phase.RESTART, Phase.SUPERSEDED) or (
-        report.phase is Phase.FAILED and _tries_on(view, report.task, local)
-    ):
+    if report.phase is Phase.SUPERSEDED:
+        # If we only have not heard yet who has the task now, the blob names that owner, and nobody believes this.
+        return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
+    if report.phase is Phase.RESTART or (report.phase is Phase.FAILED and _tries_on(view, report.task, local)):
         return replace(report, phase=Phase.STARTING)
     return report
 

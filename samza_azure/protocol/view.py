@@ -203,6 +203,7 @@ class LocalTask:
     releasing_since: float | None = None
     failures: int = 0
     not_before: float = 0.0
+    former: bool = False  # it was given to an earlier incarnation of ours, so it is only to be released
 
     @property
     def phase(self) -> Phase:
@@ -549,6 +550,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             view.etag, view.written, view.beat = None, None, 0
             view.accepted_at = -1e9
             view.active_run = ""
+            view.tasks = {task: replace(each, former=True) for task, each in view.tasks.items() if not each.closed}
             view.control, view.control_etag = None, ""  # adopted is what this incarnation has read itself
         case BeginEnd(verdict=verdict):
             view.ending, view.ending_since = verdict, now
@@ -733,11 +735,15 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     view.group_id = view.group_id or control.group_id
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         view.active_run = control.run_id
+    mine = view.share.mine if view.share is not None else {}
+    view.tasks = {task: local for task, local in view.tasks.items() if task in mine or not local.closed}
     view.waiting_since = {
         task: view.waiting_since.get(task, now)
-        for task, owner in (view.share.mine.items() if view.share is not None else ())
+        for task, owner in mine.items()
         if control.tasks[task].after and not _has_begun(view, task, owner)
     }
+    awaited = {earlier.processor for task in view.waiting_since for earlier in control.tasks[task].after}
+    view.read_at = {processor: at for processor, at in view.read_at.items() if processor in awaited}
 
 
 def _end(view: View, verdict: Finish, now: float) -> None:
@@ -778,6 +784,7 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         view.lease, view.handing_over = None, view.lease
+        observe_again(view, now)  # who hands over and stays gives the successor its time
 
 
 def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
@@ -806,9 +813,9 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
         owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
         row = view.members.get(owner.processor) if owner is not None else None
         report = row.tasks.get(task) if row is not None else None
-        if owner is None or report is None or report.phase is not Phase.RUNNING:
+        if owner is None or row is None or report is None or report.phase is not Phase.RUNNING:
             continue
-        if report.generation == owner.generation:
+        if row.incarnation == owner.incarnation and report.generation == owner.generation:
             known = view.well.get(task)
             same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
             well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)

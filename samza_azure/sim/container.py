@@ -3,6 +3,8 @@
 Two stages. `clean` reads a source partition and passes each row on to the partition of its key. `daily` counts rows
 per key and window of event time, and lets a window go when all producers have passed it. So rows that come late,
 twice or never show in what comes out, and so does a drain that loses or doubles anything.
+
+Other code of the same application has a stage more: `parsed` reads the source partitions, and `clean` what it wrote.
 """
 
 import asyncio
@@ -53,7 +55,7 @@ from samza_azure.storage.interface import Chunk, Missing, Refused
 
 T = TypeVar("T")
 
-SOURCE, BETWEEN, OUTPUT = "flights", "by-carrier", "daily-delays"
+SOURCE, PARSED, BETWEEN, OUTPUT = "flights", "parsed-flights", "by-carrier", "daily-delays"
 #: A window of event time, in the rows' own unit; row j of a partition is at least j old.
 WINDOW = 20
 KEYS = 7
@@ -115,10 +117,12 @@ class Habits:
         return int(instant * self.rows_per_s)
 
 
-def plan_of(sources: int, counts: int, fingerprint: str) -> Plan:
-    """The pipeline of this world."""
+def plan_of(sources: int, counts: int, fingerprint: str, *, front: bool = False) -> Plan:
+    """The pipeline of this world; with a stage in front of it, if that is asked for."""
+    first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
-        StagePlan("clean", (SOURCE,), BETWEEN, sources, partition_by=("key",)),
+        *first,
+        StagePlan("clean", (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",)),
         StagePlan("daily", (BETWEEN,), OUTPUT, counts, stateful=("count",)),
     )
     return Plan(stages, {SOURCE: sources}, fingerprint)
@@ -219,6 +223,7 @@ class Work:
             Writer(start.generation, start.attempt),
             limits=container.habits.limits,
         )
+        self.rows: list[Row] = []  # read, and to be passed on with the next batch
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
         self.blob = 0  # of the log, that the last record went to
         self.state = State(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
@@ -235,7 +240,8 @@ class Work:
             if self.number % 2:
                 self.try_out()
             self.report(Phase.RUNNING)
-            await (self.clean() if self.task.startswith("clean") else self.daily())
+            stage = self.container.habits.plan.stage_of(self.task)
+            await (self.pass_on(stage) if SOURCE in stage.inputs else self.follow(stage))
             self.report(Phase.DRAINED)
         except Released:
             await self.let_go()
@@ -323,7 +329,7 @@ class Work:
         except TimeoutError:
             pass
 
-    async def clean(self) -> None:
+    async def pass_on(self, stage: StagePlan) -> None:
         """Pass on the rows of one source partition."""
         habits, partition = self.container.habits, f"{SOURCE}/{self.number}"
         while True:
@@ -349,29 +355,34 @@ class Work:
             state.at = to
             if not rows:
                 state.step += 1
-            by_key: dict[int, list[list[int]]] = {}
-            for row in rows:
-                destination = row.key % self.tasks_of("daily")
-                by_key.setdefault(destination, []).append([row.partition, row.number])
-            slices = [Slice(to_, json.dumps(part).encode(), len(part)) for to_, part in sorted(by_key.items())]
-            await self.commit(slices, frontier=state.at, final=state.step == 2)
+            await self.commit(self.slices(stage, rows), frontier=state.at, final=state.step == 2)
             if state.step == 2:
                 return
             if habits.commit_s and not flush:
                 await self.idle(habits.commit_s)
 
-    async def daily(self) -> None:
-        """Count the rows of one partition of what all of `clean` wrote."""
-        habits = self.container.habits
-        producers = [f"clean-{number}" for number in range(self.tasks_of("clean"))]
+    def slices(self, stage: StagePlan, rows: list[Row]) -> list[Slice]:
+        """Rows as they go into the log: to the partition of their key, or to the one of the same number."""
+        by_key: dict[int, list[list[int]]] = {}
+        for row in rows:
+            destination = row.key % self.tasks_of("daily") if stage.partition_by else self.number
+            by_key.setdefault(destination, []).append([row.partition, row.number])
+        return [Slice(to, json.dumps(part).encode(), len(part)) for to, part in sorted(by_key.items())]
+
+    async def follow(self, stage: StagePlan) -> None:
+        """Read one partition of what the stage before has written: pass it on, or count it and let windows go."""
+        habits, counts = self.container.habits, bool(stage.stateful)
+        before = next(each for each in habits.plan.stages if each.output in stage.inputs)
+        producers = [f"{before.name}-{number}" for number in (range(before.tasks) if counts else [self.number])]
         while True:
             await self.gate()
             state, news = self.state, 0
+            self.rows = []
             run = f"runs/{self.start.run_id}/"
             self.needs = {run + producer: blob for producer, (blob, _) in state.inputs.items() if blob > 0}
             for producer in producers:
                 if producer not in state.drained and state.step == 0:
-                    news += await self.read(producer)
+                    news += await self.read(producer, counts=counts)
             done = len(state.drained) == len(producers) and self.container.drain.step is DrainStep.FLUSH
             if not news and done:
                 state.step += 1
@@ -380,8 +391,9 @@ class Work:
                 await self.idle(habits.batch_s * hurry * (0.5 + self.container.dice.random()))
                 continue
             state.watermark = INFINITY if state.step == 2 else max(state.watermark, self.progress(producers))
-            fired = self.fire() if state.step == 2 or state.watermark < INFINITY - 1 else []
-            slices = [Slice(0, json.dumps(fired).encode(), len(fired))] if fired else []
+            slices = [] if counts else self.slices(stage, self.rows)
+            if counts and (fired := self.fire() if state.step == 2 or state.watermark < INFINITY - 1 else []):
+                slices = [Slice(0, json.dumps(fired).encode(), len(fired))]
             await self.commit(slices, frontier=min(state.watermark, INFINITY), final=state.step == 2)
             if state.step == 2:
                 return
@@ -393,7 +405,7 @@ class Work:
         known = [frontier for frontier in frontiers if frontier is not None]
         return min(*known, INFINITY - 1) if len(known) == len(frontiers) else -1
 
-    async def read(self, producer: str) -> int:
+    async def read(self, producer: str, *, counts: bool) -> int:
         """What a producer's log has for us; how many records there were."""
         state = self.state
         blob, position = state.inputs.get(producer, [0, 0])
@@ -408,6 +420,9 @@ class Work:
         for part in parts:
             for partition, number in json.loads(part):
                 row = Row(partition, number)
+                if not counts:
+                    self.rows.append(row)
+                    continue
                 if (row.window + 1) * WINDOW <= state.watermark:
                     state.late += 1
                 slot = state.windows.setdefault(f"{row.window}|{row.key}", [0, 0])

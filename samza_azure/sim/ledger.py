@@ -1,8 +1,9 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
 Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
-S12 are those of the design; three of its rules have no number there: *Order*, in which a processor stops (work, then
-row, then lease), *Debounce*, and *Retry*: what fails on one machine is tried on another before the run has failed.
+S12 are those of the design; four of its rules have no number there: *Order*, in which a processor stops (work, then
+row, then lease), *Debounce*, *Retry*: what fails on one machine is tried on another before the run has failed, and
+*Leak*: a row names only tasks that this life was given.
 """
 
 from collections import Counter
@@ -79,6 +80,7 @@ class Ledger(MemoryStorage):
         self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it was told that its write was refused
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
+        self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
         self._published = (0, 0.0)  # epoch and instant of the last version
@@ -142,11 +144,19 @@ class Ledger(MemoryStorage):
         if before.leader is not None and after.leader is None:
             values = self._member(before.leader.processor)
             works = values.get("incarnation") == before.leader.incarnation and _alive(values)
-            demand(not works, f"Order: {before.leader.processor} gives up the lease, and its row does not say LEFT")
+            stays = works and _present(values) and self._is_abler(after, values)
+            demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)
         self._check_drain(before, after)
         self._check_retry(before, after)
+
+    def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
+        """Whether the successor can act where the former leader, which stays, cannot."""
+        theirs, ours = self._member(after.successor or "").get("fingerprint"), former.get("fingerprint")
+        if after.phase is RunPhase.DRAINED:
+            return bool(theirs)
+        return bool(theirs) and theirs != ours and (not after.fingerprint or theirs == after.fingerprint)
 
     def _check_retry(self, before: Control, after: Control) -> None:
         """Retry: a run has failed only if two processors gave one task up, or nobody else was there to try it."""
@@ -270,6 +280,7 @@ class Ledger(MemoryStorage):
             if assignment.owner is not None:
                 where = (f"runs/{after.run_id}/{task}", assignment.owner.generation)
                 self._owners[where] = assignment.owner.incarnation
+                self._given.add((assignment.owner.incarnation, task, assignment.owner.generation))
         self._follow_steps(before, after)
 
     def _follow_steps(self, before: Control, after: Control) -> None:
@@ -344,20 +355,21 @@ class Ledger(MemoryStorage):
         self.steps.set_for("joining", processor, state == State.UNASSIGNED)
         self.steps.set_for("leaving", processor, state == State.LEAVING)
         self.steps.end("death", processor)
-        self._note_failures(processor, values)
+        self._check_tasks(processor, values)
         beats = self.beats.setdefault(incarnation, Beats(self.facts.instant()))
         demand(not beats.dead, f"S3: a heartbeat of {incarnation[:8]} was accepted after its dead mark")
         beats.last = self.facts.instant()
         if (sender := SENDER.get()) is not None:
             self._beaten[sender.name, sender.life] = beats.last
 
-    def _note_failures(self, processor: str, values: Mapping[str, Value]) -> None:
-        if f'"{Phase.FAILED}"' in str(values.get("tasks", "")):
-            row = processor_row(processor, "", values)
-            for task, report in row.tasks.items():
-                if report.phase is Phase.FAILED:
-                    owner = Owner(processor, row.incarnation, report.generation)
-                    self._gave_up.setdefault((task, owner), self.facts.instant())
+    def _check_tasks(self, processor: str, values: Mapping[str, Value]) -> None:
+        row = processor_row(processor, "", values)
+        for task, report in row.tasks.items():
+            given = (row.incarnation, task, report.generation) in self._given
+            demand(given, f"Leak: the row of {processor} tells of {task}, generation {report.generation}: not its own")
+            if report.phase is Phase.FAILED:
+                owner = Owner(processor, row.incarnation, report.generation)
+                self._gave_up.setdefault((task, owner), self.facts.instant())
 
     def _check_mark(self, processor: str, before: Mapping[str, Value], epoch: int) -> None:
         beats = self.beats.get(str(before.get("incarnation", "")))

@@ -50,6 +50,8 @@ SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
 OLD_CODE = "0" * 64
+#: That of one with a stage put in front, which comes before the run is drained.
+OTHER_STAGES = "e" * 64
 
 
 class _Alarm(logging.Handler):
@@ -187,16 +189,24 @@ class World:
 
     # Processors.
 
-    def start(self, name: str, *, delay: float = 0.0, old_code: bool = False) -> None:
-        """Start a processor, unless one of this name lives."""
-        self._starting.append(self.loop.call_later(delay, self._start, name, old_code))
+    def start(self, name: str, *, delay: float = 0.0, code: str = "") -> None:
+        """Start a processor, unless one of this name lives. `code` is a fingerprint; the present one without it."""
+        self._starting.append(self.loop.call_later(delay, self._start, name, code))
 
-    def _start(self, name: str, old_code: bool) -> None:
+    def _start(self, name: str, code: str) -> None:
         if self.failed is not None or (name in self.lives and self.lives[name].supervisor.alive):
             return
         self.numbers[name] += 1
         number = self.numbers[name]
-        settings = Settings(
+        settings = self._settings(name)
+        habits = self._habits(code) if code else self.habits
+        slow = 0.2 if self.scenario.style == "busy" else 3.0
+        clock = Clock(self.loop.time, Random(f"{self.scenario.seed} {name} {number}"), wrong=self.scenario.clocks)
+        self.lives[name] = Life(self, clock, number, settings, habits, plan_start_s=self.dice.choice([0.2, slow]))
+        self.note(f"{name} starts{f' with code {code[:4]}' if code else ''}, life {number}")
+
+    def _settings(self, name: str) -> Settings:
+        return Settings(
             processor=name,
             timing=self.timing,
             shutdown_s=self.habits.shutdown_s,
@@ -204,11 +214,6 @@ class World:
             holds_directory=self.dice.random() < 0.5,
             new_run=self.ledger.control is not None and self.again == self.ledger.control.run_id,
         )
-        habits = self._habits(OLD_CODE) if old_code else self.habits
-        slow = 0.2 if self.scenario.style == "busy" else 3.0
-        clock = Clock(self.loop.time, Random(f"{self.scenario.seed} {name} {number}"), wrong=self.scenario.clocks)
-        self.lives[name] = Life(self, clock, number, settings, habits, plan_start_s=self.dice.choice([0.2, slow]))
-        self.note(f"{name} starts{' with old code' if old_code else ''}, life {number}")
 
     def ended(self, life: Life, finish: Finish) -> None:
         """A processor came to its end. Orchestrators start it again."""
@@ -224,7 +229,7 @@ class World:
         }
         demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
-        outdated = finish.code == 2 and life.name != "old" and life.habits is not self.habits
+        outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
         done = self.calm and life.told_to_leave
         if finish.code in (1, 3) or outdated or (finish.code == 0 and not drained and not done):
             self.start(life.name, delay=self._back())
@@ -254,7 +259,7 @@ class World:
 
     def _habits(self, fingerprint: str) -> Habits:
         """Containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
-        plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint)
+        plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint, front=fingerprint == OTHER_STAGES)
         habits = Habits(plan)
         if self.scenario.style == "busy":
             habits = Habits(plan, batch_s=3.0, commit_s=3.0, start_s=0.3, limits=SHORT_LOGS)
@@ -310,7 +315,10 @@ class World:
             case "old code":
                 if self.scenario.style == "busy" or dice.random() < 0.3:
                     steps.meet(kind)
-                    self.start("old", old_code=True)
+                    self.start("old", code=OLD_CODE)
+            case "other stages":
+                steps.meet(kind)
+                self.start("new", code=OTHER_STAGES)
             case _:
                 victim = self._victim(who, kind)
                 if victim is not None:

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
-from samza_azure.protocol.messages import Plan, StagePlan
+from samza_azure.protocol.messages import Plan, StagePlan, partitions_of
 from samza_azure.spark.analysis import Analysis, Input, Output, analyse, check_event_time
 from samza_azure.spark.bounds import Term
 from samza_azure.spark.catalyst import column, rebound
@@ -100,7 +100,7 @@ class Pipeline:
 
     def _input(self, name: str, number: int, tasks: int, run_id: str) -> TaskInput:
         stream = self.streams[name]
-        mine = range(number, stream.partitions, tasks)
+        mine = partitions_of(number, tasks, stream.partitions)
         if stream.writer is None:
             producers = [Producer(f"streams/{name}/{part}", frozenset({0}), f"{name}/{part}") for part in mine]
         else:

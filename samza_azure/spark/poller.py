@@ -18,9 +18,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable
 from samza_azure.machine import boot_time
 from samza_azure.protocol.messages import Position
+from samza_azure.protocol.operations import blob_name
 from samza_azure.protocol.reading import Part
 from samza_azure.protocol.shared_log import in_words, partitioning_of
 from samza_azure.spark.account import blobs
@@ -313,7 +314,17 @@ class Poller:
             return False
         if not self.spec.is_source_stream:
             return all(place.state is State.DRAINED for place in places)
-        return all(place.position >= (self._end(number, gate) or (0, 0)) for number, place in enumerate(places))
+        ends = [self._end(number, gate) or (0, 0) for number in range(len(places))]
+        for (prefix, _, _), end, place in zip(self.spec.producers, ends, places, strict=True):
+            if place.position > end:
+                raise CorruptState(
+                    f"The drain ends this source log at {end}, and this task has read further: the next run would read "
+                    "those rows again. Nothing is drained. Was an older control.json put back? Then restore the newest "
+                    "copy and start again",
+                    blob=blob_name(prefix, place.position[0]),
+                    position=place.position[1],
+                )
+        return all(place.position == end for end, place in zip(ends, places, strict=True))
 
     def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
         size = sum(part.place.length for parts in self.parts for part in parts)

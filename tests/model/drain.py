@@ -103,7 +103,8 @@ class Drain:
     def begin(self) -> World:
         names, tasks = TASKS[: self.tasks], (Task(),) * self.tasks
         owned = {task: Assignment(Owner(f"p{number}", "life", 1), first=False) for number, task in enumerate(names, 3)}
-        control = self.controls.put(replace(BEGUN, tasks=owned))
+        plan = self.plan
+        control = self.controls.put(replace(BEGUN, sources=plan.sources, readers=plan.readers(), tasks=owned))
         leaders = (Leader(control, 1), *(Leader(control, 0),) * (self.leaders - 1))
         return World(control, 1, 0, tasks, tasks, ("",), leaders, (), self.faults)
 

@@ -61,6 +61,7 @@ CONTROL = Control(
     phase=RunPhase.RUNNING,
     fingerprint=PLAN.fingerprint,
     sources=PLAN.sources,
+    readers=PLAN.readers(),
     members=(member("p1"), member("p2"), member("p3")),
     tasks={task: Assignment(owner(processor), first=False) for task, processor in OWNERS.items()},
     barrier=Barrier(2),

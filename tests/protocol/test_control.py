@@ -1,7 +1,7 @@
 """The control blob's bytes: what went in comes out, and what is not ours is an error that says so.
 
-The golden file is the text of `GOLDEN`. A field that joins it later belongs into `control.LATER`; what is renamed, or
-means something else, needs a new format and a new file beside the old one.
+The golden files are texts of `GOLDEN`, as each version wrote it that added a field. A field that joins it later belongs
+into `control.LATER`; what is renamed, or means something else, needs a new format.
 """
 
 import gzip
@@ -50,6 +50,7 @@ FULL = Control(
     phase=RunPhase.DRAINING,
     fingerprint="f" * 64,
     sources={"flights": 4},
+    readers={"clean": ("flights",)},
     members=(Member("p1", "incarnation"), Member("p2", "other")),
     tasks={
         "clean-0": Assignment(Owner("p1", "incarnation", 40), (Owner("p2", "older", 12),), first=False),
@@ -71,12 +72,16 @@ FULL = Control(
 #: With something in every field, also in those that exclude each other.
 GOLDEN = replace(
     FULL,
+    readers={},
     stop=Stop("s", (Member("p2", "other"),)),
     withdrawn=("c",),
     finished=("e" * 64,),
     deposed=Member("p0", "before"),
 )
 FILE = Path(__file__).parent / "golden" / "control-v1.json"
+#: Since a run's blob says which stage reads which source.
+READERS = replace(GOLDEN, readers={"clean": ("flights",)})
+WITH_READERS = FILE.with_name("control-v1-readers.json")
 
 texts = st.text(max_size=20)
 
@@ -92,6 +97,11 @@ def test_format_1_is_still_what_it_was() -> None:
 
 def test_format_1_is_still_written_as_it_was() -> None:
     assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
+
+
+def test_so_is_the_one_that_says_which_stage_reads_which_source() -> None:
+    assert decode(gzip.compress(WITH_READERS.read_bytes())) == READERS
+    assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
 
 
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
@@ -188,7 +198,13 @@ def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it
         inner = inner[key]
     del inner[path[-1]]
     data = gzip.compress(json.dumps(fields).encode())
-    if (path[0] in LATER and len(path) == 1) or path[:-1] in (("tasks",), ("sources",), ("positions",), ("given_up",)):
+    if (path[0] in LATER and len(path) == 1) or path[:-1] in (
+        ("tasks",),
+        ("sources",),
+        ("positions",),
+        ("given_up",),
+        ("readers",),
+    ):
         assert isinstance(decode(data), Control)
     else:
         with pytest.raises(CorruptState, match="lacks what samza-azure writes"):

@@ -4,13 +4,13 @@ import base64
 import json
 import zlib
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.errors import ConfigError
 from samza_azure.protocol.actions import MarkDead, ScanMembers
 from samza_azure.protocol.decide import decide
 from samza_azure.protocol.lead import next_control
@@ -127,6 +127,17 @@ def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
     )
 
 
+@pytest.mark.parametrize("wish", ["a/b", "..", ".", "a b", "Ä", "-a", "a\n", "a" * 200, "x/../../streams", "{}"])
+def test_a_wish_for_a_run_that_no_directory_may_be_called_is_none(wish: str) -> None:
+    """It would become the run's id, and the names of its logs, for whoever cleans up, exports or lists them."""
+    assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == ""
+
+
+@pytest.mark.parametrize("wish", ["new", "1700000000000-abcdef01", "2024.w07_b"])
+def test_one_that_may_is_heard(wish: str) -> None:
+    assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == wish
+
+
 def test_a_row_that_tells_of_no_life_is_nobodys() -> None:
     assert not processor_row("p1", "e", {"state": "ACTIVE", "temperature": 21.5}).alive
 
@@ -240,16 +251,43 @@ def test_what_a_merge_leaves_of_a_longer_text_is_not_read() -> None:
     assert processor_row("p", "", columns(long) | columns(short)) == short
 
 
-def test_more_than_a_row_can_hold_is_an_error_that_says_so() -> None:
-    from random import Random
+def random_ends(count: int, seed: int) -> dict[str, tuple[int, int]]:
+    """What cannot be packed well."""
+    dice = Random(seed)
+    return {f"{dice.getrandbits(64):x}/{at}": (at, dice.getrandbits(62)) for at in range(count)}
 
-    dice = Random(1)
-    many = {
-        name: replace(report, ends={f"{dice.getrandbits(64):x}/{at}": (at, dice.getrandbits(62)) for at in range(200)})
-        for name, report in reports(300).items()
+
+@pytest.mark.parametrize(
+    ("report", "partitions", "kept"),
+    [
+        (replace(REPORT, error=None), 25, replace(REPORT, error=None, read=None)),
+        (replace(REPORT, error=None), 200, replace(REPORT, error=None, read=None, late=0, ends=None)),
+        (REPORT, 200, replace(REPORT, error=TaskError("no", ""), read=None, late=0, ends=None)),
+    ],
+)
+def test_a_row_that_is_too_large_shortens_itself(report: TaskReport, partitions: int, kept: TaskReport) -> None:
+    """What the leader needs stays longest: phases, generations, why a task failed; then where it stands still."""
+    many = {}
+    for number in range(300):
+        ends = random_ends(partitions, number)
+        many[f"clean-{number}"] = replace(
+            report, task=f"clean-{number}", ends=ends, read=random_ends(partitions, 1000 + number)
+        )
+    read = processor_row("p", "", columns(ProcessorRow("p", "i", tasks=many))).tasks
+    assert read == {
+        name: replace(kept, task=name, ends=None if kept.ends is None else each.ends) for name, each in many.items()
     }
-    with pytest.raises(ConfigError, match="Start more processors, or let"):
-        columns(ProcessorRow("p", "i", tasks=many))
+
+
+def test_of_more_tasks_than_fit_a_row_tells_of_as_many_as_it_can() -> None:
+    dice = Random(1)
+    many = {f"{dice.getrandbits(256):x}-{number}": number for number in range(20_000)}
+    tasks = {name: TaskReport(name, 1, 1, Phase.RUNNING) for name in many}
+    read = processor_row("p", "", columns(ProcessorRow("p", "i", tasks=tasks, released=many)))
+    assert 1_000 < len(read.tasks) < 20_000
+    assert 500 < len(read.released) < 20_000
+    assert read.tasks.items() <= tasks.items()
+    assert read.released.items() <= many.items()
 
 
 def test_a_text_that_unpacks_to_far_too_much_is_not_read() -> None:

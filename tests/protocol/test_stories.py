@@ -47,7 +47,7 @@ from samza_azure.protocol.control import (
 )
 from samza_azure.protocol.decide import decide, own_row
 from samza_azure.protocol.drain import furthest, progress
-from samza_azure.protocol.lead import next_control, successors_of
+from samza_azure.protocol.lead import lead, next_control, successors_of
 from samza_azure.protocol.messages import (
     Drain,
     DrainStep,
@@ -496,6 +496,32 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
     assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
 
 
+def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the_way_out() -> None:
+    """An older control.json was put back while nobody ran: the task was shown as STARTING for ever."""
+    view = view_of("p3")
+    view.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
+    told_of = own_row(view).tasks["daily-0"]
+    assert told_of.phase is Phase.FAILED
+    assert told_of.error is not None
+    assert "restore the newest control.json" in told_of.error.message
+
+    leads = leader(members={**ROWS, "p3": row("p3", {"daily-0": told_of})})
+    assert next_control(leads, CONTROL, NOW).given_up["daily-0"].owner == owner("p3"), "it is tried elsewhere"
+    leads.members = {"p3": row("p3", {"daily-0": told_of})}
+    leads.written = replace(ROWS["p1"], state=State.LEAVING)
+    failed = next_control(leads, CONTROL, NOW)
+    assert (failed.phase, failed.failure and failed.failure.task) == (RunPhase.FAILED, "daily-0")
+
+
+def test_one_that_has_not_heard_yet_who_has_its_task_now_fails_nothing() -> None:
+    moved = replace(CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10))})
+    view = view_of("p3")
+    view.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
+    leads = leader(moved, members={**ROWS, "p3": row("p3", own_row(view).tasks, adopted=10)})
+    assert next_control(leads, moved, NOW).given_up == {}
+    assert next_control(leads, moved, NOW).phase is RunPhase.RUNNING
+
+
 # A task that one processor gave up.
 
 FULL_DISK = TaskError("OSError: no space left on device", "Traceback of p3")
@@ -792,6 +818,29 @@ def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
     assert [a.verdict.code for a in decide(other, NOW) if isinstance(a, BeginEnd)] == [1]
 
 
+# A barrier that has timed out.
+
+OVERDUE = replace(CONTROL, barrier=Barrier(2, BarrierState.TIMEOUT))
+
+
+def test_a_barrier_that_timed_out_ends_when_the_last_one_has_adopted_or_is_dead() -> None:
+    """One without tasks is marked dead and nothing moves: no other version comes that would end it."""
+    behind = row("p4", adopted=1)
+    assert next_control(leader(OVERDUE, members={**ROWS, "p4": behind}), OVERDUE, NOW) == OVERDUE
+    for later in (replace(behind, adopted=2), replace(behind, state=State.DEAD)):
+        after = next_control(leader(OVERDUE, members={**ROWS, "p4": later}), OVERDUE, NOW)
+        assert after.barrier == Barrier(2, BarrierState.END)
+
+
+def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() -> None:
+    fresh = {"p5": row("p5", adopted=0, state=State.UNASSIGNED)}
+    back = {"p6": row("p6", incarnation="a later one", adopted=0)}
+    view = leader(OVERDUE, members={**ROWS, "p4": row("p4", adopted=1), **fresh, **back})
+    view.ages = {name: Age(each.etag, 0.0, 0, NOW) for name, each in view.members.items()}
+    marked = [action.processor for action in decide(view, NOW + 0.05) if isinstance(action, MarkDead)]
+    assert marked == ["p4"]
+
+
 # The drain.
 
 DRAINING = replace(
@@ -818,6 +867,65 @@ def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
         ends={"flights/0": (0, 7), "flights/1": (0, 5)},
         history=("FREEZE", "FLUSH"),
     )
+
+
+#: The pipeline of an upgrade: a stage put in front of `clean`, which reads no source any more; or `clean` renamed.
+IN_FRONT = Plan(
+    (
+        StagePlan("parsed", ("flights",), "parsed", 2),
+        StagePlan("clean", ("parsed",), "by", 2),
+        StagePlan("daily", ("by",), "out", 1),
+    ),
+    {"flights": 2},
+    "0" * 64,
+)
+RENAMED = Plan(
+    (StagePlan("tidy", ("flights",), "by", 2), StagePlan("daily", ("by",), "out", 1)), {"flights": 2}, "1" * 64
+)
+
+
+@pytest.mark.parametrize("plan", [IN_FRONT, RENAMED, None])
+def test_a_drain_goes_by_what_the_run_reads_and_not_by_the_pipeline_of_its_leader(plan: Plan | None) -> None:
+    """With the ends at which the run began, the next one would read every row again."""
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7)}
+    assert progress(DRAINING, rows, plan) == DRAINING
+    rows["p2"] = frozen("clean-1", 5)
+    after = progress(DRAINING, rows, plan)
+    assert after == progress(DRAINING, rows, PLAN)
+    assert after.drain is not None
+    assert after.drain.ends == {"flights/0": (0, 7), "flights/1": (0, 5)}
+
+
+def test_a_run_that_an_earlier_version_began_is_drained_by_a_leader_that_has_its_pipeline() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    earlier = replace(DRAINING, readers={})
+    for plan in (IN_FRONT, RENAMED, None):
+        assert progress(earlier, rows, plan) == earlier
+    assert progress(earlier, rows, PLAN).drain == progress(DRAINING, rows, PLAN).drain
+
+
+def test_a_run_says_from_its_beginning_which_stage_reads_which_source() -> None:
+    begun = Control(group_id="ab" * 16, leader=member("p1"))
+    view = leader(begun, plan=replace(IN_FRONT, fingerprint=PLAN.fingerprint), active_run="", tasks={})
+    assert next_control(view, begun, NOW).readers == {"parsed": ("flights",)}
+
+
+def test_no_end_is_below_what_a_task_says_it_has_read() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    told = report("daily-0", read={"flights/1": (0, 6)})
+    assert progress(DRAINING, rows | {"p3": row("p3", {"daily-0": told})}, PLAN) == DRAINING
+    ahead = row(
+        "p2", {"clean-1": report("clean-1", ends={"flights/1": (0, 5)}, frozen_for="u", read={"flights/1": (1, 0)})}
+    )
+    assert progress(DRAINING, rows | {"p2": ahead}, PLAN) == DRAINING
+
+
+def test_nor_does_a_reader_that_names_no_end_of_what_it_reads_stand_still() -> None:
+    rows = dict(ROWS) | {
+        "p1": frozen("clean-0", 7),
+        "p2": row("p2", {"clean-1": report("clean-1", ends={}, frozen_for="u")}),
+    }
+    assert progress(DRAINING, rows, PLAN) == DRAINING
 
 
 def test_the_word_of_a_former_owner_does_not_count() -> None:
@@ -882,6 +990,96 @@ def test_who_comes_to_a_drained_run_that_nobody_has_cleaned_up_stays_and_would_l
     assert BeginEnd not in kinds(found)
     assert AcquireLease in kinds(found)
     assert CleanRun("run") in decide(leader(drained, active_run="", tasks={}, members={"p1": ROWS["p1"]}), NOW)
+
+
+def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
+    """A newcomer has the least to do, but its container may not be up yet, or have another pipeline."""
+    standby, starting, misfit = row("p7"), row("p0", fingerprint=""), row("p4", fingerprint="0" * 64)
+    view = leader(members={**ROWS, "p7": standby, "p0": starting, "p4": misfit})
+    assert successors_of(view, CONTROL) == ("p7", "p2", "p3")
+    view.members = {"p0": starting, "p2": ROWS["p2"], "p4": misfit}
+    assert successors_of(view, CONTROL) == ("p2", "p0", "p4")
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, tasks={})
+    assert successors_of(view, drained) == ("p4", "p0", "p2"), "of another pipeline is who begins the next run"
+    assert successors_of(view, Control("g")) == ("p2", "p4", "p0")
+
+
+def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard() -> None:
+    unable: dict[str, object] = {"plan": None, "lead_since": NOW - 5}
+    view = leader(**unable, seen_alive=frozenset({life_of("p3")}))
+    [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
+    assert (write.control.leader, write.control.successor) == (None, "p3")
+    assert lead(leader(**unable), NOW + 2), "nobody was heard: it goes on as well as it can"
+    silent = {"p3": Age("row of p3", 5.0, 5, NOW)}
+    for other in (
+        leader(**unable),
+        leader(plan=None, lead_since=NOW - 4.9, seen_alive=view.seen_alive),
+        leader(lead_since=NOW - 5, seen_alive=view.seen_alive),
+        leader(**unable, seen_alive=view.seen_alive, ages=silent),
+    ):
+        assert WriteControl not in kinds(lead(other, NOW))
+    away = leader(**unable, seen_alive=view.seen_alive, not_before={"control": NOW + 9}, leader_row_sent_at=NOW - 2)
+    assert WriteLeaderRow in kinds(lead(away, NOW)), "the blob is away: it beats on"
+    lost = leader(**unable, seen_alive=view.seen_alive, unsettled=write)
+    assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
+
+
+def test_one_that_handed_over_and_stays_releases_the_lease_and_lets_the_successor_lead() -> None:
+    view = leader(plan=None, lead_since=NOW - 5, seen_alive=frozenset({life_of("p3")}))
+    [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, "vacant", sent_at=NOW, now=NOW)
+    assert ReleaseLease("lease") in decide(view, NOW)
+    learn(view, ReleaseLease("lease"), None, sent_at=NOW, now=NOW)
+    assert AcquireLease not in kinds(decide(view, NOW + 1.9))
+
+
+def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> None:
+    """It has no part in the drained run, and ends only when that is cleaned up; the leader must not wait for it."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=member("p1"))
+    done = {"daily-0": report("daily-0", Phase.DRAINED)}
+    others = {"p1": ROWS["p1"], "p2": row("p2", state=State.LEFT), "p3": row("p3", done)}
+    assert CleanRun not in kinds(decide(leader(drained, members=others), NOW))
+    for back in (
+        row("p3", done, incarnation="a later one"),
+        row("p3", {"daily-0": report("daily-0", Phase.DRAINED, generation=1)}),
+        row("p3", {"clean-1": report("clean-1", Phase.DRAINED), "gone-7": report("gone-7", Phase.DRAINED)}),
+    ):
+        assert CleanRun("run") in decide(leader(drained, members=others | {"p3": back}), NOW)
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])
+def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: Phase) -> None:
+    view = view_of("p3")
+    view.tasks["daily-0"].report = report("daily-0", phase)
+    perform_locally(view, Rejoin("declared dead"), NOW)
+    assert own_row(view).tasks == {}
+    learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert own_row(view).tasks == {}
+    assert ("daily-0" in view.tasks) == (phase in (Phase.STARTING, Phase.RUNNING)), "what may append is released first"
+
+
+def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None:
+    """In a group whose members come and go for months there would be thousands."""
+    waits = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3", 9), (owner("p2"),))})
+    view = view_of("p3", read_at={"p1": NOW, "p2": NOW, "left-long-ago": NOW - 9999})
+    learn(view, ReadControl(), ControlRead(waits, "waits"), sent_at=NOW, now=NOW)
+    assert view.read_at == {"p2": NOW}
+    learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert view.read_at == {}
+
+
+def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more() -> None:
+    moved = replace(
+        CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10), (owner("p3"),))}
+    )
+    for phase in (Phase.SUPERSEDED, Phase.DRAINED, Phase.RESTART, Phase.FAILED):
+        view = view_of("p3", moved)
+        view.tasks["daily-0"].report = report("daily-0", phase)
+        assert own_row(view).tasks == {}
+        assert own_row(view).released == {"daily-0": 2}
+        learn(view, ReadControl(), ControlRead(moved, "moved"), sent_at=NOW, now=NOW)
+        assert view.tasks == {}
+        assert own_row(view).released == {"daily-0": 2}
 
 
 def test_an_upgraded_pipeline_begins_the_next_run_where_the_last_one_ended() -> None:

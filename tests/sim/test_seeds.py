@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from random import Random
 
 import pytest
 
+from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.simulate import command, play_all
 from samza_azure.sim.steps import missing, table
 from samza_azure.sim.world import draw, play
@@ -20,6 +22,35 @@ FRESH_S = 25.0
 def test_a_seed_that_once_found_something_finds_nothing(seed: int) -> None:
     result = play(draw(seed))
     assert result.violation is None, command(seed)
+
+
+#: New code with a stage put in front starts before the run is drained, and processors are told to go.
+UPGRADE = Scenario(
+    seed=0,
+    style="storm",
+    processors=2,
+    sources=2,
+    counts=1,
+    profile="default",
+    fault_s=60.0,
+    every_s=4.0,
+    faults=("other stages", "leaves", "drain"),
+    aimed=0.0,
+    tail=0.0,
+    refused=0.0,
+    lost=0.0,
+    late=0.0,
+    slow_batch=0.0,
+    slow_release=0.0,
+    clocks=False,
+)
+
+
+@pytest.mark.parametrize("seed", [39])
+def test_an_upgrade_that_comes_before_the_drain_loses_and_doubles_nothing(seed: int) -> None:
+    """39: the newcomer led and, its container being up at last, drained by its own pipeline: FLUSH ended at 0."""
+    result = play(replace(UPGRADE, seed=seed))
+    assert result.violation is None, "\n".join(result.history)
 
 
 def test_fresh_seeds_find_nothing() -> None:

@@ -308,6 +308,18 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
     assert source.latest(at_end)["step"] == 1
 
 
+def test_an_end_behind_its_position_is_an_error_and_not_the_end(source: Poller, reads: Reads) -> None:
+    """The next run would begin there, and read again what this one has read."""
+    gate = Path(source.spec.files["gate"])
+    there = source.latest(START)
+    assert there != START
+    for number, ends in enumerate([{"numbers/0": (0, 0)}, {}], 1):
+        Gate(version=number, frozen=True, draining=True, ends=ends).write(gate)
+        assert source.latest(there) == there
+        assert "The drain ends this source log at (0, 0), and this task has read further" in str(said(source).corrupt)
+        source.resting_until = 0.0
+
+
 def test_a_stream_that_was_not_partitioned_as_the_job_file_says_fails_the_task(source: Poller, reads: Reads) -> None:
     """Its rows would be looked for in the wrong task. The log's first record tells."""
     source.spec = replace(source.spec, key=["n"], partitions=2)

@@ -1,0 +1,223 @@
+"""How a run ends, told step by step: production's processors in the simulator, and one thing that happens at its time.
+
+A random seed meets such a moment once in hundreds. Each story ends with a bound, after which it hangs.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.protocol.control import Control, RunPhase
+from samza_azure.protocol.messages import Phase
+from samza_azure.protocol.rows import MEMBERS, RequestKind, State
+from samza_azure.protocol.view import Settings
+from samza_azure.sim.ledger import demand
+from samza_azure.sim.life import Life
+from samza_azure.sim.network import Outage
+from samza_azure.sim.scenario import Scenario
+from samza_azure.sim.world import OTHER_STAGES, World
+
+CALM = Scenario(
+    seed=1,
+    style="storm",
+    processors=3,
+    sources=2,
+    counts=2,
+    profile="default",
+    fault_s=0.0,
+    every_s=1.0,
+    faults=(),
+    aimed=0.0,
+    tail=0.0,
+    refused=0.0,
+    lost=0.0,
+    late=0.0,
+    slow_batch=0.0,
+    slow_release=0.0,
+    clocks=False,
+)
+
+
+class Story(World):
+    """A fleet that runs, and to which nothing happens but what is told here. Who ends is started again."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(replace(CALM, seed=seed))
+        self.code = ""  # of those who start from now on
+        self.stuck: set[str] = set()  # their containers never come up
+
+    @property
+    def control(self) -> Control:
+        assert self.ledger.control is not None
+        return self.ledger.control
+
+    def _upgrade(self) -> None:
+        """No upgrade comes by chance."""
+
+    def _start(self, name: str, code: str) -> None:
+        super()._start(name, code or self.code)
+        if name in self.stuck:
+            self.lives[name].plan_start_s = float("inf")
+
+    async def _until(self, what: str, is_so: Callable[[], bool], bound: float = 60.0, step: float = 0.02) -> None:
+        since = self.loop.time()
+        while not is_so():
+            demand(self.loop.time() < since + bound, f"L1: {bound:.0f} s later it is still not so: {what}")
+            await self._wait(step)
+
+    async def _runs(self) -> None:
+        for number in range(self.scenario.processors):
+            self.start(f"p{number}")
+        await self._until("all is well", lambda: self.ledger.control is not None and self.unhealed() is None)
+
+    def _life(self, *, leads: bool) -> Life:
+        leader = self.control.leader
+        return next(
+            life for life in self.lives.values() if (leader is not None and life.name == leader.processor) == leads
+        )
+
+    async def _back_from_the_dead(self) -> None:
+        """A member pauses when its task is drained, is declared dead, and comes back, but hears of the drained run
+        only, in which its new life has no part; and the leader dies before it has cleaned up."""
+        victim = self._life(leads=False)
+        self.ask(RequestKind.DRAIN)
+        tasks = victim.processor.view.tasks
+        await self._until(
+            "a task is drained", lambda: Phase.DRAINED in [each.phase for each in tasks.values()], step=0.002
+        )
+        victim.freeze(1000.0, supervisor=True, container=False)
+        before = victim.processor.view.incarnation
+        await self._until("it is declared dead", lambda: self._row(victim)["state"] == State.DEAD)
+        victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
+        victim.supervisor.thaw()
+        await self._until("it has come back", lambda: self._row(victim)["incarnation"] != before)
+        await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED, step=0.002)
+        self._life(leads=True).crash()
+        epoch = self.control.epoch
+        for number in range(self.scenario.processors):
+            self.start(f"p{number}", delay=1.0)
+        await self._until("another leads", lambda: self.control.epoch > epoch)
+        victim.calm_down()
+
+    def _row(self, life: Life) -> Mapping[str, object]:
+        return next(row.values for row in self.ledger.query(MEMBERS) if row.key == life.name)
+
+
+def played(story: Story) -> None:
+    """Play it; the history is told if it fails."""
+    logging.disable(logging.CRITICAL)
+    try:
+        result = story.play()
+    finally:
+        logging.disable(logging.NOTSET)
+    if result.violation is not None:
+        pytest.fail("\n".join([*result.history, result.violation]))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_fleet_with_one_that_came_back_from_the_dead_cleans_up_and_ends(seed: int) -> None:
+    """It waited for the clean-up, and the clean-up for its row, which named a task of its former life: for ever."""
+
+    class Back(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            await self._back_from_the_dead()
+            await self._until("the drained run is cleaned up", lambda: self.control.cleaned, 60.0)
+
+    played(Back(seed))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_upgraded_processors_begin_the_next_run_after_it(seed: int) -> None:
+    class Upgraded(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            await self._back_from_the_dead()
+            for name in ("p3", "p4"):
+                self.start(name, code=OTHER_STAGES)
+            await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 60.0)
+            await self._until("it runs", lambda: self.control.barrier.version == self.control.version)
+
+    played(Upgraded(seed))
+
+
+class Stuck(Story):
+    """One whose container never comes up leads, since it is the first that is there."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.stuck = {"p0"}
+
+    async def _begins(self) -> None:
+        self.start("p0")
+        await self._until("it leads", lambda: self.ledger.control is not None and self.control.leader is not None)
+        for name in ("p1", "p2"):
+            self.start(name)
+
+
+def test_a_leader_whose_container_does_not_come_up_hands_over_within_seconds() -> None:
+    """It held the leadership for as long as it lived, and no run began."""
+
+    class First(Stuck):
+        async def _play(self) -> None:
+            await self._begins()
+            await self._until("a run has begun", lambda: self.control.phase is RunPhase.RUNNING, 15.0)
+            await self._until("it runs", lambda: self.control.barrier.version == self.control.version)
+            assert self.lives["p0"].supervisor.alive
+
+    played(First(1))
+
+
+def test_nor_does_it_get_the_leadership_back_while_another_can_act() -> None:
+    class Second(Stuck):
+        async def _play(self) -> None:
+            await self._begins()
+            await self._until("a run has begun", lambda: self.control.phase is RunPhase.RUNNING, 15.0)
+            await self._wait(10.0)
+            leader = self._life(leads=True)
+            assert leader.name != "p0"
+            leader.leave()
+            await self._until("another leads", lambda: self.control.leader not in (None, leader.processor.view.member))
+            assert self._life(leads=True).name in {"p1", "p2"} - {leader.name}
+
+    played(Second(1))
+
+
+def test_the_misfit_of_an_upgrade_never_leads_a_drain() -> None:
+    """It was the leader's first choice: a newcomer has the least to do."""
+
+    class Misfit(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            self.stuck = {"new"}  # for now
+            self.start("new", code=OTHER_STAGES)
+            await self._wait(5.0)
+            leader = self._life(leads=True)
+            leader.leave()
+            self.ask(RequestKind.DRAIN)
+            while self.control.phase is not RunPhase.DRAINED:
+                named = self.control.leader
+                demand(named is None or named.processor != "new", "S12: the misfit leads")
+                await self._wait(0.05)
+
+    played(Misfit(1))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
+    """Its own code cannot, and it does not end: whoever can leads."""
+
+    class Waits(Story):
+        def _settings(self, name: str) -> Settings:
+            return replace(super()._settings(name), wait_for_upgrade=True)
+
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED)
+            self.start("new", code=OTHER_STAGES)
+            await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 30.0)
+
+    played(Waits(seed))
