@@ -1,8 +1,8 @@
 """The commands; the only place where everything meets.
 
 Progress goes to stderr, results to stdout. Exit codes: 0 done, 1 the job failed, 2 wrong usage or configuration,
-3 storage unreachable, 4 timed out. Each command imports what it needs when it runs: `run` must stay small and beat
-within a second of its start.
+3 storage unreachable, 4 timed out, 5 access lost. Each command imports what it needs when it runs: `run` must stay
+small and beat within a second of its start.
 """
 
 import asyncio
