@@ -160,9 +160,14 @@ class Campaign:
     """An attempt to lead, step by step, each conditional on the ETag for which it was begun."""
 
     etag: str
-    broken: bool = False
+    asked: str = ""  # the id under which the lease was asked for, and the answer was lost: again under the same one
     lease: Lease | None = None
     read: bool = False
+
+    @property
+    def lease_id(self) -> str:
+        """The lease that is ours, or may be."""
+        return self.lease.id if self.lease is not None else self.asked
 
 
 @dataclass(slots=True)
@@ -243,6 +248,7 @@ class View:
     lease: Lease | None = None
     lead_since: float = 0.0
     leader_row_sent_at: float = -1e9
+    leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
     unsettled: WriteControl | None = None
     published_at: float = -1e9
     barrier_since: float = 0.0
@@ -457,9 +463,10 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
                 elif isinstance(answer, No | Absent):
                     demote(view, now)
         case ReleaseLease():
-            view.handing_over = None
-            if view.campaign is not None:
-                observe_again(view, now)
+            if not isinstance(answer, Trouble):  # else again: whoever leads next would have to break it
+                view.handing_over = None
+                if view.campaign is not None:
+                    observe_again(view, now)
         case ScanMembers():
             if isinstance(answer, tuple):
                 _learn_members(view, answer, now)
@@ -605,6 +612,9 @@ def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) ->
     match action, answer:
         case (ReadLeaderRow(), LeaderRow() | Absent() as row):
             etag = row.etag if isinstance(row, LeaderRow) else ""
+            ours, view.leader_row_unsettled = view.leader_row_unsettled, None
+            if view.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
+                view.leader_age = replace(view.leader_age, etag=etag)  # our own write is no sign of the leader's life
             if view.leader_age is None or view.leader_age.etag != etag:
                 view.patience = view.random
             view.leader_age = observed(view.leader_age, etag, now, view.read_interval())
@@ -612,7 +622,9 @@ def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) ->
         case (WriteLeaderRow(row=row), str() as etag):
             view.leader_row = replace(row, etag=etag)
             view.leader_read_at = now
-        case (WriteLeaderRow(), No() | Trouble.UNSETTLED):
+        case (WriteLeaderRow(row=row), Trouble.UNSETTLED):
+            view.leader_row, view.leader_row_unsettled = None, row
+        case (WriteLeaderRow(), No()):
             view.leader_row = None
 
 
@@ -632,11 +644,11 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
         case (CreateControl(), No() | Trouble.UNSETTLED):
             view.control, view.control_read_at = None, -1e9
         case (BreakLease(etag=etag), None):
-            view.campaign = Campaign(etag, broken=True)
+            view.campaign = Campaign(etag)
         case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
-            view.campaign = Campaign(etag, broken=True)  # there was none to break
+            view.campaign = Campaign(etag)  # there was none to break
         case (AcquireLease(etag=etag, lease_id=lease_id), None):
-            view.campaign = Campaign(etag, broken=True, lease=Lease(lease_id, sent_at))
+            view.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
         case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
             view.campaign = None
             view.hold_until = now + view.timing.scan_s * (1 + view.random)
@@ -653,8 +665,8 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
         case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
             demote(view, now)
             view.control_read_at = -1e9
-        case (BreakLease() | AcquireLease(), Trouble.UNSETTLED):
-            observe_again(view, now)
+        case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
+            view.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
 
 
 def _know_control(view: View, control: Control, etag: str, now: float) -> None:

@@ -313,6 +313,61 @@ def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
     assert (view.leads, view.unsettled, view.control, view.control_etag) == (True, None, won, "newer")
 
 
+def campaigning(**more: object) -> View:
+    """p2 has acquired the lease, read the blob with it, and may write."""
+    going = Campaign("control", lease=Lease("won", NOW), read=True)
+    return view_of("p2", leader_age=SILENT, campaign=going, **more)
+
+
+def test_a_lost_answer_to_the_take_over_write_is_settled_by_its_nonce_and_the_leadership_is_kept() -> None:
+    view = campaigning()
+    [write] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    after = NOW + RETRY_S
+    assert [action for action in decide(view, after) if isinstance(action, ReadControl | WriteControl)] == [
+        ReadControl(lease_id="won")
+    ]
+    learn(view, ReadControl(lease_id="won"), ControlRead(write.control, "newer"), sent_at=after, now=after)
+    assert (view.lease, view.campaign, view.control, view.control_etag) == (
+        Lease("won", NOW),
+        None,
+        write.control,
+        "newer",
+    )
+
+
+def test_a_take_over_write_that_did_not_happen_is_made_again() -> None:
+    view = campaigning()
+    [write] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadControl(lease_id="won"), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert [action for action in decide(view, NOW) if isinstance(action, WriteControl)] == [write]
+
+
+def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id() -> None:
+    view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
+    learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    again = AcquireLease("asked", "control")
+    assert [action for action in decide(view, NOW + RETRY_S) if isinstance(action, AcquireLease)] == [again]
+    view.ending, view.ending_since, view.tasks = Finish(0, "Left."), NOW, {}
+    view.written = replace(ROWS["p2"], state=State.LEFT)
+    assert decide(view, NOW)[-1] == ReleaseLease("asked")
+
+
+def test_a_lost_answer_to_breaking_the_lease_keeps_the_suspicion() -> None:
+    view = view_of("p2", leader_age=SILENT)
+    learn(view, BreakLease("control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    assert BreakLease("control") in decide(view, NOW + RETRY_S)
+
+
+def test_our_own_name_in_the_leader_row_is_no_sign_of_the_leaders_life_although_its_answer_was_lost() -> None:
+    ours = replace(LEADER_ROW, beat=71, successors=("p3",), etag="")
+    view = view_of("p3", leader_age=SILENT)
+    learn(view, WriteLeaderRow(ours, LEADER_ROW.etag), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadLeaderRow(), replace(ours, etag="newer"), sent_at=NOW, now=NOW)
+    assert BreakLease("control") in decide(view, NOW)
+
+
 # Leading: what it is.
 
 
@@ -767,7 +822,7 @@ def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
 def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
     view.written = replace(ROWS["p2"], state=State.LEFT)
-    view.campaign = Campaign("control", broken=True, lease=Lease("ours", NOW))
+    view.campaign = Campaign("control", lease=Lease("ours", NOW))
     assert decide(view, NOW)[-1] == ReleaseLease("ours")
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
     assert decide(view, NOW)[-1] == Finish(0, "Left.")
