@@ -6,12 +6,15 @@ value whole, as one function of the present value and of what it saw, and writes
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from samza_azure.protocol.actions import (
     CONTROL,
     HOUSEKEEPING,
     LEADER_ROW,
     LEASE,
+    MEMBER,
+    REQUEST,
     REQUESTS,
     SCAN,
     Action,
@@ -54,8 +57,9 @@ from samza_azure.protocol.view import View
 
 #: How many successors the leader row names.
 SUCCESSORS = 3
-#: So many requests are answered or deleted at the same time.
+#: So many requests are answered, and so many of them and of rows deleted, at the same time.
 ANSWERS_AT_ONCE = 8
+HouseWork: TypeAlias = AnswerRequest | DeleteRequest | DeleteMember
 #: The row of a dead or left processor is shown for so long. Machines come and go, and scans read all rows.
 GONE_AFTER_S = 3600.0
 
@@ -370,7 +374,7 @@ def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
     actions: list[Action] = []
     for processor, row in view.members.items():
         age = view.ages.get(processor)
-        if processor == view.me or not row.alive or age is None or not view.free(f"member {processor}", now):
+        if processor == view.me or not row.alive or age is None or not view.writable(f"{MEMBER}{processor}", now):
             continue
         stuck = overdue and row.fingerprint == control.fingerprint and row.adopted < control.version
         if age.silent(view.timing.heartbeat_timeout_s) or stuck:
@@ -384,47 +388,50 @@ def _is_overdue(view: View, now: float) -> bool:
 
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
-    actions = [*_answers(view, control, now), *_long_gone(view, now)]
-    if control.cleaned:
-        return actions
-    if control.phase is RunPhase.DRAINED and any(
+    wanted, actions = [*_answers(view, control), *_long_gone(view)], list[Action]()
+    others_work = control.phase is RunPhase.DRAINED and any(
         row.alive and processor != view.me and row.tasks for processor, row in view.members.items()
-    ):
-        return actions  # others have not left the run yet
-    run_id = control.uncleaned[0]
-    if view.clean_done != run_id:
-        return [*actions, CleanRun(run_id)] if view.free(HOUSEKEEPING, now) else actions
-    return actions + [action for action in _leftovers(view) if view.free(resource(action), now)]
+    )
+    if not control.cleaned and not others_work:  # else they have not left the run yet
+        run_id = control.uncleaned[0]
+        if view.clean_done == run_id:
+            wanted += _leftovers(view)
+        elif view.free(HOUSEKEEPING, now):
+            actions.append(CleanRun(run_id))
+    return actions + _at_once(view, wanted, now)
 
 
-def _answers(view: View, control: Control, now: float) -> list[Action]:
-    """Answers to requests, and the end of old ones: a few at a time, since a stranger may have written thousands."""
+def _at_once(view: View, wanted: Sequence[HouseWork], now: float) -> list[Action]:
+    """A few at a time: a stranger may have written thousands of requests, and a thousand members may have left."""
+    under_way = sum(name.startswith((MEMBER, REQUEST)) for name in view.busy)
+    free = {name: action for action in wanted if view.writable(name := resource(action), now)}
+    return list[Action](free.values())[: max(ANSWERS_AT_ONCE - under_way, 0)]
+
+
+def _answers(view: View, control: Control) -> list[HouseWork]:
+    """Answers to requests, and the end of old ones."""
     if not view.requests:
         return []
-    actions: list[AnswerRequest | DeleteRequest] = [
+    actions: list[HouseWork] = [
         DeleteRequest(each.key, each.etag)
         for each in view.requests
         if each.key in view.request_ages and view.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
     said = answers(control, view.requests, view.present)
-    actions += [AnswerRequest(each.key, each.etag, text) for each, text in said]
-    under_way = sum(name.startswith("request ") for name in view.busy)
-    free: list[Action] = [act for act in actions if view.free(resource(act), now)]
-    return free[: max(ANSWERS_AT_ONCE - under_way, 0)]
+    return actions + [AnswerRequest(each.key, each.etag, text) for each, text in said]
 
 
-def _long_gone(view: View, now: float) -> list[Action]:
+def _long_gone(view: View) -> list[HouseWork]:
     """The ends of rows that nobody will write any more. Whoever comes back inserts a new one."""
-    gone: list[Action] = [
+    return [
         DeleteMember(processor, row.etag)
         for processor, row in view.members.items()
-        if not row.alive and row.is_ours and processor != view.me and view.free(f"member {processor}", now)
+        if not row.alive and row.is_ours and processor != view.me
         if processor in view.ages and view.ages[processor].silent(GONE_AFTER_S)
     ]
-    return gone[:ANSWERS_AT_ONCE]
 
 
-def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
+def _leftovers(view: View) -> list[HouseWork]:
     """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
     requests = [DeleteRequest(request.key, request.etag) for request in view.requests if request.answer]
     rows = [

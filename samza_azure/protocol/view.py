@@ -8,9 +8,11 @@ only time from which an answer may be counted.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from samza_azure.protocol.actions import (
+    MEMBER,
+    REQUEST,
     AcquireLease,
     Action,
     AnswerRequest,
@@ -230,6 +232,7 @@ class View:
     beat: int = 0
     written: ProcessorRow | None = None
     beat_sent_at: float = -1e9
+    beat_unsettled: tuple[int, float] | None = None  # one whose answer was lost, and when it was first sent
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
     # The leader row and the control blob.
     leader_row: LeaderRow | Absent | None = None
@@ -256,6 +259,8 @@ class View:
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
+    scan_sent_at: float = -1e9  # of the last one that was answered
+    write_seen_at: float = -1e9  # since then somebody's row has changed, so rows could be written
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
@@ -280,8 +285,9 @@ class View:
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
     handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
     finished: Finish | None = None
-    # Calls under way, and when a failed one may be tried again.
+    # Calls under way; rows that are not as we know them, and since when; and when a failed call may be tried again.
     busy: dict[str, float] = field(default_factory=dict)
+    doubted: dict[str, float] = field(default_factory=dict)
     not_before: dict[str, float] = field(default_factory=dict)
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
@@ -365,6 +371,10 @@ class View:
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
         return name not in self.busy and self.reached(self.not_before.get(name, now), now)
+
+    def writable(self, name: str, now: float) -> bool:
+        """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
+        return name not in self.doubted and self.free(name, now)
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
@@ -456,39 +466,25 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
             _learn_leader_row(view, action, answer, now)
         case ReadControl() | CreateControl() | BreakLease() | AcquireLease() | WriteControl():
             _learn_control(view, action, answer, sent_at, now)
-        case RenewLease():
-            if view.lease is not None and view.lease.id == action.lease_id:
-                if answer is None:
-                    view.lease = replace(view.lease, asked_at=sent_at)
-                elif isinstance(answer, No | Absent):
-                    demote(view, now)
-        case ReleaseLease():
-            if not isinstance(answer, Trouble):  # else again: whoever leads next would have to break it
-                view.handing_over = None
-                if view.campaign is not None:
-                    observe_again(view, now)
+        case RenewLease() | ReleaseLease():
+            _learn_lease(view, action, answer, sent_at, now)
         case ScanMembers():
             if isinstance(answer, tuple):
-                _learn_members(view, answer, now)
+                _learn_members(view, answer, sent_at, now)
         case ReadMember(processor=processor):
             _learn_member(view, processor, answer, now)
         case ReadRequests():
             if isinstance(answer, tuple):
-                _learn_requests(view, answer, now)
+                _learn_requests(view, answer, sent_at, now)
         case AnswerRequest() | DeleteRequest():
-            view.requests_read_at = -1e9
-        case MarkDead():
-            row = view.members.get(action.processor)
-            if isinstance(answer, str) and row is not None:  # a scan in between may have found it deleted
-                _know_member(view, replace(row, state=State.DEAD, etag=answer, epoch=action.epoch))
-            elif isinstance(answer, No):
-                view.ages.pop(action.processor, None)
-        case DeleteMember():
+            _learn_request(view, action, answer, now)
+        case MarkDead() | DeleteMember():
+            _learn_of_member(view, action, answer, now)
+        case CleanRun(run_id=run_id):
             if answer is None:
-                _forget_member(view, action.processor)
-        case CleanRun():
-            if answer is None:
-                view.clean_done = action.run_id
+                view.clean_done = run_id
+        case _:
+            assert_never(action)
 
 
 def perform_locally(view: View, action: LocalAction, now: float) -> None:
@@ -514,7 +510,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             demote(view, now)
             view.incarnation = view.fresh_id
             view.found, view.found_age, view.rewritten = None, None, 0
-            view.etag, view.written, view.beat = None, None, 0
+            view.etag, view.written, view.beat, view.beat_unsettled = None, None, 0, None
             view.accepted_at = -1e9
             view.active_run = ""
             view.control, view.control_etag = None, ""  # adopted is what this incarnation has read itself
@@ -588,6 +584,8 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
     match action, answer:
         case (ReadOwnRow(), ProcessorRow() as row):
             if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
+                if view.beat_unsettled is not None and row.beat == view.beat_unsettled[0]:
+                    view.accepted_at = max(view.accepted_at, view.beat_unsettled[1])
                 view.etag, view.found = row.etag, row
                 view.beat = max(view.beat, row.beat)
                 if not row.alive:
@@ -601,11 +599,31 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
             view.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
             view.etag, view.written, view.beat, view.found = etag, row, row.beat, row
-            if sent_at > view.accepted_at + 2 * view.timing.heartbeat_s:
+            view.beat_unsettled = None
+            if sent_at > max(view.accepted_at, view.write_seen_at) + 2 * view.timing.heartbeat_s:
                 _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
             view.accepted_at = max(view.accepted_at, sent_at)
+        case (MergeOwnRow(row=row), Trouble.UNSETTLED):
+            view.found = None
+            if view.beat_unsettled is None or view.beat_unsettled[0] != row.beat:  # else the earlier one may land yet
+                view.beat_unsettled = row.beat, sent_at
         case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
             view.found = None
+
+
+def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
+    match action, answer:
+        case _, Trouble():
+            pass  # again: a lease that is not released would have to be broken by whoever leads next
+        case ReleaseLease(), _:
+            view.handing_over = None
+            if view.campaign is not None:
+                observe_again(view, now)
+        case RenewLease(lease_id=lease_id), _ if view.lease is not None and view.lease.id == lease_id:
+            if answer is None:
+                view.lease = replace(view.lease, asked_at=sent_at)
+            else:
+                demote(view, now)
 
 
 def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:
@@ -733,18 +751,22 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
         view.lease, view.handing_over = None, view.lease
 
 
-def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
+def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
     interval = view.scan_interval
-    members, ages, alive = {}, {}, set()
+    _trust(view, MEMBER, sent_at)
+    members, ages, alive, changed = {}, {}, set(), False
     for row in rows:
         if not isinstance(row, ProcessorRow):
             continue
         known = view.ages.get(row.processor)
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
+        changed = changed or (row.alive and known is not None and known.etag != row.etag)
         if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
             alive.add(row.incarnation)
     view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
+    view.write_seen_at = view.scan_sent_at if changed else view.write_seen_at
+    view.scan_sent_at = sent_at
     view.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
@@ -780,6 +802,43 @@ def _learn_member(view: View, processor: str, answer: Answer, now: float) -> Non
         case _:
             return
     view.read_at[processor] = now
+    view.doubted.pop(f"{MEMBER}{processor}", None)
+
+
+def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
+    """What became of a write to another's row. Unless it was accepted, the next scan tells what stands there."""
+    match action, answer:
+        case MarkDead(processor=processor, epoch=epoch), str() as etag:
+            row = view.members.get(processor)
+            if row is not None:  # a scan in between may have found it deleted
+                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=epoch))
+        case DeleteMember(processor=processor), None | Absent():
+            _forget_member(view, processor)
+        case _, Trouble.UNAVAILABLE:
+            pass  # it did not happen, so the row is as it was: again, later
+        case MarkDead(processor=processor) | DeleteMember(processor=processor), _:
+            view.doubted[resource(action)] = now
+            if isinstance(answer, No):
+                view.ages.pop(processor, None)  # it shows life
+
+
+def _learn_request(view: View, action: AnswerRequest | DeleteRequest, answer: Answer, now: float) -> None:
+    """The same of a request. What was accepted is known without reading, else each answer would be sent twice."""
+    match action, answer:
+        case AnswerRequest(key=key, answer=text), str() as etag:
+            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in view.requests)
+            view.requests = tuple(known)
+        case DeleteRequest(key=key), None | Absent():
+            view.requests = tuple(each for each in view.requests if each.key != key)
+        case _, Trouble.UNAVAILABLE:
+            pass
+        case _:
+            view.doubted[resource(action)] = now
+
+
+def _trust(view: View, kind: str, sent_at: float) -> None:
+    """All rows of a kind were read. One read before its refusal may have shown what was refused."""
+    view.doubted = {name: since for name, since in view.doubted.items() if not name.startswith(kind) or since > sent_at}
 
 
 def _know_member(view: View, row: ProcessorRow) -> None:
@@ -790,7 +849,8 @@ def _forget_member(view: View, processor: str) -> None:
     view.members = {name: row for name, row in view.members.items() if name != processor}
 
 
-def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
+def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
+    _trust(view, REQUEST, sent_at)
     requests = tuple(row for row in rows if isinstance(row, Request))
     interval, before = view.timing.scan_s, view.request_ages
     view.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}

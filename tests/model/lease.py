@@ -325,7 +325,8 @@ def timeless(view: View) -> View:
     view.scanned_at = NEVER if view.scanned_at < 0 else 0.0
     view.busy, view.not_before, view.ages, view.control_read_for = {}, {}, {}, ""
     view.leader_age, view.leader_row, view.deposed_etag, view.members = None, None, "", {}
-    view.seen_alive = frozenset()
+    view.seen_alive, view.doubted = frozenset(), {}
+    view.scan_sent_at = view.write_seen_at = NEVER
     return view
 
 

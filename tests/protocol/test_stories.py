@@ -1039,6 +1039,80 @@ def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state
     assert DeleteMember("p3", "row of p3") in decide(view, NOW + 0.05)
 
 
+def cleaning(**more: object) -> View:
+    """p1 leads a drained run whose logs are deleted; the rows of those that left are still there."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    gone = {name: replace(ROWS[name], state=State.LEFT, tasks={}) for name in ("p2", "p3")}
+    return leader(drained, members=gone, clean_done="run", ending=Finish(0, "drained"), ending_since=NOW, **more)
+
+
+def deletes(view: View, now: float) -> list[str]:
+    return [action.processor for action in decide(view, now) if isinstance(action, DeleteMember)]
+
+
+def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -> None:
+    """Orchestrators restart what exits, so the row is another one by then."""
+    view = cleaning()
+    assert deletes(view, NOW) == ["p2", "p3"]
+    refused = DeleteMember("p2", "row of p2")
+    learn(view, refused, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
+    assert deletes(view, NOW + 0.02) == ["p3"]
+
+    rows = (ROWS["p1"], *view.members.values())
+    learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW + 0.03)  # may have been answered before the refusal
+    assert deletes(view, NOW + 0.04) == ["p3"]
+    learn(view, ScanMembers(), rows, sent_at=NOW + 1, now=NOW + 1.01)
+    assert deletes(view, NOW + 1.02) == ["p2", "p3"]
+
+
+def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
+    view = cleaning()
+    view.members = {name: row(name, state=State.LEFT) for name in map("p{:03d}".format, range(1000))}
+    assert len(deletes(view, NOW)) == 8
+    view.busy = {"member p000": NOW, "member p001": NOW, "request drain-1": NOW}
+    assert deletes(view, NOW) == ["p002", "p003", "p004", "p005", "p006"]
+
+
+def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refused_by_itself() -> None:
+    view = leader(ages={"p3": DEAD})
+    learn(view, MarkDead("p3", "row of p3", 3), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    assert MarkDead not in kinds(decide(view, NOW + 0.9))
+    learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW + 1, now=NOW + 1)  # it did not happen
+    assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 1)
+
+
+def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_is_read() -> None:
+    """Else the next one comes so late after the last that an observer takes it for the end of an outage."""
+    view = leader(ages={"p3": DEAD}, scanned_at=NOW + 5)
+    lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
+    learn(view, lost, Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 4.7)
+    learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4.8, now=NOW + 4.9)
+    assert (view.accepted_at, view.etag) == (NOW + 2, "newer")
+    learn(view, MergeOwnRow(replace(lost.row, beat=7), "newer"), "newest", sent_at=NOW + 5, now=NOW + 5)
+    assert view.ages == {"p3": DEAD}
+
+
+def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
+    """Not the storage was away, only our own calls came late."""
+    view = leader(ages={**leader().ages, "p3": DEAD}, scan_sent_at=NOW + 3)
+    rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
+    learn(view, ScanMembers(), rows, sent_at=NOW + 4, now=NOW + 4)
+    silent = view.ages["p3"]
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 4.9, now=NOW + 5)
+    assert view.ages["p3"] == silent
+    learn(view, MergeOwnRow(ROWS["p1"], "newer"), "newest", sent_at=NOW + 10, now=NOW + 10)
+    assert view.ages["p3"].seconds == 0
+
+
+def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_that_landed() -> None:
+    view = view_of("p3")
+    lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
+    for sent_at in (NOW + 2, NOW + 3):
+        learn(view, lost, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
+    learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4, now=NOW + 4)
+    assert view.accepted_at == NOW + 2
+
+
 def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
     """A follower that is no successor reads the leader row with each heartbeat, and nothing else."""
     view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",)))
