@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TypeAlias, assert_never
 
+from samza_azure.protocol import actions
 from samza_azure.protocol.actions import (
     MEMBER,
     REQUEST,
@@ -57,12 +58,18 @@ from samza_azure.protocol.messages import (
 )
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.timing import (
+    BACK_OFF_MOST,
+    BEAT_AGAIN,
+    CLEAN_AGAIN_MOST_S,
+    CLEAN_AGAIN_S,
     FIT_AGAIN_S,
     FORGIVE_AFTER_S,
     LEASE_MARGIN_S,
     LEASE_S,
+    RENEW_EVERY_S,
     RETRY_S,
     SELF_STOP,
+    BackOff,
     Timing,
 )
 
@@ -196,6 +203,14 @@ class LocalTask:
 
 
 @dataclass(frozen=True, slots=True)
+class Failing:
+    """A resource whose last calls, so many in a row, had no answer; until then none is made."""
+
+    times: int
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
 class Well:
     """One attempt at a task, and since when it was seen to run."""
 
@@ -288,7 +303,7 @@ class View:
     # Calls under way; rows that are not as we know them, and since when; and when a failed call may be tried again.
     busy: dict[str, float] = field(default_factory=dict)
     doubted: dict[str, float] = field(default_factory=dict)
-    not_before: dict[str, float] = field(default_factory=dict)
+    failing: dict[str, Failing] = field(default_factory=dict)
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
     # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
@@ -370,7 +385,28 @@ class View:
 
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
-        return name not in self.busy and self.reached(self.not_before.get(name, now), now)
+        failing = self.failing.get(name)
+        return name not in self.busy and (failing is None or self.reached(failing.until, now))
+
+    def back_off(self, name: str) -> BackOff:
+        """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""
+        timing, most = self.timing, BACK_OFF_MOST
+        match name:
+            case actions.OWN_ROW:
+                return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
+            case actions.LEADER_ROW if self.lease is not None:
+                return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
+            case actions.LEADER_ROW:
+                return BackOff(self.read_interval(), most * self.read_interval())
+            case actions.SCAN:
+                return BackOff(self.scan_interval, most * self.scan_interval)
+            case actions.CONTROL:
+                return BackOff(RETRY_S, most * timing.ask_every_s(self.size))
+            case actions.LEASE:
+                return BackOff(RETRY_S, RENEW_EVERY_S / most)
+            case actions.HOUSEKEEPING:
+                return BackOff(CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S)
+        return BackOff(timing.scan_s, most * timing.scan_s)
 
     def writable(self, name: str, now: float) -> bool:
         """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
@@ -455,10 +491,12 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     """A call was answered, or was not."""
     name = resource(action)
     view.busy.pop(name, None)
-    if answer is Trouble.UNAVAILABLE or answer is Trouble.UNSETTLED:
-        view.not_before[name] = now + RETRY_S
+    told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
+    if isinstance(answer, Trouble) or told_nothing:
+        times = view.failing[name].times + 1 if name in view.failing else 1
+        view.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
     else:
-        view.not_before.pop(name, None)
+        view.failing.pop(name, None)
     match action:
         case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
             _learn_own_row(view, action, answer, sent_at, now)

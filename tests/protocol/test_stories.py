@@ -800,7 +800,7 @@ def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_
     view.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     learn(view, last, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
-    after = NOW + RETRY_S
+    after = NOW + TIMING.heartbeat_s
     assert [kind for kind in kinds(decide(view, after)) if kind in (MergeOwnRow, ReadOwnRow)] == [ReadOwnRow]
 
     learn(view, ReadOwnRow(), replace(last.row, etag="left"), sent_at=after, now=after)
