@@ -57,6 +57,8 @@ from samza_azure.protocol.view import View
 
 #: How many successors the leader row names.
 SUCCESSORS = 3
+#: After so many looks that failed in a row, and long enough, a leader is blind.
+BLIND_AFTER = 5
 #: So many requests are answered, and so many of them and of rows deleted, at the same time.
 ANSWERS_AT_ONCE = 8
 HouseWork: TypeAlias = AnswerRequest | DeleteRequest | DeleteMember
@@ -71,6 +73,8 @@ def lead(view: View, now: float) -> list[Action]:
         return []
     if view.reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
+    if _is_blind(view, now):
+        return [StepDown("This leader is heard, and has not been able to read the rows of the others for too long.")]
     actions: list[Action] = []
     if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
@@ -89,6 +93,16 @@ def lead(view: View, now: float) -> list[Action]:
             actions.append(WriteControl(written, view.control_etag, lease.id, has_newcomers))
     actions += _keep_house(view, control, now)
     return actions
+
+
+def _is_blind(view: View, now: float) -> bool:
+    """One that beats and never sees the others decides nothing, and keeps those from leading who could.
+
+    While its own beats fail too, the storage is away, and nobody else would see more.
+    """
+    since = max(view.scanned_at, view.lead_since)
+    is_heard = view.accepted_at > now - 2 * view.timing.heartbeat_s
+    return is_heard and view.failing_calls(SCAN) >= BLIND_AFTER and now > since + 3 * view.timing.heartbeat_timeout_s
 
 
 def next_control(view: View, control: Control, now: float) -> Control:

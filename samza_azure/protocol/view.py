@@ -408,6 +408,10 @@ class View:
                 return BackOff(CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S)
         return BackOff(timing.scan_s, most * timing.scan_s)
 
+    def failing_calls(self, name: str) -> int:
+        """How many calls to this resource have failed in a row."""
+        return self.failing[name].times if name in self.failing else 0
+
     def writable(self, name: str, now: float) -> bool:
         """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
         return name not in self.doubted and self.free(name, now)
@@ -493,7 +497,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     view.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
     if isinstance(answer, Trouble) or told_nothing:
-        times = view.failing[name].times + 1 if name in view.failing else 1
+        times = view.failing_calls(name) + 1
         view.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
     else:
         view.failing.pop(name, None)
@@ -650,18 +654,16 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
 
 
 def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
+    """Without an answer the same is sent again: whoever leads next would have to break a lease that is not released."""
     match action, answer:
-        case _, Trouble():
-            pass  # again: a lease that is not released would have to be broken by whoever leads next
-        case ReleaseLease(), _:
+        case ReleaseLease(), None | No() | Absent():
             view.handing_over = None
             if view.campaign is not None:
                 observe_again(view, now)
-        case RenewLease(lease_id=lease_id), _ if view.lease is not None and view.lease.id == lease_id:
-            if answer is None:
-                view.lease = replace(view.lease, asked_at=sent_at)
-            else:
-                demote(view, now)
+        case RenewLease(lease_id=lease_id), None if view.lease is not None and view.lease.id == lease_id:
+            view.lease = replace(view.lease, asked_at=sent_at)
+        case RenewLease(lease_id=lease_id), No() | Absent() if view.lease is not None and view.lease.id == lease_id:
+            demote(view, now)
 
 
 def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:

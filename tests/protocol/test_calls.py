@@ -28,6 +28,7 @@ from samza_azure.protocol.actions import (
     RenewLease,
     ReplaceOwnRow,
     ScanMembers,
+    StepDown,
     StorageAction,
     WriteControl,
     WriteLeaderRow,
@@ -164,3 +165,23 @@ def test_an_answer_ends_the_back_off() -> None:
     waits(view, ScanMembers(), 5)
     learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW, now=NOW)
     assert view.failing == {}
+
+
+def blind(**more: Any) -> View:
+    """p1 leads and beats, and all its looks at the others have failed since it began."""
+    view = leader(lead_since=NOW - 25, scanned_at=NOW - 26, **more)
+    waits(view, ScanMembers(), 5)
+    return view
+
+
+def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
+    assert any(isinstance(action, StepDown) for action in decide(blind(), NOW))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [blind(accepted_at=NOW - 5), leader(lead_since=NOW - 25, scanned_at=NOW - 26)],
+    ids=["in an outage", "no look has failed"],
+)
+def test_it_stays_in_an_outage_and_as_long_as_it_only_has_not_looked(view: View) -> None:
+    assert not any(isinstance(action, StepDown) for action in decide(view, NOW))
