@@ -132,17 +132,6 @@ def blind_retry_of_a_publish(patch: Patch) -> None:
     patch.setattr(performing, "_perform", insisting)
 
 
-def a_refusal_says_nothing(patch: Patch) -> None:
-    """samza_azure itself, before a review: a refused deletion is learned as nothing, and goes out again at once."""
-    learn = viewing.learn
-
-    def careless(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        learn(view, action, answer, sent_at=sent_at, now=now)
-        view.doubted.clear()
-
-    patch.setattr(hosting, "learn", careless)
-
-
 def no_back_off(patch: Patch) -> None:
     """retry loops: what failed is tried again at once."""
     patch.setattr(timing.BackOff, "after", lambda self, failures, random: 0.0)
