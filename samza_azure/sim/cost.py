@@ -10,7 +10,7 @@ from samza_azure.protocol.timing import Timing
 #: Of one kind, by one life, within a second. What others wait for is written ten times a second at most, by a leader
 #: in two rows; deletions and answers, eight at a time, are few in a small fleet.
 MOST_PER_S = 40
-#: A little more than the idle fleet's calls: rows are written for tasks too.
+#: So many times the usual number of calls in calm: beats do not come evenly.
 CALM = 1.5
 
 
@@ -32,10 +32,11 @@ class Cost:
         self._seconds[which] = second, count
         return f"Cost: {name} has made {count} calls of {operation} within a second" if count > MOST_PER_S else None
 
-    def calm(self, calls: int, seconds: float, timing: Timing, processors: int) -> str | None:
-        """So many calls were made in this time, in which nothing went wrong."""
+    def calm(self, calls: int, seconds: float, timing: Timing, processors: int, reports: float) -> str | None:
+        """So many calls were made in this time, in which nothing went wrong. A row is written for what a task reports,
+        and that may be so many times in all."""
         group = coordination(timing, processors)
-        usual = (group.table + group.other) * seconds / 3600
+        usual = (group.table + group.other) * seconds / 3600 + reports
         if calls <= CALM * usual:
             return None
         return f"Cost: {processors} processors made {calls} calls in {seconds:.0f} s of calm, and {usual:.0f} are usual"

@@ -478,7 +478,8 @@ class World:
             demand(self.unhealed() is None, f"L1: healed, and then {self.unhealed()}")
             if same and after.version == control.version:
                 alive = sum(life.supervisor.alive for life in self.lives.values())
-                wrong = self.ledger.cost.calm(calls, seconds, self.timing, alive)
+                reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # batches come so often at most
+                wrong = self.ledger.cost.calm(calls, seconds, self.timing, alive, reports)
                 demand(wrong is None, wrong or "")
 
     def heals_within(self) -> float:
