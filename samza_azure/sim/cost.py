@@ -8,7 +8,7 @@ from samza_azure.explain import coordination
 from samza_azure.protocol.timing import Timing
 
 #: Of one kind, by one life, within a second. What others wait for is written ten times a second at most, by a leader
-#: in two rows; deletions and answers, eight at a time, are few in a small fleet.
+#: in two rows. Deletions do not count unless they are refused: who cleans up has as many rows as there were requests.
 MOST_PER_S = 40
 #: So many times the usual number of calls in calm: beats do not come evenly.
 CALM = 1.5
@@ -26,6 +26,10 @@ class Cost:
         if not operation.startswith(("control.", "rows.")):
             return None
         self.calls += 1
+        return None if operation == "rows.delete" else self.counted(name, life, operation, now)
+
+    def counted(self, name: str, life: int, operation: str, now: float) -> str | None:
+        """One more of what may be made so often within a second."""
         second, which = int(now), (name, life, operation)
         known, count = self._seconds.get(which, (second, 0))
         count = count + 1 if known == second else 1

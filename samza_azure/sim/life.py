@@ -228,13 +228,18 @@ class Life:
         container.obey(command)
 
     def _sent(self, operation: str) -> None:
-        wrong = self.world.ledger.cost.sent(self.name, self.number, operation, self.world.instant())
+        self._judge(self.world.ledger.cost.sent(self.name, self.number, operation, self.world.instant()))
+
+    def _judge(self, wrong: str | None) -> None:
         if wrong is not None:  # for the world, not for the caller
             asyncio.get_running_loop().call_exception_handler({"message": wrong, "exception": Violation(wrong)})
 
     def _answered(self, operation: str, answer: object) -> None:
         if operation == "control.write" and type(answer).__name__ == "Refused":
             self.world.ledger.deposed[self.name, self.number] = self.world.instant()
+        if operation == "rows.delete" and type(answer).__name__ == "Refused":
+            cost, now = self.world.ledger.cost, self.world.instant()
+            self._judge(cost.counted(self.name, self.number, "rows.delete, refused,", now))
 
 
 __all__ = ["RATE_ERROR", "Clock", "Life"]
