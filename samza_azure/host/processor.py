@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 UNREACHABLE_S = 30.0
 #: No call waits longer than this for its answer.
 CALL_S = 3.0
+#: A call that fails is told so often.
+TOLD_EVERY_S = 60.0
 #: No turn follows the one before sooner than this, unless there is news.
 LEAST_SLEEP_S = 0.002
 
@@ -88,6 +90,7 @@ class Processor:
         self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
+        self._told: dict[str, float] = {}  # of which resource no failure is told before when
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
@@ -179,7 +182,8 @@ class Processor:
                 self.fail(Finish(error.exit_code, str(error)))
                 return
         except Exception:
-            log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
+            if self._is_seldom(resource(action)):
+                log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
             answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
@@ -192,6 +196,15 @@ class Processor:
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)
         self._news.set()
+
+    def _is_seldom(self, name: str) -> bool:
+        """A call that fails is told once a minute for each resource, however often it is made."""
+        now = self._surroundings.now()
+        is_new = now >= self._told.get(name, now)
+        if is_new:
+            self._told = {other: until for other, until in self._told.items() if until > now}
+            self._told[name] = now + TOLD_EVERY_S
+        return is_new
 
     async def _wait(self) -> None:
         """Until something was learned, or until what was decided may change by itself."""

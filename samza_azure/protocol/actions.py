@@ -19,6 +19,8 @@ OWN_ROW, LEADER_ROW, CONTROL, LEASE, SCAN, REQUESTS, HOUSEKEEPING = (
     "requests",
     "housekeeping",
 )
+#: Of these there are many: each is a resource of its own, with its key behind it.
+MEMBER, REQUEST = "member ", "request "
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +255,8 @@ def resource(action: StorageAction) -> str:
         case ReadRequests():
             return REQUESTS
         case AnswerRequest(key=key) | DeleteRequest(key=key):
-            return f"request {key}"
+            return f"{REQUEST}{key}"
         case ReadMember(processor=processor) | MarkDead(processor=processor) | DeleteMember(processor=processor):
-            return f"member {processor}"
+            return f"{MEMBER}{processor}"
         case CleanRun():
             return HOUSEKEEPING

@@ -201,8 +201,8 @@ def end(view: View, now: float) -> list[Action]:
         return _leave_row(view, now)
     if view.lease is not None or view.handing_over is not None:
         return lead.hand_over(view, now)
-    if view.campaign is not None and view.campaign.lease is not None:  # else the next one would have to break it
-        return [ReleaseLease(view.campaign.lease.id)] if view.free(LEASE, now) else []
+    if view.campaign is not None and view.campaign.lease_id:  # else the next one would have to break it
+        return [ReleaseLease(view.campaign.lease_id)] if view.free(LEASE, now) else []
     return [view.ending] if LEADER_ROW not in view.busy else []
 
 
@@ -215,10 +215,10 @@ def _leave_row(view: View, now: float) -> list[Action]:
 
 def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
     if going.lease is None:
-        return [AcquireLease(view.fresh_id, going.etag)]
+        return [AcquireLease(going.asked or view.fresh_id, going.etag)]
     if now > going.lease.ends_at - LEASE_MARGIN_S:
         return [ReleaseLease(going.lease.id)]
-    if not going.read or not isinstance(view.control, Control):
+    if view.unsettled is not None or not going.read or not isinstance(view.control, Control):
         return [ReadControl(lease_id=going.lease.id)]
     control = replace(
         view.control,

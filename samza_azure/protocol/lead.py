@@ -6,12 +6,15 @@ value whole, as one function of the present value and of what it saw, and writes
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from samza_azure.protocol.actions import (
     CONTROL,
     HOUSEKEEPING,
     LEADER_ROW,
     LEASE,
+    MEMBER,
+    REQUEST,
     REQUESTS,
     SCAN,
     Action,
@@ -57,8 +60,11 @@ SUCCESSORS = 3
 #: A leader that cannot act so long after it came to lead hands over to one that can. Containers start in this time or a
 #: few times of it; while nobody's has, nobody gets the leadership for it.
 UNABLE_S = 5.0
-#: So many requests are answered or deleted at the same time.
+#: After so many looks that failed in a row, and long enough, a leader is blind.
+BLIND_AFTER = 5
+#: So many requests are answered, and so many of them and of rows deleted, at the same time.
 ANSWERS_AT_ONCE = 8
+HouseWork: TypeAlias = AnswerRequest | DeleteRequest | DeleteMember
 #: The row of a dead or left processor is shown for so long. Machines come and go, and scans read all rows.
 GONE_AFTER_S = 3600.0
 
@@ -70,6 +76,8 @@ def lead(view: View, now: float) -> list[Action]:
         return []
     if view.reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
+    if _is_blind(view, now):
+        return [StepDown("This leader is heard, and has not been able to read the rows of the others for too long.")]
     abler = _abler(view, control, now)
     if abler is not None and (last := hand_over(view, now, abler)):
         return last  # while this write cannot be sent it goes on as well as it can
@@ -91,6 +99,16 @@ def lead(view: View, now: float) -> list[Action]:
             actions.append(WriteControl(written, view.control_etag, lease.id, has_newcomers))
     actions += _keep_house(view, control, now)
     return actions
+
+
+def _is_blind(view: View, now: float) -> bool:
+    """One that beats and never sees the others decides nothing, and keeps those from leading who could.
+
+    While its own beats fail too, the storage is away, and nobody else would see more.
+    """
+    since = max(view.scanned_at, view.lead_since)
+    is_heard = view.accepted_at > now - 2 * view.timing.heartbeat_s
+    return is_heard and view.failing_calls(SCAN) >= BLIND_AFTER and now > since + 3 * view.timing.heartbeat_timeout_s
 
 
 def next_control(view: View, control: Control, now: float) -> Control:
@@ -424,7 +442,7 @@ def _mark_dead(view: View, control: Control, now: float) -> list[Action]:
     actions: list[Action] = []
     for processor, row in view.members.items():
         age = view.ages.get(processor)
-        if processor == view.me or not row.alive or age is None or not view.free(f"member {processor}", now):
+        if processor == view.me or not row.alive or age is None or not view.writable(f"{MEMBER}{processor}", now):
             continue
         stuck = processor in awaited and row.adopted < control.version
         if age.silent(view.timing.heartbeat_timeout_s) or stuck:
@@ -438,50 +456,51 @@ def _is_overdue(view: View, now: float) -> bool:
 
 def _keep_house(view: View, control: Control, now: float) -> list[Action]:
     """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
-    actions = [*_answers(view, control, now), *_long_gone(view, now)]
-    if not control.uncleaned:
-        return actions
-    if control.phase is RunPhase.DRAINED and any(
+    wanted, actions = [*_answers(view, control), *_long_gone(view)], list[Action]()
+    others_work = control.phase is RunPhase.DRAINED and any(
         row.alive and processor != view.me and _has_tasks(control, row) for processor, row in view.members.items()
-    ):
-        return actions  # others have not left the run yet
-    fresh = [each for each in control.uncleaned if each not in control.kept]
-    run_id = fresh[0] if fresh else control.uncleaned[view.clean_tries % len(control.uncleaned)]
-    if view.clean_done != run_id and view.free(HOUSEKEEPING, now):
-        actions.append(CleanRun(run_id))
-    if run_id in (view.clean_done, view.clean_kept[0]):
-        actions += [action for action in _leftovers(view) if view.free(resource(action), now)]
-    return actions
+    )
+    if control.uncleaned and not others_work:  # else they have not left the run yet
+        fresh = [each for each in control.uncleaned if each not in control.kept]
+        run_id = fresh[0] if fresh else control.uncleaned[view.clean_tries % len(control.uncleaned)]
+        if view.clean_done != run_id and view.free(HOUSEKEEPING, now):
+            actions.append(CleanRun(run_id))
+        if run_id in (view.clean_done, view.clean_kept[0]):
+            wanted += _leftovers(view)
+    return actions + _at_once(view, wanted, now)
 
 
-def _answers(view: View, control: Control, now: float) -> list[Action]:
-    """Answers to requests, and the end of old ones: a few at a time, since a stranger may have written thousands."""
+def _at_once(view: View, wanted: Sequence[HouseWork], now: float) -> list[Action]:
+    """A few at a time: a stranger may have written thousands of requests, and a thousand members may have left."""
+    under_way = sum(name.startswith((MEMBER, REQUEST)) for name in view.busy)
+    free = {name: action for action in wanted if view.writable(name := resource(action), now)}
+    return list[Action](free.values())[: max(ANSWERS_AT_ONCE - under_way, 0)]
+
+
+def _answers(view: View, control: Control) -> list[HouseWork]:
+    """Answers to requests, and the end of old ones."""
     if not view.requests:
         return []
-    actions: list[AnswerRequest | DeleteRequest] = [
+    actions: list[HouseWork] = [
         DeleteRequest(each.key, each.etag)
         for each in view.requests
         if each.key in view.request_ages and view.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
     said = answers(control, view.requests, view.present)
-    actions += [AnswerRequest(each.key, each.etag, text) for each, text in said]
-    under_way = sum(name.startswith("request ") for name in view.busy)
-    free: list[Action] = [act for act in actions if view.free(resource(act), now)]
-    return free[: max(ANSWERS_AT_ONCE - under_way, 0)]
+    return actions + [AnswerRequest(each.key, each.etag, text) for each, text in said]
 
 
-def _long_gone(view: View, now: float) -> list[Action]:
+def _long_gone(view: View) -> list[HouseWork]:
     """The ends of rows that nobody will write any more. Whoever comes back inserts a new one."""
-    gone: list[Action] = [
+    return [
         DeleteMember(processor, row.etag)
         for processor, row in view.members.items()
-        if not row.alive and row.is_ours and processor != view.me and view.free(f"member {processor}", now)
+        if not row.alive and row.is_ours and processor != view.me
         if processor in view.ages and view.ages[processor].silent(GONE_AFTER_S)
     ]
-    return gone[:ANSWERS_AT_ONCE]
 
 
-def _leftovers(view: View) -> list[DeleteRequest | DeleteMember]:
+def _leftovers(view: View) -> list[HouseWork]:
     """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
     requests = [DeleteRequest(request.key, request.etag) for request in view.requests if request.answer]
     rows = [

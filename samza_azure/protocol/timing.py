@@ -12,10 +12,15 @@ LEASE_MARGIN_S = 5.0
 URGENT_GAP_S, URGENT_PER_S = 0.1, 600
 #: Who was let in and is refused since pauses at once, and ends after so long: a restart may bring a new secret.
 DENIED_S = 120.0
-#: Blobs that cannot be deleted, because of a policy or a legal hold, are tried again after so long, doubled up to this.
-KEPT_AGAIN_S, KEPT_AGAIN_MOST_S = 10.0, 300.0
-#: After a failed call the next try of the same thing comes this much later, or at its usual time if that is sooner.
+#: After a failed call what is done seldom, or in several steps, is tried again this much later, then later and later.
 RETRY_S = 0.25
+#: A call that fails every time is made so many times less often than usual in the end.
+BACK_OFF_MOST = 4
+#: Beats, ours and the leader's, do not back off, or an outage of seconds would be a death. They come this much sooner,
+#: while all that is read comes later; together that is less than usual.
+BEAT_AGAIN = 0.75
+#: What is to be deleted and cannot be is tried again after so long, then later and later.
+CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S = 1.0, 300.0
 #: Each wrong suspicion of a leader doubles the patience with the next, at most so many times.
 CHURN_MAX = 4
 #: So many leader timeouts in office, and earlier wrong suspicions are forgotten.
@@ -63,6 +68,21 @@ class Timing:
     def urgent_gap_s(self, members: int) -> float:
         """How soon after a write of its own row a member may write again what others wait for."""
         return min(max(URGENT_GAP_S, members / URGENT_PER_S), self.heartbeat_s)
+
+
+@dataclass(frozen=True, slots=True)
+class BackOff:
+    """What a resource waits for after calls that failed: at first, and at most."""
+
+    first_s: float
+    most_s: float
+
+    def after(self, failures: int, random: float) -> float:
+        """How long after a call was sent the next one is, when so many in a row have failed. `random` is below 1.
+
+        Those who failed together would come back together; so each waits up to a quarter less or more.
+        """
+        return min(self.first_s * 2.0 ** min(failures - 1, 30), self.most_s) * (0.75 + random / 2)
 
 
 PROFILES = {

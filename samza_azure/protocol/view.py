@@ -8,10 +8,13 @@ only time from which an answer may be counted.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from samza_azure.errors import AccessLost
+from samza_azure.protocol import actions
 from samza_azure.protocol.actions import (
+    MEMBER,
+    REQUEST,
     AcquireLease,
     Action,
     AnswerRequest,
@@ -56,15 +59,19 @@ from samza_azure.protocol.messages import (
 )
 from samza_azure.protocol.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.protocol.timing import (
+    BACK_OFF_MOST,
+    BEAT_AGAIN,
+    CLEAN_AGAIN_MOST_S,
+    CLEAN_AGAIN_S,
     DENIED_S,
     FIT_AGAIN_S,
     FORGIVE_AFTER_S,
-    KEPT_AGAIN_MOST_S,
-    KEPT_AGAIN_S,
     LEASE_MARGIN_S,
     LEASE_S,
+    RENEW_EVERY_S,
     RETRY_S,
     SELF_STOP,
+    BackOff,
     Timing,
 )
 
@@ -187,9 +194,14 @@ class Campaign:
     """An attempt to lead, step by step, each conditional on the ETag for which it was begun."""
 
     etag: str
-    broken: bool = False
+    asked: str = ""  # the id under which the lease was asked for, and the answer was lost: again under the same one
     lease: Lease | None = None
     read: bool = False
+
+    @property
+    def lease_id(self) -> str:
+        """The lease that is ours, or may be."""
+        return self.lease.id if self.lease is not None else self.asked
 
 
 @dataclass(slots=True)
@@ -214,6 +226,14 @@ class LocalTask:
     def closed(self) -> bool:
         """No append of it can come any more."""
         return self.phase in (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Failing:
+    """A resource whose last calls, so many in a row, had no answer; until then none is made."""
+
+    times: int
+    until: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,6 +273,7 @@ class View:
     beat: int = 0
     written: ProcessorRow | None = None
     beat_sent_at: float = -1e9
+    beat_unsettled: tuple[int, float] | None = None  # one whose answer was lost, and when it was first sent
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
     # The leader row and the control blob.
     leader_row: LeaderRow | Absent | None = None
@@ -271,6 +292,7 @@ class View:
     lease: Lease | None = None
     lead_since: float = 0.0
     leader_row_sent_at: float = -1e9
+    leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
     unsettled: WriteControl | None = None
     published_at: float = -1e9
     barrier_since: float = 0.0
@@ -278,6 +300,8 @@ class View:
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
+    scan_sent_at: float = -1e9  # of the last one that was answered
+    write_seen_at: float = -1e9  # since then somebody's row has changed, so rows could be written
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
@@ -307,9 +331,10 @@ class View:
     # Kinds of calls that the account refuses now: since when, and when last. A success of the kind ends it.
     denied: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
-    # Calls under way, and when a failed one may be tried again.
+    # Calls under way; rows that are not as we know them, and since when; and when a failed call may be tried again.
     busy: dict[str, float] = field(default_factory=dict)
-    not_before: dict[str, float] = field(default_factory=dict)
+    doubted: dict[str, float] = field(default_factory=dict)
+    failing: dict[str, Failing] = field(default_factory=dict)
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
     # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
@@ -393,7 +418,36 @@ class View:
 
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
-        return name not in self.busy and self.reached(self.not_before.get(name, now), now)
+        failing = self.failing.get(name)
+        return name not in self.busy and (failing is None or self.reached(failing.until, now))
+
+    def back_off(self, name: str) -> BackOff:
+        """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""
+        timing, most = self.timing, BACK_OFF_MOST
+        match name:
+            case actions.OWN_ROW:
+                return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
+            case actions.LEADER_ROW if self.lease is not None:
+                return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
+            case actions.LEADER_ROW:
+                return BackOff(self.read_interval(), most * self.read_interval())
+            case actions.SCAN:
+                return BackOff(self.scan_interval, most * self.scan_interval)
+            case actions.CONTROL:
+                return BackOff(RETRY_S, most * timing.ask_every_s(self.size))
+            case actions.LEASE:
+                return BackOff(RETRY_S, RENEW_EVERY_S / most)
+            case actions.HOUSEKEEPING:
+                return BackOff(CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S)
+        return BackOff(timing.scan_s, most * timing.scan_s)
+
+    def failing_calls(self, name: str) -> int:
+        """How many calls to this resource have failed in a row."""
+        return self.failing[name].times if name in self.failing else 0
+
+    def writable(self, name: str, now: float) -> bool:
+        """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
+        return name not in self.doubted and self.free(name, now)
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
@@ -474,10 +528,12 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     """A call was answered, or was not."""
     name = resource(action)
     view.busy.pop(name, None)
-    if answer is Trouble.UNAVAILABLE or answer is Trouble.UNSETTLED or isinstance(answer, Denied):
-        view.not_before[name] = now + RETRY_S
+    told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
+    if isinstance(answer, Trouble | Denied | Kept) or told_nothing:
+        times = view.failing_calls(name) + 1
+        view.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
     else:
-        view.not_before.pop(name, None)
+        view.failing.pop(name, None)
     _learn_access(view, action, answer, sent_at, now)
     match action:
         case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
@@ -486,42 +542,27 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
             _learn_leader_row(view, action, answer, now)
         case ReadControl() | CreateControl() | BreakLease() | AcquireLease() | WriteControl():
             _learn_control(view, action, answer, sent_at, now)
-        case RenewLease():
-            if view.lease is not None and view.lease.id == action.lease_id:
-                if answer is None:
-                    view.lease = replace(view.lease, asked_at=sent_at)
-                elif isinstance(answer, No | Absent):
-                    demote(view, now)
-        case ReleaseLease():
-            view.handing_over = None
-            if view.campaign is not None:
-                observe_again(view, now)
+        case RenewLease() | ReleaseLease():
+            _learn_lease(view, action, answer, sent_at, now)
         case ScanMembers():
             if isinstance(answer, tuple):
-                _learn_members(view, answer, now)
+                _learn_members(view, answer, sent_at, now)
         case ReadMember(processor=processor):
             _learn_member(view, processor, answer, now)
         case ReadRequests():
             if isinstance(answer, tuple):
-                _learn_requests(view, answer, now)
+                _learn_requests(view, answer, sent_at, now)
         case AnswerRequest() | DeleteRequest():
-            view.requests_read_at = -1e9
-        case MarkDead():
-            row = view.members.get(action.processor)
-            if isinstance(answer, str) and row is not None:  # a scan in between may have found it deleted
-                _know_member(view, replace(row, state=State.DEAD, etag=answer, epoch=action.epoch))
-            elif isinstance(answer, No):
-                view.ages.pop(action.processor, None)
-        case DeleteMember():
+            _learn_request(view, action, answer, now)
+        case MarkDead() | DeleteMember():
+            _learn_of_member(view, action, answer, now)
+        case CleanRun(run_id=run_id):
             if answer is None:
-                _forget_member(view, action.processor)
-        case CleanRun():
-            if answer is None:
-                view.clean_done, view.clean_tries = action.run_id, 0
+                view.clean_done, view.clean_tries = run_id, 0
             elif isinstance(answer, Kept):
-                wait = min(KEPT_AGAIN_S * 2.0**view.clean_tries, KEPT_AGAIN_MOST_S)
-                view.clean_kept, view.clean_tries = (action.run_id, answer.count), view.clean_tries + 1
-                view.not_before[name] = now + wait
+                view.clean_kept, view.clean_tries = (run_id, answer.count), view.clean_tries + 1
+        case _:
+            assert_never(action)
 
 
 def perform_locally(view: View, action: LocalAction, now: float) -> None:
@@ -547,7 +588,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             demote(view, now)
             view.incarnation = view.fresh_id
             view.found, view.found_age, view.rewritten = None, None, 0
-            view.etag, view.written, view.beat = None, None, 0
+            view.etag, view.written, view.beat, view.beat_unsettled = None, None, 0, None
             view.accepted_at = -1e9
             view.active_run = ""
             view.tasks = {task: replace(each, former=True) for task, each in view.tasks.items() if not each.closed}
@@ -642,6 +683,8 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
     match action, answer:
         case (ReadOwnRow(), ProcessorRow() as row):
             if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
+                if view.beat_unsettled is not None and row.beat == view.beat_unsettled[0]:
+                    view.accepted_at = max(view.accepted_at, view.beat_unsettled[1])
                 view.etag, view.found = row.etag, row
                 view.beat = max(view.beat, row.beat)
                 if not row.alive:
@@ -655,17 +698,38 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
             view.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
             view.etag, view.written, view.beat, view.found = etag, row, row.beat, row
-            if sent_at > view.accepted_at + 2 * view.timing.heartbeat_s:
+            view.beat_unsettled = None
+            if sent_at > max(view.accepted_at, view.write_seen_at) + 2 * view.timing.heartbeat_s:
                 _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
             view.accepted_at = max(view.accepted_at, sent_at)
+        case (MergeOwnRow(row=row), Trouble.UNSETTLED):
+            view.found = None
+            if view.beat_unsettled is None or view.beat_unsettled[0] != row.beat:  # else the earlier one may land yet
+                view.beat_unsettled = row.beat, sent_at
         case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
             view.found = None
+
+
+def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
+    """Without an answer the same is sent again: whoever leads next would have to break a lease that is not released."""
+    match action, answer:
+        case ReleaseLease(), None | No() | Absent():
+            view.handing_over = None
+            if view.campaign is not None:
+                observe_again(view, now)
+        case RenewLease(lease_id=lease_id), None if view.lease is not None and view.lease.id == lease_id:
+            view.lease = replace(view.lease, asked_at=sent_at)
+        case RenewLease(lease_id=lease_id), No() | Absent() if view.lease is not None and view.lease.id == lease_id:
+            demote(view, now)
 
 
 def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:
     match action, answer:
         case (ReadLeaderRow(), LeaderRow() | Absent() as row):
             etag = row.etag if isinstance(row, LeaderRow) else ""
+            ours, view.leader_row_unsettled = view.leader_row_unsettled, None
+            if view.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
+                view.leader_age = replace(view.leader_age, etag=etag)  # our own write is no sign of the leader's life
             if view.leader_age is None or view.leader_age.etag != etag:
                 view.patience = view.random
             view.leader_age = observed(view.leader_age, etag, now, view.read_interval())
@@ -673,7 +737,9 @@ def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) ->
         case (WriteLeaderRow(row=row), str() as etag):
             view.leader_row = replace(row, etag=etag)
             view.leader_read_at = now
-        case (WriteLeaderRow(), No() | Trouble.UNSETTLED):
+        case (WriteLeaderRow(row=row), Trouble.UNSETTLED):
+            view.leader_row, view.leader_row_unsettled = None, row
+        case (WriteLeaderRow(), No()):
             view.leader_row = None
 
 
@@ -693,11 +759,11 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
         case (CreateControl(), No() | Trouble.UNSETTLED):
             view.control, view.control_read_at = None, -1e9
         case (BreakLease(etag=etag), None):
-            view.campaign = Campaign(etag, broken=True)
+            view.campaign = Campaign(etag)
         case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
-            view.campaign = Campaign(etag, broken=True)  # there was none to break
+            view.campaign = Campaign(etag)  # there was none to break
         case (AcquireLease(etag=etag, lease_id=lease_id), None):
-            view.campaign = Campaign(etag, broken=True, lease=Lease(lease_id, sent_at))
+            view.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
         case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
             view.campaign = None
             view.hold_until = now + view.timing.scan_s * (1 + view.random)
@@ -714,8 +780,8 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
         case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
             demote(view, now)
             view.control_read_at = -1e9
-        case (BreakLease() | AcquireLease(), Trouble.UNSETTLED):
-            observe_again(view, now)
+        case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
+            view.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
 
 
 def _know_control(view: View, control: Control, etag: str, now: float) -> None:
@@ -787,18 +853,22 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
         observe_again(view, now)  # who hands over and stays gives the successor its time
 
 
-def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
+def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
     interval = view.scan_interval
-    members, ages, alive = {}, {}, set()
+    _trust(view, MEMBER, sent_at)
+    members, ages, alive, changed = {}, {}, set(), False
     for row in rows:
         if not isinstance(row, ProcessorRow):
             continue
         known = view.ages.get(row.processor)
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
+        changed = changed or (row.alive and known is not None and known.etag != row.etag)
         if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
             alive.add(row.incarnation)
     view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
+    view.write_seen_at = view.scan_sent_at if changed else view.write_seen_at
+    view.scan_sent_at = sent_at
     view.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
@@ -834,6 +904,43 @@ def _learn_member(view: View, processor: str, answer: Answer, now: float) -> Non
         case _:
             return
     view.read_at[processor] = now
+    view.doubted.pop(f"{MEMBER}{processor}", None)
+
+
+def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
+    """What became of a write to another's row. Unless it was accepted, the next scan tells what stands there."""
+    match action, answer:
+        case MarkDead(processor=processor, epoch=epoch), str() as etag:
+            row = view.members.get(processor)
+            if row is not None:  # a scan in between may have found it deleted
+                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=epoch))
+        case DeleteMember(processor=processor), None | Absent():
+            _forget_member(view, processor)
+        case _, Trouble.UNAVAILABLE:
+            pass  # it did not happen, so the row is as it was: again, later
+        case MarkDead(processor=processor) | DeleteMember(processor=processor), _:
+            view.doubted[resource(action)] = now
+            if isinstance(answer, No):
+                view.ages.pop(processor, None)  # it shows life
+
+
+def _learn_request(view: View, action: AnswerRequest | DeleteRequest, answer: Answer, now: float) -> None:
+    """The same of a request. What was accepted is known without reading, else each answer would be sent twice."""
+    match action, answer:
+        case AnswerRequest(key=key, answer=text), str() as etag:
+            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in view.requests)
+            view.requests = tuple(known)
+        case DeleteRequest(key=key), None | Absent():
+            view.requests = tuple(each for each in view.requests if each.key != key)
+        case _, Trouble.UNAVAILABLE:
+            pass
+        case _:
+            view.doubted[resource(action)] = now
+
+
+def _trust(view: View, kind: str, sent_at: float) -> None:
+    """All rows of a kind were read. One read before its refusal may have shown what was refused."""
+    view.doubted = {name: since for name, since in view.doubted.items() if not name.startswith(kind) or since > sent_at}
 
 
 def _know_member(view: View, row: ProcessorRow) -> None:
@@ -844,7 +951,8 @@ def _forget_member(view: View, processor: str) -> None:
     view.members = {name: row for name, row in view.members.items() if name != processor}
 
 
-def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], now: float) -> None:
+def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
+    _trust(view, REQUEST, sent_at)
     requests = tuple(row for row in rows if isinstance(row, Request))
     interval, before = view.timing.scan_s, view.request_ages
     view.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}

@@ -1,9 +1,9 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
 Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
-S12 are those of the design; four of its rules have no number there: *Order*, in which a processor stops (work, then
-row, then lease), *Debounce*, *Retry*: what fails on one machine is tried on another before the run has failed, and
-*Leak*: a row names only tasks that this life was given.
+S12 are those of the design; some have no number there: *Order*, in which a processor stops (work, then row, then
+lease), *Debounce*, *Retry*: what fails on one machine is tried on another before the run has failed, *Leak*: a row
+names only tasks that this life was given, and *Cost*.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from samza_azure.protocol.messages import DrainStep, Phase
 from samza_azure.protocol.record import Header, Kind, Writer, decode_header
 from samza_azure.protocol.rows import State, processor_row
 from samza_azure.protocol.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
+from samza_azure.sim.cost import Cost
 from samza_azure.sim.deletions import Deletions
 from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.network import SENDER
@@ -83,6 +84,7 @@ class Ledger(MemoryStorage):
         self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
+        self.cost = Cost()
         self._published = (0, 0.0)  # epoch and instant of the last version
         self._gave_up: dict[tuple[str, Owner], float] = {}  # which task, and since when its owner's row says so
 

@@ -12,7 +12,7 @@ from samza_azure.protocol.actions import Finish
 from samza_azure.protocol.messages import Command, Phase, Ready, Report
 from samza_azure.protocol.view import Kept, Settings
 from samza_azure.sim.container import Container, Habits
-from samza_azure.sim.ledger import Ledger
+from samza_azure.sim.ledger import Ledger, Violation
 from samza_azure.sim.loop import Process
 from samza_azure.sim.memory import Link, SimulatedAccount
 from samza_azure.sim.network import FaultyLink, Weather
@@ -111,7 +111,7 @@ class Life:
         self.world, self.clock, self.name, self.number = world, clock, settings.processor, number
         self.supervisor = Process(f"{self.name}.{number}")
         self.link = FaultyLink(self.name, number, world.weather, world.dice, world.ledger.seen, world.ledger.steps)
-        self.link.refused = self._answered
+        self.link.refused, self.link.sent = self._answered, self._sent
         self.account = world.account(self.link)
         self.container: Container | None = None
         self.containers = 0
@@ -228,9 +228,19 @@ class Life:
     async def _obey(self, container: Container, command: Command) -> None:
         container.obey(command)
 
+    def _sent(self, operation: str) -> None:
+        self._judge(self.world.ledger.cost.sent(self.name, self.number, operation, self.world.instant()))
+
+    def _judge(self, wrong: str | None) -> None:
+        if wrong is not None:  # for the world, not for the caller
+            asyncio.get_running_loop().call_exception_handler({"message": wrong, "exception": Violation(wrong)})
+
     def _answered(self, operation: str, answer: object) -> None:
         if operation == "control.write" and type(answer).__name__ == "Refused":
             self.world.ledger.deposed[self.name, self.number] = self.world.instant()
+        if operation == "rows.delete" and type(answer).__name__ == "Refused":
+            cost, now = self.world.ledger.cost, self.world.instant()
+            self._judge(cost.counted(self.name, self.number, "rows.delete, refused,", now))
 
 
 __all__ = ["RATE_ERROR", "Clock", "Life"]

@@ -80,11 +80,13 @@ class FaultyLink(Link):
         self.name, self.life = name, life
         self.outages: list[Outage] = []
         self.refused: Callable[[str, object], None] = lambda operation, answer: None
+        self.sent: Callable[[str], None] = lambda operation: None
         self._weather, self._dice, self._seen, self._steps = weather, dice, seen, steps
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
         loop = asyncio.get_running_loop()
         self._seen[f"call {operation}"] += 1
+        self.sent(operation)
         weather, dice, now = self._weather, self._dice, loop.time()
         there, back = self._delay(), self._delay()
         lands, answers = True, True

@@ -475,15 +475,20 @@ class World:
     async def _stay(self) -> None:
         """S11: without a fault nothing moves and nobody else leads."""
         await self._wait(10 + 3 * self.timing.heartbeat_timeout_s)
-        control = self.ledger.control
+        control, calls, since = self.ledger.control, self.ledger.cost.calls, self.loop.time()
         await self._wait(3 * self.timing.heartbeat_timeout_s)
-        after = self.ledger.control
+        after, calls, seconds = self.ledger.control, self.ledger.cost.calls - calls, self.loop.time() - since
         assert control is not None and after is not None
         if after.phase is RunPhase.RUNNING:
             demand(after.epoch == control.epoch, f"S11: epoch {control.epoch} became {after.epoch} without a fault")
             same = after.version == control.version or after.given_up != control.given_up
             demand(same, f"S11: version {control.version} became {after.version}")
             demand(self.unhealed() is None, f"L1: healed, and then {self.unhealed()}")
+            if same and after.version == control.version:
+                alive = sum(life.supervisor.alive for life in self.lives.values())
+                reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # batches come so often at most
+                wrong = self.ledger.cost.calm(calls, seconds, self.timing, alive, reports)
+                demand(wrong is None, wrong or "")
 
     def heals_within(self) -> float:
         """How long it may take until all is well again, from any state."""

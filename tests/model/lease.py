@@ -323,9 +323,10 @@ def timeless(view: View) -> View:
     view.hold_until = view.published_at = view.requests_read_at = view.leader_row_sent_at = NEVER
     view.lead_since = view.barrier_since = view.wake_at = 0.0
     view.scanned_at = NEVER if view.scanned_at < 0 else 0.0
-    view.busy, view.not_before, view.ages, view.control_read_for = {}, {}, {}, ""
+    view.busy, view.failing, view.ages, view.control_read_for = {}, {}, {}, ""
     view.leader_age, view.leader_row, view.deposed_etag, view.members = None, None, "", {}
-    view.seen_alive = frozenset()
+    view.seen_alive, view.doubted = frozenset(), {}
+    view.scan_sent_at = view.write_seen_at = NEVER
     return view
 
 

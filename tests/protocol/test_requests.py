@@ -23,7 +23,7 @@ from samza_azure.protocol.lead import next_control, successors_of
 from samza_azure.protocol.messages import Drain, DrainStep, ReleaseTask
 from samza_azure.protocol.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.protocol.rows import Request, RequestKind, State, request
-from samza_azure.protocol.view import View, heard_task, learn, perform_locally
+from samza_azure.protocol.view import Answer, No, Trouble, View, heard_task, learn, perform_locally
 from tests.protocol.situation import CONTROL, NOW, ROWS, leader, life_of, member, report, row, view_of
 
 FREEZE = replace(
@@ -69,6 +69,25 @@ def test_a_drain_of_this_run_or_of_any_becomes_a_freeze(run_id: str) -> None:
 def test_a_drain_of_another_run_waits_for_it_and_an_answered_one_is_over() -> None:
     assert obey(CONTROL, drain(run_id="another"), drain(answer="cancelled")) == CONTROL
     assert answers(asked(CONTROL, drain(run_id="another"))) == {}
+
+
+def test_an_answer_that_was_accepted_is_not_sent_again_before_the_requests_are_read() -> None:
+    view = asked(FREEZE, drain())
+    assert answers(view) == {"d": "accepted"}
+    learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
+    assert answers(view) == {}
+    assert view.requests == (replace(drain(answer="accepted"), etag="newer"),)
+
+
+@pytest.mark.parametrize("answer", [No("UpdateConditionNotSatisfied"), Trouble.UNSETTLED])
+def test_one_that_was_refused_or_got_lost_is_sent_again_only_after_a_look(answer: Answer) -> None:
+    view = asked(FREEZE, drain())
+    learn(view, AnswerRequest("d", "etag of d", "accepted"), answer, sent_at=NOW, now=NOW + 0.01)
+    assert answers(view, NOW + 0.9) == {}
+    learn(view, ReadRequests(), (replace(drain(), etag="newer"),), sent_at=NOW + 1, now=NOW + 1)
+    assert [action for action in decide(view, NOW + 1) if isinstance(action, AnswerRequest)] == [
+        AnswerRequest("d", "newer", "accepted")
+    ]
 
 
 def test_a_drain_is_answered_once_the_control_blob_has_it() -> None:

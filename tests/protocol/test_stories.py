@@ -66,6 +66,7 @@ from samza_azure.protocol.view import (
     Absent,
     Campaign,
     ControlRead,
+    Failing,
     Kept,
     Lease,
     LocalTask,
@@ -313,6 +314,61 @@ def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
     assert ReadControl(lease_id="lease") in decide(view, NOW)
     learn(view, ReadControl(lease_id="lease"), ControlRead(won, "newer"), sent_at=NOW, now=NOW)
     assert (view.leads, view.unsettled, view.control, view.control_etag) == (True, None, won, "newer")
+
+
+def campaigning(**more: object) -> View:
+    """p2 has acquired the lease, read the blob with it, and may write."""
+    going = Campaign("control", lease=Lease("won", NOW), read=True)
+    return view_of("p2", leader_age=SILENT, campaign=going, **more)
+
+
+def test_a_lost_answer_to_the_take_over_write_is_settled_by_its_nonce_and_the_leadership_is_kept() -> None:
+    view = campaigning()
+    [write] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    after = NOW + RETRY_S
+    assert [action for action in decide(view, after) if isinstance(action, ReadControl | WriteControl)] == [
+        ReadControl(lease_id="won")
+    ]
+    learn(view, ReadControl(lease_id="won"), ControlRead(write.control, "newer"), sent_at=after, now=after)
+    assert (view.lease, view.campaign, view.control, view.control_etag) == (
+        Lease("won", NOW),
+        None,
+        write.control,
+        "newer",
+    )
+
+
+def test_a_take_over_write_that_did_not_happen_is_made_again() -> None:
+    view = campaigning()
+    [write] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadControl(lease_id="won"), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert [action for action in decide(view, NOW) if isinstance(action, WriteControl)] == [write]
+
+
+def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id() -> None:
+    view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
+    learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    again = AcquireLease("asked", "control")
+    assert [action for action in decide(view, NOW + RETRY_S) if isinstance(action, AcquireLease)] == [again]
+    view.ending, view.ending_since, view.tasks = Finish(0, "Left."), NOW, {}
+    view.written = replace(ROWS["p2"], state=State.LEFT)
+    assert decide(view, NOW)[-1] == ReleaseLease("asked")
+
+
+def test_a_lost_answer_to_breaking_the_lease_keeps_the_suspicion() -> None:
+    view = view_of("p2", leader_age=SILENT)
+    learn(view, BreakLease("control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    assert BreakLease("control") in decide(view, NOW + RETRY_S)
+
+
+def test_our_own_name_in_the_leader_row_is_no_sign_of_the_leaders_life_although_its_answer_was_lost() -> None:
+    ours = replace(LEADER_ROW, beat=71, successors=("p3",), etag="")
+    view = view_of("p3", leader_age=SILENT)
+    learn(view, WriteLeaderRow(ours, LEADER_ROW.etag), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadLeaderRow(), replace(ours, etag="newer"), sent_at=NOW, now=NOW)
+    assert BreakLease("control") in decide(view, NOW)
 
 
 # Leading: what it is.
@@ -773,7 +829,7 @@ def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_
     view.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     learn(view, last, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
-    after = NOW + RETRY_S
+    after = NOW + TIMING.heartbeat_s
     assert [kind for kind in kinds(decide(view, after)) if kind in (MergeOwnRow, ReadOwnRow)] == [ReadOwnRow]
 
     learn(view, ReadOwnRow(), replace(last.row, etag="left"), sent_at=after, now=after)
@@ -795,7 +851,7 @@ def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
 def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
     view.written = replace(ROWS["p2"], state=State.LEFT)
-    view.campaign = Campaign("control", broken=True, lease=Lease("ours", NOW))
+    view.campaign = Campaign("control", lease=Lease("ours", NOW))
     assert decide(view, NOW)[-1] == ReleaseLease("ours")
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
     assert decide(view, NOW)[-1] == Finish(0, "Left.")
@@ -1018,7 +1074,7 @@ def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard(
         leader(**unable, seen_alive=view.seen_alive, ages=silent),
     ):
         assert WriteControl not in kinds(lead(other, NOW))
-    away = leader(**unable, seen_alive=view.seen_alive, not_before={"control": NOW + 9}, leader_row_sent_at=NOW - 2)
+    away = leader(**unable, seen_alive=view.seen_alive, failing={"control": Failing(1, NOW + 9)}, leader_row_sent_at=NOW - 2)
     assert WriteLeaderRow in kinds(lead(away, NOW)), "the blob is away: it beats on"
     lost = leader(**unable, seen_alive=view.seen_alive, unsettled=write)
     assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
@@ -1180,13 +1236,13 @@ def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rar
     view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
     view.requests = ()
     waits, now = [], NOW + 0.05
-    for _ in range(7):
+    for _ in range(11):
         view.lease = Lease("lease", now)
         assert decide(view, now).count(CleanRun("run")) == 1
         learn(view, CleanRun("run"), Kept(3, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
-        waits.append(view.not_before[HOUSEKEEPING] - now)
-        now = view.not_before[HOUSEKEEPING]
-    assert [round(each, 3) for each in waits] == [10, 20, 40, 80, 160, 300, 300]
+        waits.append(view.failing[HOUSEKEEPING].until - now)
+        now = view.failing[HOUSEKEEPING].until
+    assert [round(each, 3) for each in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
     view.members = {"p1": ROWS["p1"]}
     known = next_control(view, view.control, now)
     assert (known.kept, known.uncleaned, known.cleaned) == ({"run": 3}, ("run",), True)
@@ -1217,6 +1273,80 @@ def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state
     assert DeleteMember not in kinds(decide(view, NOW + 0.05))
     view.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)
     assert DeleteMember("p3", "row of p3") in decide(view, NOW + 0.05)
+
+
+def cleaning(**more: object) -> View:
+    """p1 leads a drained run whose logs are deleted; the rows of those that left are still there."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    gone = {name: replace(ROWS[name], state=State.LEFT, tasks={}) for name in ("p2", "p3")}
+    return leader(drained, members=gone, clean_done="run", ending=Finish(0, "drained"), ending_since=NOW, **more)
+
+
+def deletes(view: View, now: float) -> list[str]:
+    return [action.processor for action in decide(view, now) if isinstance(action, DeleteMember)]
+
+
+def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -> None:
+    """Orchestrators restart what exits, so the row is another one by then."""
+    view = cleaning()
+    assert deletes(view, NOW) == ["p2", "p3"]
+    refused = DeleteMember("p2", "row of p2")
+    learn(view, refused, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
+    assert deletes(view, NOW + 0.02) == ["p3"]
+
+    rows = (ROWS["p1"], *view.members.values())
+    learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW + 0.03)  # may have been answered before the refusal
+    assert deletes(view, NOW + 0.04) == ["p3"]
+    learn(view, ScanMembers(), rows, sent_at=NOW + 1, now=NOW + 1.01)
+    assert deletes(view, NOW + 1.02) == ["p2", "p3"]
+
+
+def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
+    view = cleaning()
+    view.members = {name: row(name, state=State.LEFT) for name in map("p{:03d}".format, range(1000))}
+    assert len(deletes(view, NOW)) == 8
+    view.busy = {"member p000": NOW, "member p001": NOW, "request drain-1": NOW}
+    assert deletes(view, NOW) == ["p002", "p003", "p004", "p005", "p006"]
+
+
+def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refused_by_itself() -> None:
+    view = leader(ages={"p3": DEAD})
+    learn(view, MarkDead("p3", "row of p3", 3), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    assert MarkDead not in kinds(decide(view, NOW + 0.9))
+    learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW + 1, now=NOW + 1)  # it did not happen
+    assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 1)
+
+
+def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_is_read() -> None:
+    """Else the next one comes so late after the last that an observer takes it for the end of an outage."""
+    view = leader(ages={"p3": DEAD}, scanned_at=NOW + 5)
+    lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
+    learn(view, lost, Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 4.7)
+    learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4.8, now=NOW + 4.9)
+    assert (view.accepted_at, view.etag) == (NOW + 2, "newer")
+    learn(view, MergeOwnRow(replace(lost.row, beat=7), "newer"), "newest", sent_at=NOW + 5, now=NOW + 5)
+    assert view.ages == {"p3": DEAD}
+
+
+def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
+    """Not the storage was away, only our own calls came late."""
+    view = leader(ages={**leader().ages, "p3": DEAD}, scan_sent_at=NOW + 3)
+    rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
+    learn(view, ScanMembers(), rows, sent_at=NOW + 4, now=NOW + 4)
+    silent = view.ages["p3"]
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 4.9, now=NOW + 5)
+    assert view.ages["p3"] == silent
+    learn(view, MergeOwnRow(ROWS["p1"], "newer"), "newest", sent_at=NOW + 10, now=NOW + 10)
+    assert view.ages["p3"].seconds == 0
+
+
+def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_that_landed() -> None:
+    view = view_of("p3")
+    lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
+    for sent_at in (NOW + 2, NOW + 3):
+        learn(view, lost, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
+    learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4, now=NOW + 4)
+    assert view.accepted_at == NOW + 2
 
 
 def test_reading_is_asked_for_only_by_those_who_need_it() -> None:

@@ -9,7 +9,7 @@ import pytest
 from samza_azure.errors import Unsettled
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
-from samza_azure.protocol import control
+from samza_azure.protocol import control, timing
 from samza_azure.protocol import decide as deciding
 from samza_azure.protocol import drain as draining
 from samza_azure.protocol import lead as leading
@@ -132,6 +132,11 @@ def blind_retry_of_a_publish(patch: Patch) -> None:
     patch.setattr(performing, "_perform", insisting)
 
 
+def no_back_off(patch: Patch) -> None:
+    """retry loops: what failed is tried again at once."""
+    patch.setattr(timing.BackOff, "after", lambda self, failures, random: 0.0)
+
+
 def the_transport_tries_again(patch: Patch) -> None:
     """SDK retries: a client library that repeats conditional writes by itself is refused by its own first try."""
     perform = performing._perform
@@ -180,8 +185,8 @@ def age_by_the_wall(patch: Patch) -> None:
         written[etag] = 1_700_000_000 + self._clock()
         return etag
 
-    def by_timestamp(view: Any, rows: Any, now: float) -> None:
-        learn_members(view, rows, now)
+    def by_timestamp(view: Any, rows: Any, sent_at: float, now: float) -> None:
+        learn_members(view, rows, sent_at, now)
         view.ages = {
             name: Age(age.etag, view.wall_ms / 1000 - written[age.etag], 3, now) for name, age in view.ages.items()
         }

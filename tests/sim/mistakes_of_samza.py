@@ -245,7 +245,7 @@ def a_leader_elects_itself(patch: Patch) -> None:
     def again(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(action, RenewLease) and answer is None and view.lease is not None:
-            view.campaign = viewing.Campaign(view.control_etag, broken=True, lease=view.lease, read=True)
+            view.campaign = viewing.Campaign(view.control_etag, lease=view.lease, read=True)
             view.lease = None
 
     patch.setattr(hosting, "learn", again)

@@ -157,6 +157,7 @@ MUTANTS = [
     Mutant("no deadline of the lease", "S1", others.no_deadline_of_the_lease, 8, without=BOTH, more={"late": 0.0}),
     Mutant("blind retry of a publish", "S1", others.blind_retry_of_a_publish, 19),
     Mutant("the transport tries again", "S11", others.the_transport_tries_again, 47, (), more=MILD | {"lost": 0.1}),
+    Mutant("a failed call is made again at once", "Cost", others.no_back_off, 0, ("outage",)),
     Mutant("calls without an end", "L1", others.calls_without_an_end, 0, ("outage",)),
     Mutant("no failover", "L1", others.nobody_follows_the_leader, 0, ("crash, other id",)),
     Mutant("age by the clock", "S10", others.age_by_the_clock, 3, ("outage",)),

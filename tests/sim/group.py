@@ -1,0 +1,85 @@
+"""A group of processors on virtual time whose tasks start at once, each over a link of its own that a test arranges."""
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from samza_azure.host.processor import Processor
+from samza_azure.host.runs import RunLogs
+from samza_azure.host.share import plan_of
+from samza_azure.protocol.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
+from samza_azure.protocol.timing import Timing
+from samza_azure.protocol.view import Settings
+from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+
+T = TypeVar("T")
+LATENCY_S = 0.005
+
+
+class Slow(Link):
+    """What is sent takes its time. A call that is no table's is told apart by its name."""
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        await asyncio.sleep(LATENCY_S)
+        return effect()
+
+
+class NoLogs(RunLogs):
+    """There are none, and none are made."""
+
+    async def refuse_if_any(self) -> None:
+        return
+
+    async def clean(self, run_id: str) -> None:
+        return
+
+
+class Member:
+    """A processor on virtual time whose tasks start at once."""
+
+    def __init__(self, name: str, timing: Timing, storage: MemoryStorage, link: Link) -> None:
+        self.name, self.link = name, link
+        self.loop, self.dice = asyncio.get_running_loop(), Random(name)
+        account = MemoryAccount(storage, link=link)
+        self.processor = Processor(
+            Settings(name, timing),
+            account.control_blob(),
+            account.rows(),
+            NoLogs(account.blobs()),
+            self,
+            tell=self.tell,
+        )
+        self.processor.hear(Ready(plan_of("part", 8)))
+        self.life = self.loop.create_task(self.processor.run())
+
+    @property
+    def running(self) -> list[str]:
+        """Its tasks that run."""
+        return [task for task, local in self.processor.view.tasks.items() if local.phase is Phase.RUNNING]
+
+    def now(self) -> float:
+        return self.loop.time()
+
+    def wall_ms(self) -> int:
+        return int(self.loop.time() * 1000)
+
+    def random(self) -> float:
+        return self.dice.random()
+
+    def fresh_id(self) -> str:
+        return f"{self.dice.getrandbits(128):032x}"
+
+    def tell(self, command: Command) -> None:
+        match command:
+            case StartTask(task=task, generation=generation, attempt=attempt):
+                self.loop.call_soon(self.processor.hear, TaskReport(task, generation, attempt, Phase.RUNNING))
+            case ReleaseTask(task=task):
+                local = self.processor.view.tasks[task]
+                gone = TaskReport(task, local.generation, local.attempt, Phase.RELEASED)
+                self.loop.call_soon(self.processor.hear, gone)
+
+
+def leader_of(members: list[Member]) -> Member | None:
+    """Who leads, if there is one that does."""
+    return next((each for each in members if each.processor.view.leads and not each.life.done()), None)

@@ -1,0 +1,114 @@
+"""The storage is away, or throttles: the group calls it less often than usual, and is back soon after it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+import pytest
+
+from samza_azure.errors import StorageUnavailable, Unsettled
+from samza_azure.host.processor import call_timeout_s
+from samza_azure.protocol.timing import PROFILES, Timing
+from samza_azure.sim.loop import VirtualLoop
+from samza_azure.sim.memory import MemoryStorage
+from samza_azure.sim.network import READS
+from tests.sim.group import LATENCY_S, Member, Slow, leader_of
+
+T = TypeVar("T")
+OUTAGE_S = 600.0
+#: Calls are counted in windows of so many heartbeats.
+WINDOW = 5
+
+
+class Trouble(Slow):
+    """A part of all calls fails, and all are counted."""
+
+    def __init__(self) -> None:
+        self.sent, self.part, self.how, self.dice = list[float](), 0.0, "", Random(1)
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        self.sent.append(asyncio.get_running_loop().time())
+        if self.dice.random() >= self.part:
+            return await super().carry(operation, effect, timeout)
+        await asyncio.sleep(timeout if self.how == "hangs" else LATENCY_S)
+        if operation in READS or self.how == "throttles":
+            raise StorageUnavailable("ServerBusy")
+        raise Unsettled("InternalError")
+
+    def most(self, since: float, until: float, window: float) -> float:
+        """The greatest number of calls in one window."""
+        counts = Counter(
+            (at - since) // window for at in self.sent if since <= at < since + window * ((until - since) // window)
+        )
+        return max(counts.values())
+
+    def mean(self, since: float, until: float, window: float) -> float:
+        """Calls per window."""
+        return sum(since <= at < until for at in self.sent) / (until - since) * window
+
+
+async def group(timing: Timing, count: int) -> tuple[Trouble, list[Member]]:
+    """So many, that have begun and do what they regularly do."""
+    link, storage = Trouble(), MemoryStorage(asyncio.get_running_loop().time)
+    members = [Member(f"p{number}", timing, storage, link) for number in range(count)]
+    await asyncio.sleep(10 * timing.heartbeat_timeout_s)
+    return link, members
+
+
+def end(members: list[Member]) -> None:
+    for member in members:
+        member.life.cancel()
+
+
+def is_well(members: list[Member], now: float) -> bool:
+    """One leads, and all may work."""
+    return leader_of(members) is not None and all(member.processor.view.permit_until > now for member in members)
+
+
+async def an_outage(timing: Timing, count: int, how: str, lasts: float) -> None:
+    loop, window = asyncio.get_running_loop(), WINDOW * timing.heartbeat_s
+    link, members = await group(timing, count)
+    before = loop.time() - 5 * timing.heartbeat_timeout_s
+    usual = link.mean(before, loop.time(), window)
+    link.part, link.how, begun = 1.0, how, loop.time()
+    await asyncio.sleep(lasts)
+    ended = loop.time()
+    assert link.most(begun, ended, window) <= usual
+    assert link.mean(ended - lasts / 2, ended, window) < 0.9 * usual
+    link.part = 0.0
+    bound = timing.leader_timeout_s + timing.heartbeat_timeout_s + call_timeout_s(timing)
+    while not is_well(members, loop.time()):
+        assert loop.time() < ended + bound
+        await asyncio.sleep(timing.scan_s / 10)
+    end(members)
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("how", ["throttles", "fails", "hangs"])
+@pytest.mark.parametrize("profile", PROFILES)
+def test_in_a_long_outage_no_more_is_called_than_usual(profile: str, how: str) -> None:
+    lasts = OUTAGE_S if profile == "default" else 100 * PROFILES[profile].heartbeat_s
+    VirtualLoop().run_until_complete(an_outage(PROFILES[profile], 10, how, lasts))
+
+
+def test_nor_by_a_large_group() -> None:
+    VirtualLoop().run_until_complete(an_outage(PROFILES["default"], 100, "throttles", 60.0))
+
+
+async def throttled(timing: Timing, part: float) -> None:
+    loop = asyncio.get_running_loop()
+    link, members = await group(timing, 10)
+    now = loop.time()
+    usual = link.mean(now - 5 * timing.heartbeat_timeout_s, now, 1.0)
+    link.part, link.how = part, "throttles"
+    await asyncio.sleep(100 * timing.heartbeat_s)
+    assert link.mean(now, loop.time(), 1.0) < usual
+    end(members)
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("part", [0.3, 0.7])
+def test_the_more_is_throttled_the_less_is_called(part: float) -> None:
+    VirtualLoop().run_until_complete(throttled(PROFILES["default"], part))
