@@ -571,12 +571,18 @@ class World:
     async def _half_blind(self) -> None:
         """One processor beats and reads no control blob, for good. It does not adopt the next version, so its tasks
         must run elsewhere; a version comes because somebody leaves who has tasks."""
-        victim, control = self._one(False), self.ledger.control
+        victim = self._one(False)
+        for _ in range(round(self._handled_within(leads=True))):
+            control = self.ledger.control
+            assert control is not None
+            owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
+            if others := sorted(owners - {victim.name}):
+                break
+            await self._wait(1.0)  # who is back after the last trouble has not got its share yet
+        demand(bool(others), f"L2: {victim.name} has kept all tasks")
         self.note(f"{victim.name} cannot reach the blob any more")
         victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
-        assert control is not None
-        owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
-        self._send_away(self.lives[self.dice.choice(sorted(owners - {victim.name}))])
+        self._send_away(self.lives[self.dice.choice(others)])
         self.blind = victim.name
         await self._wait(10.0)  # whoever left is back
         bound = self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)

@@ -146,6 +146,7 @@ def test_too_large_is_refused_before_anything_is_written() -> None:
         gzip.compress(gzip.decompress(encode(FULL, limit=LIMIT)).replace(b'"after"', b'"later"')),
         gzip.compress(gzip.decompress(encode(FULL, limit=LIMIT)).replace(b'"DRAINING"', b'"DANCING"')),
     ],
+    ids=range(12),
 )
 def test_what_is_not_ours_is_a_clear_error(data: bytes) -> None:
     with pytest.raises(CorruptState, match=r"control\.json"):

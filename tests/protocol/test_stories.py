@@ -1074,7 +1074,8 @@ def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard(
         leader(**unable, seen_alive=view.seen_alive, ages=silent),
     ):
         assert WriteControl not in kinds(lead(other, NOW))
-    away = leader(**unable, seen_alive=view.seen_alive, failing={"control": Failing(1, NOW + 9)}, leader_row_sent_at=NOW - 2)
+    failing = {"control": Failing(1, NOW + 9)}
+    away = leader(**unable, seen_alive=view.seen_alive, failing=failing, leader_row_sent_at=NOW - 2)
     assert WriteLeaderRow in kinds(lead(away, NOW)), "the blob is away: it beats on"
     lost = leader(**unable, seen_alive=view.seen_alive, unsettled=write)
     assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
