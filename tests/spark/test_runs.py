@@ -340,7 +340,8 @@ def test_two_inputs_with_two_delays_are_joined_deduplicated_and_drained(fleet: M
 
     @application.stage("orders", "payments", output="matched")
     def matched(orders: DataFrame, payments: DataFrame) -> DataFrame:
-        left = orders.withWatermark("ts", "30 minutes").dropDuplicatesWithinWatermark(["key"])
+        timed = orders.where("ts IS NOT NULL").withWatermark("ts", "30 minutes")
+        left = timed.dropDuplicatesWithinWatermark(["key"])
         right = payments.withWatermark("ts", "50 minutes").select(
             F.col("key").alias("paid_key"), F.col("ts").alias("paid_at")
         )
@@ -387,7 +388,7 @@ def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
 
     @application.stage("repeated", output="paired")
     def paired(rows: DataFrame) -> DataFrame:
-        late = rows.withWatermark("ts", "1 hour")
+        late = rows.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
         condition = F.expr("a.key = b.key AND b.ts = a.ts + INTERVAL 10 MINUTES")
         return late.alias("a").join(late.alias("b"), condition, "leftOuter").selectExpr("a.ts", "a.key", "b.ts AS at")
 
