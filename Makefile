@@ -65,6 +65,7 @@ bench: setup
 # Long trials at random moments; not part of `test`.
 prove: setup
 	@set -e; for trial in tests/prove/*.py; do echo "== $$trial"; $(BIN)/python $$trial; done
+	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/spark tests/end_to_end
 	@echo "== tests/prove/pipelines.py --replay"; $(BIN)/python tests/prove/pipelines.py --replay
 
 # Everything that the other targets need; done again when what is needed has changed.

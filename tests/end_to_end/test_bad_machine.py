@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from .world import World, daily, daily_rows
 
 ROWS = 4_000
@@ -20,6 +22,7 @@ def is_fine(carrier: str) -> bool:
 @app.stage("by-carrier"'''
 
 
+@pytest.mark.long
 def test_what_fails_on_one_machine_goes_on_on_another(world: World) -> None:
     pipeline = world.directory / "pipeline.py"
     changed = pipeline.read_text().replace('@app.stage("by-carrier"', FAILS_THERE.lstrip(), 1)

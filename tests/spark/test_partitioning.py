@@ -109,12 +109,12 @@ def test_all_rows_in_one_task(fleet: MakeFleet) -> None:
     def days(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "2 days", "1 day")).count()
 
-    @application.stage("everything", output="few", tasks=1)
-    def few(rows: DataFrame) -> DataFrame:
+    @application.stage("everything", output="ten", tasks=1)
+    def ten(rows: DataFrame) -> DataFrame:
         return rows.select(F.lit(1).alias("one")).limit(10)
 
     run = fleet(application, FEW % ("everything", "", "other", ""))
-    assert run.pipeline.plan.tasks() == ["days-0", "few-0"]
+    assert run.pipeline.plan.tasks() == ["days-0", "ten-0"]
     assert_equal(run, [("everything", rows_of(50)), ("everything", rows_of(90, step=timedelta(hours=1))[50:])])
 
 
@@ -322,7 +322,7 @@ def test_rows_of_outer_joins_are_where_their_present_side_is(plan: Plan) -> None
     def joined(kind: str, by: str) -> Any:
         near = F.expr("n = id AND at BETWEEN ts AND ts + INTERVAL 1 HOUR")
         return lambda rows, others: (
-            rows.where("ts IS NOT NULL").withWatermark("ts", "1 hour")
+            rows.where("ts IS NOT NULL AND n IS NOT NULL").withWatermark("ts", "1 hour")
             .join(others.where("at IS NOT NULL").withWatermark("at", "1 hour"), near, kind)
             .select(F.expr(by).alias("k")).distinct()
         )  # fmt: skip

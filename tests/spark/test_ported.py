@@ -71,8 +71,10 @@ def pieces_of(job: str, run_streams: dict[str, str | None]) -> list[tuple[str, l
     return [(stream, rows) for _, stream, rows in sorted(pieces, key=lambda piece: piece[0])]
 
 
-# The two with most to go wrong. `tests/prove/ported.py` runs all five, by real processes.
-@pytest.mark.parametrize("job", ["joined_streams", "stateful_function"])
+@pytest.mark.parametrize(
+    "job",
+    ["joined_streams", *(pytest.param(job, marks=pytest.mark.long) for job in JOBS if job != "joined_streams")],
+)
 def test_the_job_that_was_carried_over_puts_out_the_same_rows(
     job: str, fleet: MakeFleet, plain_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,4 +10,5 @@ app = Application()
 
 @app.stage("events", output="distinct-events")
 def deduplicate(events: DataFrame) -> DataFrame:
-    return events.withWatermark("eventTime", "10 minutes").dropDuplicatesWithinWatermark(["guid"])
+    timed = events.where("eventTime IS NOT NULL")
+    return timed.withWatermark("eventTime", "10 minutes").dropDuplicatesWithinWatermark(["guid"])
