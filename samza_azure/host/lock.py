@@ -128,7 +128,8 @@ class LeaseLock(Lock):
         return token
 
     def unlock(self) -> None:
-        life = self._life
+        with self._guard:  # whoever asks on another thread has not started its own before it lets go of this
+            life = self._life
         if life is not None:
             self._end(life)
 

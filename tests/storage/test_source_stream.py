@@ -338,10 +338,15 @@ def test_all_who_write_a_stream_have_its_key(account: AnyAccount) -> None:
 
     with pytest.raises(ConfigError, match="is partitioned by letter, not by n"):
         first.write(rows, "n")
-    for key, said in (("n", "the key n"), ((), "no key")):
-        other = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key=key)
+    for key, partitions, said in (
+        ("n", 2, "the key n over 2"),
+        ((), 2, "no key"),
+        ("letter", 4, "the key letter over 4"),
+    ):
+        other = SourceWriter(account.blobs(), account.hints(), "keyed", partitions, key=key)
         other.write(rows)
-        with pytest.raises(ConfigError, match=f"begun with the key letter, and is to be written with {said}"):
+        begun = "begun with the key letter over 2 partitions, and is to be written with"
+        with pytest.raises(ConfigError, match=f"{begun} {said}"):
             other.flush()
     assert LogReader(account.blobs(), "streams/keyed/1").tail(0) == length
     again = SourceWriter(account.blobs(), account.hints(), "keyed", 2, key=["letter"])
