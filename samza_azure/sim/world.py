@@ -544,7 +544,8 @@ class World:
             await self._heal(2 * self._handled_within(leads), "L2: {:.0f} s after a death {}")
             self.start(victim.name)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
-        await self._half_blind()
+        if len(self.lives) > 2:  # of two, one that is blind and one that leaves, nobody could lead
+            await self._half_blind()
 
     async def _go_on(self) -> None:
         """S11: the leader stays; L2: each task runs nearly always."""
