@@ -50,15 +50,15 @@ class Scenario:
     profile: str
     fault_s: float  # how long faults last
     every_s: float  # a fault comes about as often
-    faults: tuple[str, ...]
-    aimed: float  # part of the faults that wait for a certain protocol step
-    tail: float
-    refused: float
-    lost: float
-    late: float
-    slow_batch: float
-    slow_release: float
-    clocks: bool  # run at rates of their own
+    faults: tuple[str, ...] = ()
+    aimed: float = 0.0  # part of the faults that wait for a certain protocol step
+    tail: float = 0.0
+    refused: float = 0.0
+    lost: float = 0.0
+    late: float = 0.0
+    slow_batch: float = 0.0
+    slow_release: float = 0.0
+    clocks: bool = False  # run at rates of their own
     forgets: bool = False  # containers delete old blobs of logs that are read
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
 

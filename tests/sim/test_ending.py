@@ -28,15 +28,6 @@ CALM = Scenario(
     profile="default",
     fault_s=0.0,
     every_s=1.0,
-    faults=(),
-    aimed=0.0,
-    tail=0.0,
-    refused=0.0,
-    lost=0.0,
-    late=0.0,
-    slow_batch=0.0,
-    slow_release=0.0,
-    clocks=False,
 )
 
 

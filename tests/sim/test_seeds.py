@@ -35,14 +35,6 @@ UPGRADE = Scenario(
     fault_s=60.0,
     every_s=4.0,
     faults=("other stages", "leaves", "drain"),
-    aimed=0.0,
-    tail=0.0,
-    refused=0.0,
-    lost=0.0,
-    late=0.0,
-    slow_batch=0.0,
-    slow_release=0.0,
-    clocks=False,
 )
 
 
