@@ -17,6 +17,8 @@ from samza_azure.spark.session import connect_session
 from samza_azure.spark.settings import settings_of
 from samza_azure.spark.source import LogSource
 
+#: Queries that run once do not pay for a second compiler; the first one alone would get a small code cache.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 #: The zygote has to be forked before there are threads, which nobody here can promise: it gets a process of its own.
 ZYGOTE = """
 import signal, sys
