@@ -27,7 +27,7 @@ from common import (
     world,
 )
 
-from samza_azure.protocol.messages import Phase
+from samza_azure.messages import Phase
 from samza_azure.spark.offset import Offset
 from samza_azure.storage.log import LogReader
 

@@ -22,9 +22,9 @@ from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageU
 
 if TYPE_CHECKING:
     from samza_azure.config import Config
+    from samza_azure.group.control import Control
+    from samza_azure.group.rows import ProcessorRow
     from samza_azure.host.ask import Asked
-    from samza_azure.protocol.control import Control
-    from samza_azure.protocol.rows import ProcessorRow
     from samza_azure.storage.connection import Account
 
 app = typer.Typer(
@@ -306,10 +306,10 @@ def explain(
 
 def wait_for_drain(config: "Config", account: "Account", asked: "Asked", timeout: float | None) -> str:
     """Show how the drain goes until it is over; raise `TimedOut` or `JobFailed` if it does not get there."""
+    from samza_azure.group.control import RunPhase
+    from samza_azure.group.requests import CANCELLED
     from samza_azure.host.show import DrainDisplay
     from samza_azure.host.status import document, phase
-    from samza_azure.protocol.control import RunPhase
-    from samza_azure.protocol.requests import CANCELLED
 
     begun, run_id, drains = time.monotonic(), asked.run_id, False
     with DrainDisplay(sys.stderr) as display:
@@ -336,7 +336,7 @@ def wait_for_drain(config: "Config", account: "Account", asked: "Asked", timeout
 
 def wait_for_cancel(account: "Account", asked: "Asked", anybody: bool, timeout: float | None) -> str:
     """What became of a cancellation; raise `ConfigError` if it came too late, `TimedOut` if nobody says."""
-    from samza_azure.protocol.requests import CANCELLED
+    from samza_azure.group.requests import CANCELLED
 
     run = f"run {asked.run_id}" if asked.run_id else "the next run"
     if asked.already:
@@ -355,7 +355,7 @@ def wait_for_cancel(account: "Account", asked: "Asked", anybody: bool, timeout: 
 
 def wait_for_stop(config: "Config", account: "Account", asked: "Asked", lives: set[str]) -> str:
     """Until all who were there have left, are dead, or have been silent for so long that they must be."""
-    from samza_azure.protocol.age import Age, observed
+    from samza_azure.group.age import Age, observed
 
     begun, timeout_s = time.monotonic(), config.coordinator.timing.heartbeat_timeout_s
     ages: dict[str, Age] = {}

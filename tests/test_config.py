@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from samza_azure.config import Config, Stream, Task, check_processor_id, check_timing
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.timing import PROFILES, Timing
+from samza_azure.group.timing import PROFILES, Timing
 
 KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLWFueXdoZXJlLWluLW91cnMtZXZlci1vay0xMjM0NTY3OA=="
 CONNECT = f"DefaultEndpointsProtocol=https;AccountName=house;AccountKey={KEY};EndpointSuffix=core.windows.net"

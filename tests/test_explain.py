@@ -30,8 +30,8 @@ from samza_azure.explain import (
     successor,
     unasked_s,
 )
-from samza_azure.protocol.messages import Plan, StagePlan
-from samza_azure.protocol.timing import PROFILES
+from samza_azure.group.timing import PROFILES
+from samza_azure.messages import Plan, StagePlan
 
 DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"

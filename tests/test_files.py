@@ -11,10 +11,10 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.host.export import export
 from samza_azure.host.produce import produce
-from samza_azure.protocol.partition import partition_of
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.logs.partition import partition_of
 from samza_azure.storage.export import batches_of
 from samza_azure.storage.log import LogReader
+from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import source_prefix
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"

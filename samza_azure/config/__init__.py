@@ -45,8 +45,8 @@ from samza_azure.config.values import (
     one_or_several,
 )
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.rows import PROCESSOR_ID
-from samza_azure.protocol.timing import PROFILES, Timing
+from samza_azure.group.rows import PROCESSOR_ID
+from samza_azure.group.timing import PROFILES, Timing
 
 __all__ = [
     "AZURE_FACTORY",

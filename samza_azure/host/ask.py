@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING
+from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request, request_columns
 from samza_azure.host.status import CALL_S
-from samza_azure.protocol.control import Control, RunPhase
-from samza_azure.protocol.messages import DrainStep
-from samza_azure.protocol.requests import ALREADY_DRAINED, ALREADY_DRAINING
-from samza_azure.protocol.rows import REQUESTS, ProcessorRow, RequestKind, request, request_columns
+from samza_azure.messages import DrainStep
 from samza_azure.storage.interface import Rows
 
 

@@ -5,7 +5,7 @@ package of ours stands in for the one that reports, which is most of what there 
 per user, by npm, into the cache; two processes that want it at once install it once. It dies with the thread that
 started it, so `start` belongs on the main thread.
 Not promised: that it behaves as Azure does. It is kinder (an expired lease can be renewed under any id); what must
-hold on Azure is held against the documented rules in `samza_azure.sim.memory`.
+hold on Azure is held against the documented rules in `samza_azure.storage.memory`.
 """
 
 import contextlib

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.protocol.control import Control
+from samza_azure.group.control import Control
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
 

@@ -16,18 +16,18 @@ from typing import Any, TypeVar
 from samza_azure.config import Config, check_processor_id
 from samza_azure.coordinator import CoordinationUtils, Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Control
+from samza_azure.group.run import assigned
+from samza_azure.group.view import Settings, View
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.machine import boot_time, place
+from samza_azure.messages import Command, Report
 from samza_azure.metrics import Observer
-from samza_azure.protocol import control as control_blob
-from samza_azure.protocol.control import Control
-from samza_azure.protocol.messages import Command, Report
-from samza_azure.protocol.run import assigned
-from samza_azure.protocol.view import Settings, View
-from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, ControlBlob, Rows
+from samza_azure.storage.memory import MemoryAccount
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

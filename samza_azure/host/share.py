@@ -18,7 +18,7 @@ from typing import Self
 
 from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import (
+from samza_azure.messages import (
     Command,
     Drain,
     DrainStep,

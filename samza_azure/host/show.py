@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samza_azure.protocol.messages import DrainPhase
+from samza_azure.messages import DrainPhase
 
 _STEPS = [str(phase) for phase in DrainPhase]
 

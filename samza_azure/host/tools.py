@@ -18,8 +18,8 @@ from samza_azure.coordinator import (
     LeaderElectorListener,
     Lock,
 )
+from samza_azure.group.rows import MEMBERS, processor_row
 from samza_azure.host.factory import ThreadedCoordinator
-from samza_azure.protocol.rows import MEMBERS, processor_row
 from samza_azure.storage.interface import Rows
 
 #: Those who stand for election.

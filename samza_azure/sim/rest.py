@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from samza_azure.protocol.control import NAME
-from samza_azure.sim.memory import MemoryStorage
+from samza_azure.group.control import NAME
 from samza_azure.storage.interface import Chunk, Content, Missing, NotModified, Refused, Row, Value
+from samza_azure.storage.memory import MemoryStorage
 
 #: Where the other leased blobs are, those of `samza_azure.host.lock`.
 LOCKS = "locks/"

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
-from samza_azure.protocol.messages import Position
-from samza_azure.protocol.record import Kind, Slice
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Kind, Slice
 from samza_azure.spark.checkpoint import NewFiles, Planned, planned
 from samza_azure.spark.destination import COLUMN
 from samza_azure.spark.event_time import frontier_us, next_watermark_us

@@ -5,7 +5,7 @@ import queue
 import socket
 import threading
 
-from samza_azure.protocol.messages import Alive, Command, Report, decode, encode
+from samza_azure.messages import Alive, Command, Report, decode, encode
 
 
 class Channel:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from samza_azure.errors import CorruptState
-from samza_azure.protocol.checkpoint import size_of, snapshot_parts
-from samza_azure.protocol.record import Buffer
+from samza_azure.logs.record import Buffer
+from samza_azure.logs.restart_files import size_of, snapshot_parts
 from samza_azure.spark.offset import Offset
 from samza_azure.spark.watermark import INFINITY_MS
 

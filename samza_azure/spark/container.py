@@ -18,7 +18,7 @@ from pathlib import Path
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.messages import Rejected
+from samza_azure.messages import Rejected
 from samza_azure.spark import java, zygote
 from samza_azure.spark.account import to_environment
 from samza_azure.spark.channel import Channel

@@ -1,6 +1,6 @@
 """Which partition of its output stream a row goes to, computed inside the plan.
 
-The same numbers as `samza_azure.protocol.partition`, of which this is the form for Spark; a test compares the two.
+The same numbers as `samza_azure.logs.partition`, of which this is the form for Spark; a test compares the two.
 """
 
 from collections.abc import Sequence

@@ -15,8 +15,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from samza_azure.logs.position import Ends
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import Ends, ends_from
+from samza_azure.messages import ends_from
 
 
 def write_json(path: Path, value: object) -> None:

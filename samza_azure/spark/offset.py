@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from samza_azure.protocol.messages import Position
+from samza_azure.logs.position import Position
 
 #: The end of time in microseconds, in the year 33658. The window of a row of 9999-12-31 ends later than any datetime of
 #: Python's can say, and must fire too. Spark adds delays and windows to it, in the 64 bits that it fills to a ninth.

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
-from samza_azure.protocol.messages import Plan, StagePlan, partitions_of
+from samza_azure.messages import Plan, StagePlan, partitions_of
 from samza_azure.spark.analysis import Analysis, Input, Output, analyse, check_event_time
 from samza_azure.spark.bounds import Term
 from samza_azure.spark.catalyst import column, rebound

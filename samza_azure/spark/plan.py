@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 from samza_azure.config import Config
-from samza_azure.protocol.messages import Plan
+from samza_azure.messages import Plan
 from samza_azure.spark.module import load
 from samza_azure.spark.pipeline import analyse_pipeline
 from samza_azure.spark.session import start_session

@@ -19,11 +19,11 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.operations import blob_name
+from samza_azure.logs.position import Position
+from samza_azure.logs.reading import Part
+from samza_azure.logs.source_log import in_words, partitioning_of
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import Position
-from samza_azure.protocol.operations import blob_name
-from samza_azure.protocol.reading import Part
-from samza_azure.protocol.shared_log import in_words, partitioning_of
 from samza_azure.spark.account import blobs
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec
 from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset

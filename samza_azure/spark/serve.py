@@ -11,7 +11,7 @@ from pathlib import Path
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError
-from samza_azure.protocol.messages import OUT_OF_MEMORY, Ready
+from samza_azure.messages import OUT_OF_MEMORY, Ready
 from samza_azure.spark import java
 from samza_azure.spark.account import blobs, hints
 from samza_azure.spark.channel import Channel

@@ -7,7 +7,7 @@ container share one block cache of a fixed size. Their files differ, so a run st
 from collections.abc import Iterable
 
 from samza_azure.errors import ConfigError, PipelineRefused
-from samza_azure.protocol.checkpoint import state_kind
+from samza_azure.logs.restart_files import state_kind
 
 _PROVIDERS = "org.apache.spark.sql.execution.streaming.state."
 PROVIDERS = {

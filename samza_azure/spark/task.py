@@ -19,20 +19,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.logs.position import Ends, Position
+from samza_azure.logs.record import Writer
+from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
-from samza_azure.protocol.log import BATCH_BYTES_MIN, INTERMEDIATE
-from samza_azure.protocol.messages import (
-    Drain,
-    DrainPhase,
-    DrainStep,
-    Ends,
-    Phase,
-    Position,
-    StartTask,
-    TaskError,
-    TaskReport,
-)
-from samza_azure.protocol.record import Writer
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport
 from samza_azure.spark.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.gate import Acknowledgement, Gate, Spec

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import (
+from samza_azure.messages import (
     Alive,
     Command,
     Drain,

@@ -16,7 +16,7 @@ ENDLESS = """
 from dataclasses import replace
 
 from samza_azure import AzureJobCoordinatorFactory
-from samza_azure.protocol.messages import Permit
+from samza_azure.messages import Permit
 
 
 class Endless:

@@ -20,9 +20,9 @@ from samza_azure.host.factory import Stores, ThreadedCoordinator, settings
 from samza_azure.host.lock import LeaseLock
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.tools import CANDIDATES, GroupUtils, config_of_group
+from samza_azure.messages import DrainStep
 from samza_azure.metrics import Observer
-from samza_azure.protocol.messages import DrainStep
-from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "library" / "three.py"
 JOB = """

@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
 from samza_azure.config import Config
+from samza_azure.logs.position import Ends
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import Drain, DrainStep, Ends, Phase, StartTask
+from samza_azure.messages import Drain, DrainStep, Phase, StartTask
 from samza_azure.spark.gate import PermitFile
 from samza_azure.spark.hints import HintBoard
 from samza_azure.spark.pipeline import Pipeline, analyse_pipeline

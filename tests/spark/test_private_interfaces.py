@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.types import LongType, StructField, StructType
 
-from samza_azure.protocol.partition import partition_of
+from samza_azure.logs.partition import partition_of
 from samza_azure.spark.destination import destination
 from samza_azure.spark.source import LogStreamReader
 from samza_azure.spark.watermark import OwnedWatermark, probe

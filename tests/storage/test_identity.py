@@ -17,13 +17,13 @@ from azure.core.exceptions import ClientAuthenticationError
 from samza_azure.config import PROFILES
 from samza_azure.coordinator import Ending
 from samza_azure.errors import AccessDenied, StorageUnavailable
+from samza_azure.group.view import Settings
 from samza_azure.host.factory import ThreadedCoordinator, reached
 from samza_azure.host.lock import LeaseLock
 from samza_azure.metrics import Observer
-from samza_azure.protocol.view import Settings
-from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.identity import Identity
+from samza_azure.storage.memory import MemoryStorage
 from tests.storage.conftest import Clock
 
 #: What a call of the profile `fast` waits for.

@@ -19,7 +19,7 @@ from samza_azure.host.azurite import Azurite
 from samza_azure.host.lock import ASK_MOST_S, LEASE_S, AzureLock, LeaseLock, _Life
 from samza_azure.machine import boot_time
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 from .conftest import Clock, Settings, settings
 
