@@ -10,7 +10,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 # The same question that the program asks when it starts, so that the answers agree.
-HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.java import find_java; find_java(os.environ)'
+HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.host.azurite import find_node; find_node()'
 # Where each test waits for processes of its own, one at a time; everywhere else two side by side.
 STORAGE_TESTS := tests/storage tests/live

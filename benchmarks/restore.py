@@ -14,7 +14,7 @@ from small_batch import JOB, rows
 from samza_azure.logs.record import Writer
 from samza_azure.machine import boot_time as now
 from samza_azure.messages import Phase
-from samza_azure.spark.checkpoint import lay_out
+from samza_azure.spark.task.checkpoint import lay_out
 from samza_azure.storage.log import Restored, take_over
 
 TASK = "windows-0"

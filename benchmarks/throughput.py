@@ -28,8 +28,8 @@ from common import (
 )
 
 from samza_azure.messages import Phase
-from samza_azure.spark.offset import Offset
 from samza_azure.storage.log import LogReader
+from samza_azure.streams.offset import Offset
 
 GOAL, FLOOR = 0.9, 0.7
 POLL_S = 0.1

@@ -290,7 +290,7 @@ def explain(
     """
     from samza_azure import explain as arithmetic
     from samza_azure.host.processor import call_timeout_s
-    from samza_azure.spark.plan import plan_of
+    from samza_azure.spark.pipeline.plan import plan_of
 
     config = load(job)
     say("Asking Spark for the plan; this takes some seconds.")

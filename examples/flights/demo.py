@@ -121,7 +121,7 @@ def batch(work: Path, flights: Path) -> pa.Table:
     sys.path.insert(0, str(work))
     from pipeline import clean, daily_delays
 
-    from samza_azure.spark.session import start_session
+    from samza_azure.spark.jvm.session import start_session
 
     spark = start_session("the same as one batch", {}, work / "batch")
     try:

@@ -1,7 +1,7 @@
 """The Python data source over logs, as Spark sees it. Spark runs it in processes of its own.
 
 Spark loads this module in every Python process that plans a query, so it imports little; what finds and reads records
-is in `samza_azure.spark.poller`, imported by those that need it.
+is in `samza_azure.spark.source.poller`, imported by those that need it.
 `_SimpleStreamReaderWrapper` is private to pyspark: only what derives from it may hand over rows with the offset
 (`getCache`). One test pins it; `read` alone would do, 10 ms slower.
 """
@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from samza_azure.spark.poller import Poller
+    from samza_azure.spark.source.poller import Poller
 
 FORMAT = "samza-azure-log"
 
@@ -59,7 +59,7 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
     @cached_property
     def poller(self) -> Poller:
         """The part that looks for new records, in this process only."""
-        from samza_azure.spark.poller import Poller
+        from samza_azure.spark.source.poller import Poller
 
         return Poller(self.spec, self.schema)
 
@@ -79,7 +79,7 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
         return self.poller.prefetched(start, end)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        from samza_azure.spark.poller import read_range
+        from samza_azure.spark.source.poller import read_range
 
         assert isinstance(partition, Range)
         return read_range(self.spec, self.schema, partition.start, partition.end, partition.found)

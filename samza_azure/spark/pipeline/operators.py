@@ -8,7 +8,7 @@ from typing import Any
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.catalyst import (
+from samza_azure.spark.pipeline.catalyst import (
     SESSION_MARK,
     Node,
     data_type,

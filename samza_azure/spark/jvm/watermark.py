@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import ConfigError
-from samza_azure.spark.offset import INFINITY_US
-from samza_azure.spark.session import jvm_of
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.streams.offset import INFINITY_US
 
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
 INFINITY_MS = INFINITY_US // 1000

@@ -10,7 +10,7 @@ from typing import Any
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.catalyst import (
+from samza_azure.spark.pipeline.catalyst import (
     SESSION_MARK,
     WINDOW_MARK,
     Node,
@@ -25,7 +25,7 @@ from samza_azure.spark.catalyst import (
     text,
     without_alias,
 )
-from samza_azure.spark.operators import described, state_of
+from samza_azure.spark.pipeline.operators import described, state_of
 
 #: Operators that put out each row that they take in, and nothing else.
 PASSING = frozenset(

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import SamzaAzureError
-from samza_azure.spark.session import jvm_of
+from samza_azure.spark.jvm.session import jvm_of
 
 #: A record batch should have about so many bytes. How many rows that is shows when rows have been seen.
 BATCH_BYTES = 4 << 20

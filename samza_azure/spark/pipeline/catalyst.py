@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from samza_azure.spark.session import jvm_of
+from samza_azure.spark.jvm.session import jvm_of
 
 #: Spark marks a column that holds event time, or a window of it, with the first of these; a window with the others.
 EVENT_TIME_MARK = "spark.watermarkDelayMs"

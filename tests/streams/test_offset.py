@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.spark.offset import (
+from samza_azure.streams.offset import (
     INFINITY_US,
     Offset,
     Pace,

@@ -24,12 +24,12 @@ from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part
 from samza_azure.logs.source_log import in_words, partitioning_of
 from samza_azure.machine import boot_time
-from samza_azure.spark.account import blobs
-from samza_azure.spark.gate import Acknowledgement, Gate, Spec
-from samza_azure.spark.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
-from samza_azure.spark.schema import arrow_schema, fitted
+from samza_azure.spark.pipeline.schema import arrow_schema, fitted
+from samza_azure.spark.source.account import blobs
+from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
+from samza_azure.streams.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
 
 #: `latest` gives its answer within this time, whatever the storage does.
 PATIENCE_S = 0.8

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.position import Position
-from samza_azure.spark.gate import write_json
+from samza_azure.spark.source.gate_files import write_json
 from samza_azure.storage.interface import Hints, Value
 from samza_azure.storage.log import hint_position, hint_values
 

@@ -20,10 +20,10 @@ from samza_azure.messages import (
     TaskError,
     TaskReport,
 )
-from samza_azure.spark.channel import Channel
-from samza_azure.spark.gate import PermitFile
-from samza_azure.spark.session import jvm_of
-from samza_azure.spark.task import Surroundings, Task
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.source.gate_files import PermitFile
+from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.task import Surroundings, Task
 
 log = logging.getLogger(__name__)
 

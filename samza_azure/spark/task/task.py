@@ -24,18 +24,18 @@ from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport
-from samza_azure.spark.batch import BatchWriter, is_waiting_for_storage
-from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out, planned
-from samza_azure.spark.gate import Acknowledgement, Gate, Spec
-from samza_azure.spark.hints import HintBoard
-from samza_azure.spark.offset import Offset
-from samza_azure.spark.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
-from samza_azure.spark.size import in_units, too_large, why_too_large
-from samza_azure.spark.source import FORMAT
-from samza_azure.spark.state import PROVIDERS, check_unchanged, kind_of_state
-from samza_azure.spark.watermark import OwnedWatermark
+from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
+from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
+from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.source import FORMAT
+from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
+from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.spark.task.size import in_units, too_large, why_too_large
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.streams.offset import Offset
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.packages import in_one_sentence
+from samza_azure.spark.pipeline.packages import in_one_sentence
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # it comes without types
 #: What a worker cannot make: a module that holds any of it cannot be imported there.

@@ -34,7 +34,7 @@ MODULES = (
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.worker",
-    "samza_azure.spark.poller",
+    "samza_azure.spark.source.poller",
     "samza_azure.storage.connection",
 )
 ADDRESS = "zygote"

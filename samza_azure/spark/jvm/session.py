@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.java import Jvm, launch
-from samza_azure.spark.settings import settings_of
+from samza_azure.spark.jvm.java import Jvm, launch
+from samza_azure.spark.jvm.settings import settings_of
 
 
 def start_session(name: str, settings: Mapping[str, str], directory: Path) -> SparkSession:

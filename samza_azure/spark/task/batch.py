@@ -16,13 +16,13 @@ from pyspark.sql import DataFrame
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice
-from samza_azure.spark.checkpoint import NewFiles, Planned, planned
-from samza_azure.spark.destination import COLUMN
-from samza_azure.spark.event_time import frontier_us, next_watermark_us
-from samza_azure.spark.output import Outlet
-from samza_azure.spark.pipeline import AnalysedStage
-from samza_azure.spark.schema import arrow_schema
-from samza_azure.spark.watermark import OwnedWatermark
+from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.pipeline.destination import COLUMN
+from samza_azure.spark.pipeline.pipeline import AnalysedStage
+from samza_azure.spark.pipeline.schema import arrow_schema
+from samza_azure.spark.task.checkpoint import NewFiles, Planned, planned
+from samza_azure.spark.task.event_time import frontier_us, next_watermark_us
 from samza_azure.storage.arrow import one_slice, slices, tables
 from samza_azure.storage.log import LogWriter
 

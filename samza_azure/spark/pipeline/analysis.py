@@ -16,8 +16,9 @@ from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampT
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.bounds import Bounds, EventTime, Term, Unbounded, marked
-from samza_azure.spark.catalyst import (
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.pipeline.bounds import Bounds, EventTime, Term, Unbounded, marked
+from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     Node,
     equalities,
@@ -28,12 +29,11 @@ from samza_azure.spark.catalyst import (
     read_plan,
     references,
 )
-from samza_azure.spark.emission import check_emission, puts_out_changes
-from samza_azure.spark.operators import check_operators, described, fingerprint_of, keys_of, state_of
-from samza_azure.spark.packages import check_packages, in_one_sentence
-from samza_azure.spark.placement import Keyed, Placement, Tracer, place_stage
-from samza_azure.spark.schema import check_columns, nullable
-from samza_azure.spark.session import jvm_of
+from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
+from samza_azure.spark.pipeline.operators import check_operators, described, fingerprint_of, keys_of, state_of
+from samza_azure.spark.pipeline.packages import check_packages, in_one_sentence
+from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
+from samza_azure.spark.pipeline.schema import check_columns, nullable
 
 #: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
 SPLIT = (

@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.catalyst import (
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     SESSION_MARK,
     WINDOW_MARK,
@@ -30,8 +31,7 @@ from samza_azure.spark.catalyst import (
     text,
     without_alias,
 )
-from samza_azure.spark.operators import JOIN, STATEFUL, state_of
-from samza_azure.spark.session import jvm_of
+from samza_azure.spark.pipeline.operators import JOIN, STATEFUL, state_of
 
 DAY_US = 86_400_000_000
 #: The longest of each unit that a time can be cut down to.

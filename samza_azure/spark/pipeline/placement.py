@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.catalyst import (
+from samza_azure.spark.pipeline.catalyst import (
     Node,
     contains,
     equalities,
@@ -29,8 +29,8 @@ from samza_azure.spark.catalyst import (
     text,
     without_alias,
 )
-from samza_azure.spark.destination import FAMILIES, INTEGERS
-from samza_azure.spark.operators import described, keys_of, state_of
+from samza_azure.spark.pipeline.destination import FAMILIES, INTEGERS
+from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 
 #: Operators that may take rows out.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})

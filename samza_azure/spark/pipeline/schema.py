@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from samza_azure.errors import ConfigError, PipelineRefused
-from samza_azure.spark.session import jvm_of
+from samza_azure.spark.jvm.session import jvm_of
 
 #: By the name that Spark gives the type, since some of these types have no public class in pyspark.
 _REFUSED = {

@@ -14,8 +14,8 @@ from pathlib import Path
 from samza_azure.errors import CorruptState
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.restart_files import size_of, snapshot_parts
-from samza_azure.spark.offset import Offset
-from samza_azure.spark.watermark import INFINITY_MS
+from samza_azure.spark.jvm.watermark import INFINITY_MS
+from samza_azure.streams.offset import Offset
 
 #: Files from this size on are sent from the disk as they are, and not read into memory first.
 MAPPED_BYTES = 1 << 20

@@ -17,13 +17,13 @@ from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Plan, StagePlan, partitions_of
-from samza_azure.spark.analysis import Analysis, Input, Output, analyse, check_event_time
-from samza_azure.spark.bounds import Term
-from samza_azure.spark.catalyst import column, rebound
-from samza_azure.spark.destination import check_key, with_destination
-from samza_azure.spark.placement import Placement, Route
-from samza_azure.spark.schema import check_columns, parse_schema
-from samza_azure.spark.state import check_chosen, kind_of_state
+from samza_azure.spark.pipeline.analysis import Analysis, Input, Output, analyse, check_event_time
+from samza_azure.spark.pipeline.bounds import Term
+from samza_azure.spark.pipeline.catalyst import column, rebound
+from samza_azure.spark.pipeline.destination import check_key, with_destination
+from samza_azure.spark.pipeline.placement import Placement, Route
+from samza_azure.spark.pipeline.schema import check_columns, parse_schema
+from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,19 @@ from pathlib import Path
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY, Ready
-from samza_azure.spark import java
-from samza_azure.spark.account import blobs, hints
-from samza_azure.spark.channel import Channel
-from samza_azure.spark.gate import PermitFile
-from samza_azure.spark.hints import HintBoard
-from samza_azure.spark.module import load
-from samza_azure.spark.pipeline import analyse_pipeline
-from samza_azure.spark.secrets import Secrets
-from samza_azure.spark.session import connect_session
-from samza_azure.spark.source import LogSource
-from samza_azure.spark.task import Surroundings
-from samza_azure.spark.tasks import Tasks
-from samza_azure.spark.watermark import probe
+from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.session import connect_session
+from samza_azure.spark.jvm.watermark import probe
+from samza_azure.spark.pipeline.module import load
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.source.account import blobs, hints
+from samza_azure.spark.source.gate_files import PermitFile
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.source import LogSource
+from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.secrets import Secrets
+from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.tasks import Tasks
 
 log = logging.getLogger(__name__)
 

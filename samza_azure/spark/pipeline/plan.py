@@ -5,9 +5,9 @@ from pathlib import Path
 
 from samza_azure.config import Config
 from samza_azure.messages import Plan
-from samza_azure.spark.module import load
-from samza_azure.spark.pipeline import analyse_pipeline
-from samza_azure.spark.session import start_session
+from samza_azure.spark.jvm.session import start_session
+from samza_azure.spark.pipeline.module import load
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 
 def plan_of(config: Config) -> Plan:

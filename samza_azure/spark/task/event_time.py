@@ -1,8 +1,8 @@
 """How event time moves with a batch: the watermark after it, and the frontier that its record carries."""
 
-from samza_azure.spark.checkpoint import Planned
-from samza_azure.spark.offset import INFINITY_US, by_stream, least_us
-from samza_azure.spark.pipeline import AnalysedStage
+from samza_azure.spark.pipeline.pipeline import AnalysedStage
+from samza_azure.spark.task.checkpoint import Planned
+from samza_azure.streams.offset import INFINITY_US, by_stream, least_us
 
 
 def next_watermark_us(plan: Planned, stage: AnalysedStage) -> int | None:
