@@ -28,8 +28,8 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.host.azurite import Azurite
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time as now
 from samza_azure.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport

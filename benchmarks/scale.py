@@ -26,7 +26,7 @@ from samza_azure.group.view import Settings, View
 from samza_azure.host import processor as host
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.share import plan_of
+from samza_azure.library.shared_tasks import plan_of
 from samza_azure.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import psutil
 from common import EXAMPLE, Claim, World, flights, main, middle, say, scratch, world
 
+from samza_azure.commands.fleet import Fleet
 from samza_azure.group.rows import MEMBERS
-from samza_azure.host.fleet import Fleet
 from samza_azure.machine import boot_time as now
 from samza_azure.storage.connection import Account
 

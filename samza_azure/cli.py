@@ -21,10 +21,10 @@ import typer
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 
 if TYPE_CHECKING:
+    from samza_azure.commands.ask import Asked
     from samza_azure.config import Config
     from samza_azure.group.control import Control
     from samza_azure.group.rows import ProcessorRow
-    from samza_azure.host.ask import Asked
     from samza_azure.storage.connection import Account
 
 app = typer.Typer(
@@ -89,7 +89,8 @@ def run(
     Example: samza-azure run job.toml
     """
     from samza_azure.coordinator import load_factory
-    from samza_azure.host.supervisor import Supervisor, take_slot
+    from samza_azure.host.slot import take_slot
+    from samza_azure.host.supervisor import Supervisor
 
     config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
@@ -131,7 +132,7 @@ def dev(
 
     Example: samza-azure dev job.toml --processors 3
     """
-    from samza_azure.host.dev import develop
+    from samza_azure.commands.dev import develop
 
     raise typer.Exit(develop(job, processors, say))
 
@@ -148,7 +149,7 @@ def azurite(
     """
     import signal
 
-    from samza_azure.host.azurite import Azurite
+    from samza_azure.commands.azurite.emulator import Azurite
 
     ends = {signal.SIGINT, signal.SIGTERM}
     with Azurite(say=say).start(port, port + 2 if port else 0) as emulator:
@@ -172,7 +173,7 @@ def produce(
 
     Example: samza-azure produce job.toml flights flights.parquet --key dest
     """
-    from samza_azure.host.produce import produce as put
+    from samza_azure.commands.produce import produce as put
 
     config = load(job)
     account = reach(config)
@@ -190,7 +191,7 @@ def export(
 
     Example: samza-azure export job.toml daily-delays --to daily.parquet
     """
-    from samza_azure.host.export import export as take
+    from samza_azure.commands.export import export as take
 
     config = load(job)
     account = reach(config)
@@ -215,7 +216,7 @@ def status(job: Job, as_json: Annotated[bool, typer.Option("--json", help="As on
         return
     from rich.console import Console
 
-    from samza_azure.host.show import status_view
+    from samza_azure.commands.show import status_view
 
     Console().print(status_view(shown))
 
@@ -236,7 +237,7 @@ def drain(
 
     Example: samza-azure drain job.toml --wait --timeout 300
     """
-    from samza_azure.host.ask import ask_cancel, ask_drain
+    from samza_azure.commands.ask import ask_cancel, ask_drain
 
     config = load(job, {"app.run.id": run_id} if run_id else None)
     account = reach(config)
@@ -265,7 +266,7 @@ def stop(
 
     Example: samza-azure stop job.toml --wait
     """
-    from samza_azure.host.ask import ask_stop
+    from samza_azure.commands.ask import ask_stop
 
     config = load(job)
     account = reach(config)
@@ -306,9 +307,9 @@ def explain(
 
 def wait_for_drain(config: "Config", account: "Account", asked: "Asked", timeout: float | None) -> str:
     """Show how the drain goes until it is over; raise `TimedOut` or `JobFailed` if it does not get there."""
+    from samza_azure.commands.show import DrainDisplay
     from samza_azure.group.control import RunPhase
     from samza_azure.group.requests import CANCELLED
-    from samza_azure.host.show import DrainDisplay
     from samza_azure.host.status import document, phase
 
     begun, run_id, drains = time.monotonic(), asked.run_id, False
@@ -375,7 +376,7 @@ def wait_for_stop(config: "Config", account: "Account", asked: "Asked", lives: s
 
 def answered(account: "Account", asked: "Asked") -> str:
     """What the leader has said to a request so far; nothing if nothing was asked."""
-    from samza_azure.host.ask import answer_to
+    from samza_azure.commands.ask import answer_to
 
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 

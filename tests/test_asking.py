@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.coordinator import Ending
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
-from samza_azure.host.azurite import Azurite
 from samza_azure.host.status import document, read
 from samza_azure.storage.connection import Account
 

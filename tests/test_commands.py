@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure.cli import with_rows
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.host.azurite import Azurite
 from samza_azure.host.status import read
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.storage.connection import Account

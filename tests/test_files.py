@@ -7,10 +7,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from samza_azure.commands.export import export
+from samza_azure.commands.produce import produce
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.host.export import export
-from samza_azure.host.produce import produce
 from samza_azure.logs.partition import partition_of
 from samza_azure.storage.export import batches_of
 from samza_azure.storage.log import LogReader

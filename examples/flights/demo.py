@@ -21,10 +21,10 @@ from flights import write
 from rich.console import Console
 from rich.live import Live
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.dev import VARIABLE
-from samza_azure.host.fleet import Fleet, all_running
-from samza_azure.host.show import status_view
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE
+from samza_azure.commands.fleet import Fleet, all_running
+from samza_azure.commands.show import status_view
 
 HERE = Path(__file__).parent
 PROCESSORS = 3

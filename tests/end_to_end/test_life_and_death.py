@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from samza_azure.host.fleet import Fleet, all_running
+from samza_azure.commands.fleet import Fleet, all_running
 
 from .world import PATIENCE_S, World, daily, daily_rows
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable, Superseded, Unsettled
-from samza_azure.host.share import plan_of
+from samza_azure.library.shared_tasks import plan_of
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.logs.task_log import Limits
 from samza_azure.machine import boot_time, die_with_parent

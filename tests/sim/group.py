@@ -9,7 +9,7 @@ from samza_azure.group.timing import Timing
 from samza_azure.group.view import Settings
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.share import plan_of
+from samza_azure.library.shared_tasks import plan_of
 from samza_azure.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 

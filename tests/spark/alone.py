@@ -13,7 +13,7 @@ import psutil
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.spark.jvm import java
 from samza_azure.spark.jvm.session import connect_session, jvm_of
 from samza_azure.spark.jvm.settings import settings_of

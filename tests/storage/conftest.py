@@ -16,7 +16,7 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from pydantic import SecretStr
 
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob

@@ -18,8 +18,9 @@ from samza_azure.config import PROFILES
 from samza_azure.coordinator import Ending
 from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.group.view import Settings
-from samza_azure.host.factory import ThreadedCoordinator, reached
-from samza_azure.host.lock import LeaseLock
+from samza_azure.library.factory import reached
+from samza_azure.library.lease_lock import LeaseLock
+from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.metrics import Observer
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.identity import Identity

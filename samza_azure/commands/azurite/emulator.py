@@ -36,7 +36,7 @@ __all__ = ["PACKAGES", "VERSION", "Azurite", "Node", "find_node", "install"]
 
 #: What npm is given: Azurite in the version that all tests and numbers stand on, and in package-lock.json every package
 #: below it with its checksum.
-PACKAGES = Path(__file__).with_name("azurite_packages")
+PACKAGES = Path(__file__).with_name("packages")
 VERSION: str = json.loads((PACKAGES / "package.json").read_text())["dependencies"]["azurite"]
 
 OLDEST_NODE = 18

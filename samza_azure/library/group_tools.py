@@ -19,7 +19,7 @@ from samza_azure.coordinator import (
     Lock,
 )
 from samza_azure.group.rows import MEMBERS, processor_row
-from samza_azure.host.factory import ThreadedCoordinator
+from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.storage.interface import Rows
 
 #: Those who stand for election.

@@ -12,11 +12,11 @@ from types import FrameType
 from rich.console import Console
 from rich.live import Live
 
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.fleet import Fleet
+from samza_azure.commands.show import status_view
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.fleet import Fleet
-from samza_azure.host.show import status_view
 
 VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 REFRESH_S = 1.0

@@ -1,0 +1,1 @@
+"""The storage emulator on this machine: installed, started, stopped."""
