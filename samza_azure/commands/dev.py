@@ -8,13 +8,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import Annotated
 
+import typer
 from rich.console import Console
 from rich.live import Live
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
+from samza_azure.commands.job import Job
 from samza_azure.commands.show import status_view
+from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 
@@ -85,3 +89,14 @@ def _watch(fleet: Fleet) -> int:
 def _last_line(path: Path) -> str:
     lines = path.read_text(errors="replace").strip().splitlines()
     return lines[-1] if lines else "it said nothing"
+
+
+def command(
+    job: Job,
+    processors: Annotated[int, typer.Option(min=1, max=64, help="How many to start.")] = 2,
+) -> None:
+    """Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
+
+    Example: samza-azure dev job.toml --processors 3
+    """
+    raise typer.Exit(develop(job, processors, say))

@@ -7,10 +7,15 @@ import tempfile
 from collections.abc import Callable, Iterator
 from itertools import chain, groupby
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import typer
 
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import look, reach
+from samza_azure.commands.terminal import Progress
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import Control
 from samza_azure.storage.connection import Account
@@ -65,3 +70,19 @@ def _together(parts: list[Path], whole: Path, stream: str) -> Path:
                 rows = [schema.empty_table(), pa.Table.from_batches([batch])]
                 writer.write_table(pa.concat_tables(rows, promote_options="permissive"))
     return whole
+
+
+def command(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
+    to: Annotated[Path, typer.Option(help="The Parquet file to write.", show_default=False)],
+) -> None:
+    """Write the committed rows of a stream to a Parquet file.
+
+    Example: samza-azure export job.toml daily-delays --to daily.parquet
+    """
+    config = load(job)
+    account = reach(config)
+    control, _ = look(config, account)
+    rows = export(account, control, stream, to, progress=Progress(f"export {stream}"))
+    print(f"{rows} rows to {to}")

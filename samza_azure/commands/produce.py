@@ -7,12 +7,17 @@ leaves nothing half done.
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
+import typer
 
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import reach
+from samza_azure.commands.terminal import Progress, say
 from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError
 from samza_azure.storage.connection import Account
@@ -172,3 +177,22 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
                 f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
             ) from error
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
+
+
+def command(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A source stream of the job file.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Parquet, CSV or JSON lines.", show_default=False)],
+    key: Annotated[str | None, typer.Option(help="The column that decides the partition; without it: in turn.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as it goes.")
+    ] = None,
+) -> None:
+    """Put the rows of a file into a source stream, in file order.
+
+    Example: samza-azure produce job.toml flights flights.parquet --key dest
+    """
+    config = load(job)
+    account = reach(config)
+    rows = produce(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"), say=say)
+    print(f"{rows} rows into {stream}")

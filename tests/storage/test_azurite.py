@@ -166,7 +166,7 @@ def test_two_processes_that_want_it_at_once_install_it_once(tmp_path: Path) -> N
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "samza_azure.commands.azurite.emulator"]
+    command = [sys.executable, "-m", "samza_azure.commands.azurite"]
     both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=60)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]

@@ -18,7 +18,6 @@ import re
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.error
@@ -329,11 +328,3 @@ def _answers(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-if __name__ == "__main__":
-    try:
-        install(lambda line: print(line, file=sys.stderr, flush=True))
-    except SamzaAzureError as error:
-        print(error, file=sys.stderr)
-        sys.exit(error.exit_code)

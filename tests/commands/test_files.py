@@ -17,7 +17,7 @@ from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import source_prefix
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 ENVIRONMENT = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
 
 

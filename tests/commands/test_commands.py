@@ -1,5 +1,6 @@
 """What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
 
+import importlib
 import json
 import os
 import socket
@@ -13,14 +14,15 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from samza_azure.cli import with_rows
+from samza_azure.cli import COMMANDS
 from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.reach import with_rows
 from samza_azure.config import Config
 from samza_azure.host.status import read
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.storage.connection import Account
 
-EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 
 
 @pytest.fixture(scope="module")
@@ -207,3 +209,10 @@ def test_every_command_has_an_example_in_its_help(command: str) -> None:
     code, said, _ = samza_azure(command, "--help")
     assert code == 0
     assert f"Example: samza-azure {command}" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_of_each_command_what_its_own_help_says(name: str) -> None:
+    command = importlib.import_module(f"samza_azure.commands.{name}").command
+    sentence = str(command.__doc__).split("\n\n")[0]
+    assert COMMANDS[name] == " ".join(sentence.split())
