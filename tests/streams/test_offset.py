@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.streams.offset import (
-    INFINITY_US,
-    Offset,
-    Pace,
-    Place,
-    Progress,
-    State,
-    by_stream,
-    in_question,
-    is_quiet,
-    least_us,
-    next_offset,
-)
+from samza_azure.streams.idleness import in_question, is_quiet
+from samza_azure.streams.offset import INFINITY_US, Offset, Place, State, by_stream, least_us
+from samza_azure.streams.pace import Pace, Progress, next_offset
 
 IDLE, DRAINED = State.IDLE, State.DRAINED
 PACE = Pace(between_rows=1.0, between_ticks=1.0, has_watermark=True)

@@ -29,7 +29,9 @@ from samza_azure.spark.source.account import blobs
 from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
-from samza_azure.streams.offset import Offset, Pace, Place, Progress, State, in_question, is_quiet, next_offset
+from samza_azure.streams.idleness import in_question, is_quiet
+from samza_azure.streams.offset import Offset, Place, State
+from samza_azure.streams.pace import Pace, Progress, next_offset
 
 #: `latest` gives its answer within this time, whatever the storage does.
 PATIENCE_S = 0.8

@@ -22,9 +22,9 @@ from samza_azure.spark.pipeline.destination import COLUMN
 from samza_azure.spark.pipeline.pipeline import AnalysedStage
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, planned
-from samza_azure.spark.task.event_time import frontier_us, next_watermark_us
 from samza_azure.storage.arrow import one_slice, slices, tables
 from samza_azure.storage.log import LogWriter
+from samza_azure.streams.watermark import frontier_us, next_watermark_us
 
 #: Between two tries of the same append, when storage or permit are missing.
 RETRY_S = 0.2
@@ -44,6 +44,21 @@ def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
     if table.num_rows == 0:
         return []
     return [one_slice(0 if stage.partitions else number, table.cast(schema), stage.event_time)]
+
+
+def _watermark_us(plan: Planned, stage: AnalysedStage) -> int | None:
+    """The watermark after a batch of the stage."""
+    delays = ((stage.plan.inputs[each.reads], each.delay_ms) for each in stage.analysis.watermarks)
+    return next_watermark_us(plan.offsets, plan.step, delays)
+
+
+def _frontier_us(plan: Planned, stage: AnalysedStage) -> int | None:
+    """The frontier that the record of a batch carries."""
+    terms = (
+        (None if each.reads is None else stage.plan.inputs[each.reads], each.shift_us)
+        for each in stage.analysis.frontier
+    )
+    return frontier_us(plan.offsets, plan.watermark_ms, terms, stage.frontier_lag_us)
 
 
 class BatchWriter:
@@ -109,14 +124,14 @@ class BatchWriter:
             parts = self._parts(batch, rows)
         plan = planned(self._checkpoint, batch)
         files = self._files.of_batch(batch)
-        watermark = next_watermark_us(plan, self._stage)
+        watermark = _watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
         batch_bytes = self._batch_bytes()
         self._insist(
             lambda: self._log.append(
                 batch,
                 kind=Kind.DRAINED if plan.step >= 2 else Kind.BATCH,
-                frontier_us=frontier_us(plan, self._stage),
+                frontier_us=_frontier_us(plan, self._stage),
                 watermark_us=watermark,
                 slices=parts,
                 files=files,
