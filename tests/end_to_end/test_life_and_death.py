@@ -8,7 +8,7 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from samza_azure.host.fleet import Fleet, all_running
+from samza_azure.commands.fleet import Fleet, all_running
 
 from .world import PARTITIONS, PATIENCE_S, World, daily, daily_rows
 
@@ -16,7 +16,7 @@ ENDLESS = """
 from dataclasses import replace
 
 from samza_azure import AzureJobCoordinatorFactory
-from samza_azure.protocol.messages import Permit
+from samza_azure.messages import Permit
 
 
 class Endless:

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.dev import VARIABLE
-from samza_azure.host.fleet import Fleet, all_running
-from samza_azure.protocol.record import decode_files, decode_header
-from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE
+from samza_azure.commands.fleet import Fleet, all_running
+from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.logs.record import decode_files, decode_header
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
 
 from .fleet import Fleet, config_of
