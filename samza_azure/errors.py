@@ -11,6 +11,7 @@ SamzaAzureError
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
 │   └── StateLost          a log that must exist is gone; never started afresh
+├── TooOld                 what is stored needs a later samza-azure: start that one here
 ├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not come in time (exit 4)
 
@@ -77,6 +78,22 @@ class CorruptState(SamzaAzureError):
 
 class StateLost(CorruptState):
     """A log that the control blob says must exist is not there."""
+
+
+class TooOld(SamzaAzureError):
+    """What is stored has a format that this release does not know. A processor that meets it stands by.
+
+    `needs` is the format that a reader must know, `knows` the latest one that this release does.
+    """
+
+    def __init__(self, what: str, needs: int, knows: int) -> None:
+        super().__init__(
+            f"{what} has format {needs} of a later samza-azure; this one knows {knows}. Start the later one here, too."
+        )
+        self.what, self.needs, self.knows = what, needs, knows
+
+    def __reduce__(self) -> tuple[type["TooOld"], tuple[str, int, int]]:
+        return TooOld, (self.what, self.needs, self.knows)
 
 
 class JobFailed(SamzaAzureError):

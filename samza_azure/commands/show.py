@@ -31,6 +31,15 @@ def status_view(shown: dict[str, Any]) -> Group:
         Text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
         for run_id, count in shown["kept"].items()
     ]
+    parts += [
+        Text(
+            f"{row['id']} stands by: format {row['too_old_for']} is in use, which its samza-azure does not know. "
+            "Start the later one there.",
+            style="yellow",
+        )
+        for row in shown["processors"]
+        if row["too_old_for"]
+    ]
     if shown["failure"]:
         parts.append(Text(f"failed: {shown['failure']['task']}: {shown['failure']['message']}", style="red"))
     return Group(*parts)

@@ -110,7 +110,8 @@ def own_row(view: View) -> ProcessorRow:
     """What our row has to say now, the beat left as it is."""
     control = view.control if isinstance(view.control, Control) else None
     adopted = control.version if control is not None else 0
-    state = State.LEAVING if view.leaving else State.ACTIVE if adopted else State.UNASSIGNED
+    leaves = view.leaving or view.too_old_for > 0
+    state = State.LEAVING if leaves else State.ACTIVE if adopted else State.UNASSIGNED
     return ProcessorRow(
         processor=view.me,
         incarnation=view.incarnation,
@@ -123,6 +124,7 @@ def own_row(view: View) -> ProcessorRow:
         fingerprint=view.plan.fingerprint if view.plan else "",
         new_run=run.wanted_run(view),
         boot=view.settings.boot,
+        too_old_for=view.too_old_for if all(local.closed for local in view.tasks.values()) else 0,
     )
 
 
@@ -163,6 +165,9 @@ def campaign(view: View, now: float) -> list[Action]:
     """Try to lead: when nobody does, or when the leader has been silent for too long."""
     if not view.free(CONTROL, now) or view.ending is not None or now > view.accepted_at + 2 * view.timing.heartbeat_s:
         return []
+    if view.too_old_for:  # the blob was read for the first time under a lease that we took
+        taken = view.campaign.lease_id if view.campaign is not None else ""
+        return [ReleaseLease(taken)] if taken and view.free(LEASE, now) else []
     if view.campaign is not None:
         return _continue_campaign(view, view.campaign, now)
     if not view.reached(view.hold_until, now):
@@ -242,6 +247,8 @@ def _fenced(view: View) -> bool:
 
 
 def _control_is_old(view: View, now: float) -> bool:
+    if view.too_old_for:
+        return False  # what it says we could not read
     match view.control, view.leader_row:
         case None, _:
             return True

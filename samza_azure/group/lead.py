@@ -49,7 +49,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.drain import progress
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers, with_cancel, with_drain, with_stop
-from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
+from samza_azure.group.rows import FORMAT, LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.run import has_let_go, wanted_run
 from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, FORGIVE_AFTER_S, RENEW_EVERY_S, URGENT_GAP_S
 from samza_azure.group.view import View
@@ -261,7 +261,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
         after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
             after.append(before)
-        tasks[task] = Assignment(owners[to] if to is not None else None, tuple(after), assignment.first)
+        tasks[task] = replace(assignment, owner=owners[to] if to is not None else None, after=tuple(after))
     return replace(
         control, version=version, tasks=tasks, members=_members(able), barrier=Barrier(version, BarrierState.START)
     )
@@ -291,7 +291,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
     if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
         return control
     tasks = {
-        task: Assignment(each.owner, each.after, first=False) if task in born and each.first else each
+        task: replace(each, first=False) if task in born and each.first else each
         for task, each in control.tasks.items()
     }
     return replace(control, tasks=tasks)
@@ -362,11 +362,11 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
     stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
-        (not _can_act(control, row.fingerprint, row.new_run), processor in owners, processor)
+        (not _can_act(control, row.fingerprint, row.new_run), -row.format, processor in owners, processor)
         for processor, row in view.present.items()
         if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
     ]
-    return tuple(processor for _, _, processor in sorted(others)[:SUCCESSORS])
+    return tuple(processor for *_, processor in sorted(others)[:SUCCESSORS])
 
 
 def _can_act(control: Control, fingerprint: str, new_run: str) -> bool:
@@ -382,16 +382,20 @@ def _can_act(control: Control, fingerprint: str, new_run: str) -> bool:
 def can_act(view: View, control: Control) -> bool:
     """Whether we can lead this run, or begin the next."""
     took_part = control.phase is RunPhase.DRAINED and view.active_run == control.run_id
-    return view.plan is not None and not took_part and _can_act(control, view.plan.fingerprint, wanted_run(view))
+    fits = view.plan is not None and _can_act(control, view.plan.fingerprint, wanted_run(view))
+    return fits and not took_part and not view.too_old_for
 
 
 def _abler(view: View, control: Control, now: float) -> str | None:
-    """To whom a leader hands over that cannot act, as its container does not come up or its run is over. To nobody, if
-    no other can, or who can has been silent: then it would only come back.
+    """To whom a leader hands over that cannot act, as its container does not come up, its run is over, or it cannot
+    read what a later release writes. To nobody, if no other can, or who can has been silent: then it would only come
+    back.
 
     Who ends hands over when it is at rest, and after a drain cleans up before.
     """
-    if can_act(view, control) or view.ending is not None or view.scanned_at < view.lead_since:
+    latest = max((row.format for row in view.present.values() if row.incarnation in view.seen_alive), default=FORMAT)
+    is_able = can_act(view, control) and latest <= FORMAT
+    if is_able or view.ending is not None or view.scanned_at < view.lead_since:
         return None
     if view.unsettled is not None:
         return None  # `lead` asks first what became of that write
@@ -399,7 +403,7 @@ def _abler(view: View, control: Control, now: float) -> str | None:
         row, age = view.present[processor], view.ages.get(processor)
         if row.incarnation not in view.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
             continue
-        if _can_act(control, row.fingerprint, row.new_run):
+        if _can_act(control, row.fingerprint, row.new_run) and row.format >= latest:
             return processor if view.reached(view.lead_since + UNABLE_S, now) else None
     return None
 

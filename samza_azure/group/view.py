@@ -113,6 +113,14 @@ class ControlRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """The control blob needs a later release than ours: `needs` is its format."""
+
+    needs: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TooLarge:
     """The job model does not fit; nothing was sent."""
 
@@ -138,6 +146,7 @@ Answer: TypeAlias = (
     None
     | str
     | No
+    | Later
     | TooLarge
     | Denied
     | Kept
@@ -312,6 +321,7 @@ class View:
     waiting_since: dict[str, float] = field(default_factory=dict)
     permit_told: float = 0.0
     drain_told: Drain | None = None
+    too_old_for: int = 0  # a format was found that our release does not know: we stand by until we are restarted
     active_run: str = ""  # the run in which this incarnation took part
     # Ending.
     leaving: bool = False
@@ -604,6 +614,8 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
         return
     newly_closed = not local.closed
     local.report = report
+    if report.too_old_for is not None:
+        _stand_by(view, report.too_old_for)
     if report.phase is Phase.FAILED and newly_closed:
         local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
         _, before = view.tries(report.task)
@@ -741,6 +753,10 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
             if _is_older(view, control):
                 _end(view, Finish(1, RESTORED), now)
             _know_control(view, control, etag, now)
+        case (ReadControl(), Later(needs=needs)):
+            _stand_by(view, needs)
+            if view.lease is not None:
+                demote(view, now)
         case (ReadControl(lease_id=None), Unchanged()):
             view.control_read_at = now
             view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
@@ -802,6 +818,10 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     }
     awaited = {earlier.processor for task in view.waiting_since for earlier in control.tasks[task].after}
     view.read_at = {processor: at for processor, at in view.read_at.items() if processor in awaited}
+
+
+def _stand_by(view: View, needs: int) -> None:
+    view.too_old_for = max(view.too_old_for, needs)
 
 
 def _end(view: View, verdict: Finish, now: float) -> None:
