@@ -106,9 +106,10 @@ def _is_blind(view: View, now: float) -> bool:
 
     While its own beats fail too, the storage is away, and nobody else would see more.
     """
-    since = max(view.scanned_at, view.lead_since)
+    patience = 3 * view.timing.heartbeat_timeout_s
     is_heard = view.accepted_at > now - 2 * view.timing.heartbeat_s
-    return is_heard and view.failing_calls(SCAN) >= BLIND_AFTER and now > since + 3 * view.timing.heartbeat_timeout_s
+    has_tried = view.failing_calls(SCAN) >= BLIND_AFTER or now > view.busy.get(SCAN, now) + patience  # page after page
+    return is_heard and has_tried and now > max(view.scanned_at, view.lead_since) + patience
 
 
 def next_control(view: View, control: Control, now: float) -> Control:
