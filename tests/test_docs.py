@@ -211,6 +211,21 @@ def test_the_simulator_demands_nothing_without_a_name() -> None:
     assert [name for name in INVARIANTS if not re.search(rf"[\"']{name}: ", text)] == []
 
 
+# The page of the API.
+
+
+def test_each_name_on_the_page_of_the_api_is_there() -> None:
+    cited = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert len(cited) > 5
+    assert [name for name in cited if not _is_defined(name)] == []
+
+
+def _is_defined(dotted: str) -> bool:
+    path, name = ROOT.joinpath(*dotted.split(".")), dotted.rpartition(".")[2]
+    above = path.parent.with_suffix(".py")
+    return path.with_suffix(".py").exists() or path.is_dir() or (above.exists() and name in names(above))
+
+
 # The decisions.
 
 
