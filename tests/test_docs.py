@@ -99,7 +99,8 @@ def trouble(span: str, document: Path = ROOT / "README.md") -> str | None:
     if "/" in span and span.partition("/")[0] in ROOM and re.fullmatch(r"[\w./-]+", span):
         return None if found(span, document) is not None else "no such file"
     if (command := COMMAND.match(span)) is not None:
-        return None if re.search(rf"^def {command[1]}\(", source(), re.MULTILINE) else "no such command"
+        homes = (PACKAGE / "commands" / f"{command[1]}.py", PACKAGE / "commands" / command[1])
+        return None if any(path.exists() for path in homes) else "no such command"
     if (target := TARGET.fullmatch(span)) is not None:
         makefile = (ROOT / "Makefile").read_text()
         return None if re.search(rf"^{target[1]}:", makefile, re.MULTILINE) else "no such target"

@@ -597,7 +597,7 @@ class World:
         return self.dice.choice([life for life in alive if (life.name == leader) == leads] or alive)
 
     def _handled_within(self, leads: bool) -> float:
-        """The design's bound: a death, until its tasks are running elsewhere."""
+        """The stated bound: a death, until its tasks are running elsewhere."""
         timing = self.timing
         noticed = max(timing.leader_timeout_s, timing.heartbeat_timeout_s) if leads else timing.heartbeat_timeout_s
         return noticed + 5 * timing.scan_s + 2 * timing.heartbeat_s + 2 * self.habits.start_s
