@@ -6,5 +6,5 @@ fenced by a number that only rises: epoch, generation, token.
 Not promised: that nobody else acts at the same time. Whatever is written elsewhere must carry that number, and be
 refused there if a higher one was seen before. Listeners run on threads of the library and must not block them.
 
-Start reading at `shared_tasks.SharedTasks`, or at examples/library/three.py; the types are in `samza_azure.coordinator`.
+Start reading at `shared_tasks.SharedTasks` or examples/library/three.py; the types are in `samza_azure.coordinator`.
 """
