@@ -68,7 +68,7 @@ format: setup
 # A dead link is an error, and so is a name that the API page cannot find. Its packages are not worth their time in `setup`.
 docs: setup
 	@$(PIP) --quiet --group docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean # with --quiet warnings do not count
 	@echo "== build/docs/index.html"
 
 # What of the pure packages no test runs is named in pyproject.toml, or it is an error.
