@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Each value here is needed for what the container promises, or was measured to matter (reference/spark.md).
+#: Each value here is needed for what the container promises, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
     "spark.driver.memory": "2g",
