@@ -305,6 +305,7 @@ class View:
     write_seen_at: float = -1e9  # since then somebody's row has changed, so rows could be written
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
+    back: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # who came back before it was dead: life, when
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
     deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
     requests: tuple[Request, ...] = ()
@@ -869,16 +870,20 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
     interval = view.scan_interval
     _trust(view, MEMBER, sent_at)
     members, ages, alive, changed = {}, {}, set(), False
+    back = {processor: each for processor, each in view.back.items() if now < each[1] + FORGIVE_AFTER_S}
     for row in rows:
         if not isinstance(row, ProcessorRow):
             continue
-        known = view.ages.get(row.processor)
+        known, before = view.ages.get(row.processor), view.members.get(row.processor)
+        if before is not None and before.alive and row.alive and before.incarnation != row.incarnation:
+            back.setdefault(row.processor, (row.incarnation, now))  # who comes back again and again counts once
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
         changed = changed or (row.alive and known is not None and known.etag != row.etag)
         if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
             alive.add(row.incarnation)
     view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
+    view.back = back
     view.write_seen_at = view.scan_sent_at if changed else view.write_seen_at
     view.scan_sent_at = sent_at
     view.well = _running_well(view, now)
