@@ -33,6 +33,9 @@ class Ending:
 
     code: int
     message: str
+    drained: bool = (
+        False  # there was nothing to do any more: whoever starts the processor again need not elect a leader
+    )
 
 
 class JobCoordinatorListener:

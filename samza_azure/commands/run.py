@@ -23,7 +23,11 @@ def command(
     new_run: Annotated[bool, typer.Option("--new-run", help="Begin the next run after a drained one.")] = False,
     wait_for_upgrade: Annotated[
         bool,
-        typer.Option("--wait-for-upgrade", help="Stay after a drain until a changed pipeline begins the next run."),
+        typer.Option(
+            "--wait-for-upgrade",
+            help="Stay after a drain until a changed pipeline begins the next run. "
+            "The default of one that is restarted within a minute after its run was drained.",
+        ),
     ] = False,
 ) -> None:
     """Run one processor, in the foreground.
@@ -43,7 +47,10 @@ def command(
     if config.metrics_prometheus_port is not None:
         report(f"metrics on port {serve(config.metrics_prometheus_port)}")
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
-    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
+    restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
+    if restarted and not wait_for_upgrade:
+        report("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
+    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade or restarted, only_holder=True)
     report(f"pid {os.getpid()}, directory {slot.directory}")
     task = config.task
     supervisor = Supervisor(
@@ -56,6 +63,8 @@ def command(
         commit_s=task.commit_ms / 1000,
     )
     ending = supervisor.run()
+    if ending.drained:
+        slot.note_drained()
     if ending.message:
         report(ending.message)
     raise typer.Exit(ending.code)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
-from samza_azure.group.control import Control
+from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.run import assigned
 from samza_azure.group.view import Settings, View
 from samza_azure.host.processor import ContainerLost, Processor
@@ -178,7 +178,9 @@ class ThreadedCoordinator(JobCoordinator):
             for act in early:
                 act(processor)
             finish = await processor.run()
-            return Ending(finish.code, finish.message)
+            control, left = processor.view.control, processor.view.leaving
+            drained = isinstance(control, Control) and control.phase is RunPhase.DRAINED
+            return Ending(finish.code, finish.message, drained and not left and finish.code == 0)
         finally:
             await stores.close()
 

@@ -11,8 +11,8 @@ CRC covers the CRCs of the files and of each slice, so every byte is covered, an
 one slice can check both. Not promised: that a record is the next one of its log, or its writer's; that is for `log`.
 
 The format is the one that a reader must know, and a record has the lowest that will do. A later release may add names
-to the text and to `meta` without raising it: older readers ignore them. A later format is `TooOld`; its header begins and ends as this one's, so that it can be told
-from damage.
+to the text and to `meta` without raising it: older readers ignore them. A later format is `TooOld`; its header begins
+and ends as this one's, so that it can be told from damage.
 
 All numbers are little-endian; times are microseconds since 1970 UTC.
 """

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.group.rows import RequestKind
 from samza_azure.group.view import Settings
+from samza_azure.sim.world import OTHER_STAGES
 from tests.sim.test_ending import Story, played
 
 
@@ -61,3 +63,41 @@ def test_the_tasks_of_one_whose_container_does_not_come_up_move_after_a_death_ti
             await self._until("others run them", lambda: victim.name not in self._where().values(), bound)
 
     played(Stuck(1))
+
+
+class Drained(Restarted):
+    """An orchestrator starts again whatever ends."""
+
+    def _settings(self, name: str) -> Settings:
+        return replace(super()._settings(name), wait_for_upgrade=self.numbers[name] > 1)
+
+
+def test_a_drained_fleet_that_is_restarted_stands_by_with_one_leader() -> None:
+    """It changed its leader with each restart, for ever."""
+
+    class Calm(Drained):
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            names = [f"p{number}" for number in range(self.scenario.processors)]
+            await self._until("all have been restarted", lambda: all(self.numbers[name] > 1 for name in names))
+            await self._wait(4 * self.timing.leader_timeout_s)
+            epoch, numbers = self.control.epoch, dict(self.numbers)
+            await self._wait(60.0)
+            assert (self.control.epoch, dict(self.numbers)) == (epoch, numbers)
+            assert all(self.lives[name].supervisor.alive for name in names)
+
+    played(Calm(1))
+
+
+def test_changed_code_begins_the_next_run_among_those_that_stand_by() -> None:
+    class Upgraded(Drained):
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            names = [f"p{number}" for number in range(self.scenario.processors)]
+            await self._until("all have been restarted", lambda: all(self.numbers[name] > 1 for name in names))
+            self.start("new", code=OTHER_STAGES)
+            await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 30.0)
+
+    played(Upgraded(1))
