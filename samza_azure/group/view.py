@@ -695,10 +695,11 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
                 if not row.alive:
                     view.written = row  # our last word, whose answer was lost
             else:
-                known = view.found_age
-                if known is not None and known.etag != row.etag and row.alive:
+                # Its owner beats. Whoever else merges a column changes the ETag, and is no sign of a life.
+                known, beat = view.found_age, f"{row.incarnation} {row.beat}"
+                if known is not None and known.etag != beat and row.alive:
                     view.rewritten += 1
-                view.found, view.found_age = row, observed(view.found_age, row.etag, now, view.timing.heartbeat_s)
+                view.found, view.found_age = row, observed(known, beat, now, view.timing.heartbeat_s)
         case (ReadOwnRow(), Absent()):
             view.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):

@@ -153,11 +153,24 @@ def test_a_second_live_processor_with_its_id_ends_it() -> None:
     view = newcomer()
     for number, etag in enumerate(["a", "b", "c"]):
         assert view.ending is None
-        row_ = ProcessorRow("p9", "other", etag, boot="other")
+        row_ = ProcessorRow("p9", "other", etag, beat=number, boot="other")
         learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
     assert decide(view, NOW + 2) == [
         Finish(2, "A live processor has the id 'p9'. Start this one with another --id, or stop that one.")
     ]
+
+
+def test_a_strangers_merges_into_the_row_of_a_dead_predecessor_are_not_a_rival_and_delay_nobody() -> None:
+    view, now = newcomer(), NOW
+    decisions = []
+    while now < NOW + 30 and ReplaceOwnRow not in decisions:
+        if ReadOwnRow in kinds(decide(view, now)):
+            row_ = ProcessorRow("p9", "old", f"merged at {now}", beat=7, boot="other")
+            learn(view, ReadOwnRow(), row_, sent_at=now, now=now)
+        now += 0.5
+        decisions = kinds(decide(view, now))
+        assert Finish not in decisions
+    assert now - NOW == pytest.approx(TIMING.heartbeat_timeout_s, abs=1.5)
 
 
 def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
