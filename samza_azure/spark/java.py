@@ -28,7 +28,7 @@ from samza_azure.machine import die_with_parent
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
 FEW_CORES = 2
-TRAINING_TIMEOUT_S = 180
+TRAINING_TIMEOUT_S = 600  # at the lowest priority, on a machine that may have other work for both its cores
 #: So much of what a failed training run printed is shown.
 LAST_LINES = 20
 
