@@ -23,7 +23,7 @@ TWO := -n 2 --dist worksteal
 help:
 	@echo "make demo    three processors on real flights: one is killed, then all are drained, nothing is lost"
 	@echo "make test    format, lint, types, imports, then all tests"
-	@echo "make check   format, lint, types, imports"
+	@echo "make check   format, lint, types, imports, and the templates in infra/"
 	@echo "make format  put the code into the shape that check wants"
 	@echo "make bench   what the README claims, measured"
 	@echo "make prove   what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
@@ -51,6 +51,7 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m infra.check
 
 # Rewrite files in the format that `check` demands.
 format: setup
