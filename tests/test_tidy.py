@@ -139,7 +139,7 @@ def test_the_supervisor_never_loads_spark() -> None:
 def test_the_hooks_that_asyncio_registers_for_forks_are_there_before_the_supervisor_forks() -> None:
     """Registered while a fork was under way, they ended a processor with "release unlocked lock"."""
     hooks = "concurrent.futures.thread"
-    assert loaded_by("import samza_azure.host.factory", hooks) == hooks
+    assert loaded_by("import samza_azure.library.factory", hooks) == hooks
 
 
 def test_the_command_is_installed() -> None:

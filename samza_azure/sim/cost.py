@@ -5,7 +5,7 @@ once comes a hundred times a second. And when nothing goes wrong a group calls a
 """
 
 from samza_azure.explain import coordination
-from samza_azure.protocol.timing import Timing
+from samza_azure.group.timing import Timing
 
 #: Of one kind, by one life, within a second. What others wait for is written ten times a second at most, by a leader
 #: in two rows. Deletions do not count unless they are refused: who cleans up has as many rows as there were requests.

@@ -10,17 +10,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from samza_azure.protocol.control import BarrierState, Control, DrainNotification, Owner, RunPhase, decode
-from samza_azure.protocol.messages import DrainStep, Phase
-from samza_azure.protocol.record import Header, Kind, Writer, decode_header
-from samza_azure.protocol.rows import State, processor_row
-from samza_azure.protocol.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
+from samza_azure.group.control import BarrierState, Control, DrainNotification, Owner, RunPhase, decode
+from samza_azure.group.rows import State, processor_row
+from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
+from samza_azure.logs.record import Header, Kind, Writer, decode_header
+from samza_azure.messages import DrainStep, Phase
 from samza_azure.sim.cost import Cost
 from samza_azure.sim.deletions import Deletions
-from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.network import SENDER
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Missing, Refused, Value
+from samza_azure.storage.memory import MemoryStorage
 
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88

@@ -6,16 +6,16 @@ from random import Random
 from typing import Protocol
 
 from samza_azure.errors import StateLost
+from samza_azure.group.actions import Finish
+from samza_azure.group.view import Kept, Settings
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import PREFIX, RunLogs
-from samza_azure.protocol.actions import Finish
-from samza_azure.protocol.messages import Command, Phase, Ready, Report
-from samza_azure.protocol.view import Kept, Settings
+from samza_azure.messages import Command, Phase, Ready, Report
 from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.ledger import Ledger, Violation
 from samza_azure.sim.loop import Process
-from samza_azure.sim.memory import Link, SimulatedAccount
 from samza_azure.sim.network import FaultyLink, Weather
+from samza_azure.storage.memory import Link, SimulatedAccount
 
 #: The supervisor starts a dead container again after so long.
 CONTAINER_BACK_S = 0.5

@@ -15,25 +15,25 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from samza_azure.protocol.actions import Finish
-from samza_azure.protocol.control import Control, RunPhase
-from samza_azure.protocol.decide import FAREWELL_S
-from samza_azure.protocol.log import Limits
-from samza_azure.protocol.messages import Command, Permit, ReleaseTask
-from samza_azure.protocol.reading import fetch_part, scan
-from samza_azure.protocol.rows import MEMBERS, REQUESTS, RequestKind, request_columns
-from samza_azure.protocol.run import PATIENCE
-from samza_azure.protocol.timing import CHURN_MAX, PROFILES
-from samza_azure.protocol.view import Settings
+from samza_azure.group.actions import Finish
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.decide import FAREWELL_S
+from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
+from samza_azure.group.run import PATIENCE
+from samza_azure.group.timing import CHURN_MAX, PROFILES
+from samza_azure.group.view import Settings
+from samza_azure.logs.reading import fetch_part, scan
+from samza_azure.logs.task_log import Limits
+from samza_azure.messages import Command, Permit, ReleaseTask
 from samza_azure.sim.container import SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import Link, MemoryAccount, SimulatedAccount
 from samza_azure.sim.network import Outage, Weather
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
+from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
 #: Whatever is still wrong so long after the last fault is a fault of ours. In heartbeats.
 HEALS_WITHIN = 12.0
