@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from infra.check import __main__ as check
-from infra.check import fleet
+from infra.check import fleet, rules
 from infra.check.bicep import Finding, parse
 from infra.check.types import Types
+from samza_azure.host import endpoint
 
 SAMPLE = """
 @description('Where it is.')
@@ -128,6 +129,11 @@ OF_A_TEMPLATE = [
     ("not closed", "output id string = store.id", "output id string = {", "this cannot be read"),
     ("newer syntax", "= store.id", "= store.?id", "'.?' is newer than the dialect"),
 ]
+
+
+def test_what_the_templates_ask_for_is_what_a_processor_answers() -> None:
+    """The checker runs where samza_azure's own packages are not installed, so it has a copy."""
+    assert set(endpoint.ROUTES) == rules.ROUTES
 
 
 def test_the_sample_is_clean(types: Types) -> None:
