@@ -15,6 +15,7 @@ from samza_azure.host.health import Health, patience
 from samza_azure.host.notify import VARIABLE
 from samza_azure.host.slot import take_slot
 from samza_azure.host.supervisor import Supervisor
+from samza_azure.machine import memory
 from samza_azure.metrics import prometheus, serve
 
 
@@ -49,6 +50,8 @@ def command(
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
     report(f"pid {os.getpid()}, directory {slot.directory}")
+    chosen = config.spark.get("spark.driver.memory")
+    report(f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory()))
     task = config.task
     supervisor = Supervisor(
         coordinator,
