@@ -2,7 +2,7 @@
 # Java and Node from wheels if this machine has none, Azurite in the user's cache. Needed beforehand: Python 3.11, make.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench prove clean
+.PHONY: help setup demo test check format bench prove image clean
 
 PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -27,6 +27,7 @@ help:
 	@echo "make format  put the code into the shape that check wants"
 	@echo "make bench   what the README claims, measured"
 	@echo "make prove   what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
+	@echo "make image   the container image, built and tried under runc; needs root and Debian's buildah, mmdebstrap, runc"
 	@echo "make setup   what the others need; they ask for it themselves"
 	@echo "make clean   remove .venv and everything that was made here"
 
@@ -68,6 +69,10 @@ prove: setup
 	@set -e; for trial in tests/prove/*.py; do echo "== $$trial"; $(BIN)/python $$trial; done
 	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/spark tests/end_to_end
 	@echo "== tests/prove/pipelines.py --replay"; $(BIN)/python tests/prove/pipelines.py --replay
+
+# The image of infra/image, built without a container daemon, and two processors of it. Not part of `test`: it needs root.
+image: setup
+	$(BIN)/python infra/image/try_out.py
 
 # Everything that the other targets need; done again when what is needed has changed.
 setup: $(READY)
