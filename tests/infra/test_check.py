@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from infra.check import __main__ as check
-from infra.check import fleet, rules
+from infra.check import fleet, kql, rules
 from infra.check.bicep import Finding, parse
 from infra.check.types import Types
 from samza_azure.host import endpoint
@@ -337,6 +337,30 @@ def test_a_mistake_in_the_fleet_is_seen(name: str, old: str, new: str, said: str
     assert old in text
     seen = found(name, text.replace(old, new, 1))
     assert [each for each in seen if each.file == name and said in each.text], seen
+
+
+OF_A_QUERY = [
+    ("an operator that is none", " | where ", " | wher ", "wher"),
+    ("a column that is none", "Max >= 1", "Maximum >= 1", "The name 'Maximum' does not refer to any known column"),
+    (
+        "a table that is none",
+        "AppMetrics | where",
+        "AppMetric | where",
+        "The name 'AppMetric' does not refer to any known",
+    ),
+    ("a function that is none", "sum(Sum)", "total(Sum)", "total"),
+]
+
+
+def test_a_mistake_in_a_query_is_seen() -> None:
+    """All at once: loading what reads them, which `make setup` has installed, takes longer than reading."""
+    text = (check.HERE / "azure" / "observe.bicep").read_text()
+    assert all(old in text for _, old, _, _ in OF_A_QUERY)
+    texts = {name: text.replace(old, new, 1) for name, old, new, _ in OF_A_QUERY} | {"no mistake": text}
+    seen = kql.check({name: parse(Path(name), changed) for name, changed in texts.items()})
+    for name, _, _, said in OF_A_QUERY:
+        assert [each for each in seen if each.file == name and said in each.text], (name, seen)
+    assert [each for each in seen if each.file == "no mistake"] == []
 
 
 OF_A_MANIFEST = [

