@@ -50,7 +50,7 @@ param insightsConnection string = ''
 @description('Who is told when processors restart again and again.')
 param actionGroupId string
 
-@description('Where docs/operate.md is served. Alerts link its sections.')
+@description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
 param runbook string
 
 var telemetry = !empty(insightsConnection)

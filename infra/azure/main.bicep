@@ -83,8 +83,8 @@ param budgetStart string
 @description('Whether processors send metrics to Application Insights. The image then needs azure-monitor-opentelemetry and opentelemetry-distro.')
 param telemetry bool = false
 
-@description('Where docs/operate.md is served. Alerts link its sections.')
-param runbook string = 'https://github.com/samza-azure/samza-azure/blob/main/docs/operate.md'
+@description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
+param runbook string = 'docs/operate.md'
 
 var ownNetwork = privateNetwork || compute == 'scale-set'
 

@@ -15,7 +15,7 @@ import yaml
 from infra.check.bicep import Finding
 from infra.check.rules import ROUTES
 
-__all__ = ["KUBERNETES", "checks", "image", "manifests", "unit"]
+__all__ = ["KUBERNETES", "checks", "cloud_init", "image", "manifests", "unit"]
 
 HERE = Path(__file__).parents[1]
 #: The version of Kubernetes whose schemas the manifests must fit.
@@ -36,6 +36,11 @@ def checks() -> Iterator[tuple[str, list[Finding]]]:
         yield f"{path.name} against the schemas of Kubernetes {KUBERNETES}.", manifests(path.name, path.read_text())
     for path in sorted((HERE / "systemd").glob("*.service")):
         yield unit(path.name, path.read_text())
+    machines = HERE / "azure" / "scale-set.bicep", HERE / "azure" / "cloud-init.yaml"
+    yield (
+        "cloud-init.yaml as YAML and its script as the shell reads it.",
+        cloud_init(*(each.read_text() for each in machines)),
+    )
     yield image("Dockerfile", (HERE / "image" / "Dockerfile").read_text())
 
 
@@ -93,6 +98,31 @@ def unit(name: str, text: str) -> tuple[str, list[Finding]]:
             number = re.search(r":(\d+): ", line)
             found.append(Finding(name, int(number[1]) if number else 1, line.rpartition(folder)[2].strip("/")))
     return f"{name} as systemd reads it.", found
+
+
+def cloud_init(template: str, text: str) -> list[Finding]:
+    """What is wrong with what a virtual machine is told, and with what the template puts into it."""
+    name = "cloud-init.yaml"
+    filled, open_ = set(re.findall(r"'{(\w+)}'", template)), set(re.findall(r"{(\w+)}", text))
+    found = [
+        Finding(name, _line(text, f"{{{word}}}"), f"nobody fills in {{{word}}}") for word in sorted(open_ - filled)
+    ]
+    found += [
+        Finding(name, 1, f"scale-set.bicep fills in {{{word}}}, which is not there") for word in sorted(filled - open_)
+    ]
+    if not text.startswith("#cloud-config\n"):
+        found.append(Finding(name, 1, "cloud-init knows its own files by a first line that says #cloud-config"))
+    try:
+        written = yaml.safe_load(re.sub(r"{\w+}", "filled", text))["write_files"]
+    except (yaml.YAMLError, KeyError) as error:
+        return [*found, Finding(name, 1, f"this cannot be read: {error}")]
+    for file in written:
+        if file["content"].startswith("#!/bin/sh"):
+            done = subprocess.run(["sh", "-n"], input=file["content"], capture_output=True, text=True)
+            found += [
+                Finding(name, _line(text, file["path"]), f"{file['path']}: {line}") for line in done.stderr.splitlines()
+            ]
+    return found
 
 
 def image(name: str, text: str) -> tuple[str, list[Finding]]:

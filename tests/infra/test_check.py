@@ -406,6 +406,23 @@ def test_a_mistake_in_the_unit_is_seen(old: str, new: str, said: str) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
+        ("{clientId}", "{client}", "nobody fills in {client}"),
+        ("{release}", "flights.tar.gz", "scale-set.bicep fills in {release}, which is not there"),
+        ("#cloud-config", "# cloud-config", "a first line that says #cloud-config"),
+        ("    content: |", "  content: |", "cannot be read"),
+        ("fresh=$(mktemp -d)", "fresh=$(mktemp -d", "/opt/install-release: "),
+    ],
+)
+def test_a_mistake_in_what_a_machine_is_told_is_seen(old: str, new: str, said: str) -> None:
+    template, text = ((check.HERE / "azure" / name).read_text() for name in ("scale-set.bicep", "cloud-init.yaml"))
+    assert fleet.cloud_init(template, text) == []
+    seen = fleet.cloud_init(template, text.replace(old, new))
+    assert [each for each in seen if said in each.text], seen
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
         ('"tini", "--", ', "", "tini"),
         ("USER 10001:10001", "USER root", "without rights"),
         ("HEALTHCHECK", "# HEALTHCHECK", "HEALTHCHECK"),
