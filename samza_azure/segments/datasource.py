@@ -217,19 +217,25 @@ class Datasource:
             published = (Publish(lead.id, lead.count + 1),)
             self.box.locks[lead.id] = replace(lead, count=lead.count + 1)
         made = [replace(segment, published=published) for segment in outputs]
+        self._count(made)
         carried: list[Segment] = []
         replacing = next((lock for lock in locks if lock.type is LockType.REPLACE), None)
         if replacing is not None:
             carried = self._carried(replacing, made, inputs)
         elif any(lock.type is LockType.APPEND for lock in locks):
             carried = [copy for segment in made for copy in self._caught_up(segment)]
+        self._count(carried)
         for segment in (*made, *carried):
-            key = segment.interval, segment.version
-            self.allocated[key] = max(self.allocated.get(key, 0), segment.partition + 1)
             self.timeline.add(segment)
         if advance is not None:
             self.positions[advance.stream] = advance.end
         return Published((*made, *carried))
+
+    def _count(self, segments: Iterable[Segment]) -> None:
+        """Numbers that are in use are not given out."""
+        for segment in segments:
+            key = segment.interval, segment.version
+            self.allocated[key] = max(self.allocated.get(key, 0), segment.partition + 1)
 
     def _carried(self, lock: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
         """Copies of what was appended under this REPLACE and what it has not read, at its version."""
@@ -255,13 +261,7 @@ class Datasource:
         self, segments: Iterable[Segment], places: Iterable[tuple[Interval, int]], published: tuple[Publish, ...]
     ) -> list[Segment]:
         places = list(places)
-        following = {
-            place: max(
-                self.next_partition(*place),
-                *(segment.partition + 1 for segment in self._at(place)),
-            )
-            for place in places
-        }
+        following = {place: self.next_partition(*place) for place in places}
         copies = []
         done = set()
         for segment in segments:
@@ -273,10 +273,6 @@ class Datasource:
                     copies.append(copy_of(segment, *place, following[place], published))
                     following[place] += 1
         return copies
-
-    def _at(self, place: tuple[Interval, int]) -> Iterable[Segment]:
-        chunk = self.timeline.chunk(*place)
-        return () if chunk is None else chunk.segments.values()
 
 
 def copy_of(

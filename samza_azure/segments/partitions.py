@@ -120,7 +120,6 @@ class Partitions:
 
 
 _INFINITE = 1 << 63
-EMPTY = Partitions()
 _SINGLES: list[Partitions] = []
 
 
@@ -142,3 +141,7 @@ def _joined(runs: Iterable[tuple[int, int]]) -> Runs:
         else:
             joined.append((start, end))
     return tuple(joined)
+
+
+#: The set of none.
+EMPTY = Partitions()
