@@ -268,7 +268,8 @@ class Datasource:
             for place in places:
                 # A segment and its copies may both be visible, each for a part of its time: its rows are copied once.
                 rows = place, segment.file or segment.id
-                if place[0].overlaps(segment.interval) and rows not in done:
+                hides = place[1] > segment.version and place[0].overlaps(segment.interval)
+                if hides and rows not in done:
                     done.add(rows)
                     copies.append(copy_of(segment, *place, following[place], published))
                     following[place] += 1

@@ -1,6 +1,7 @@
 """The declarative rule of what is visible, written down as simply as it is said. Sets, and no state."""
 
 from collections.abc import Iterable
+from itertools import pairwise
 
 from samza_azure.segments import Interval, Segment
 
@@ -49,7 +50,7 @@ def visible(segments: Iterable[Segment]) -> list[tuple[Interval, int, frozenset[
         chunks.setdefault((segment.interval, segment.version), []).append(segment)
     ends = sorted({moment for interval, _ in chunks for moment in (interval.start, interval.end)})
     found: list[tuple[Interval, int, frozenset[Segment], Interval]] = []
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         part = Interval(start, end)
         over = [key for key in chunks if key[0].contains(part) and chunk(chunks[key])[1]]
         if not over:
@@ -69,7 +70,7 @@ def garbage(segments: Iterable[Segment]) -> set[Segment]:
         chunks.setdefault((segment.interval, segment.version), []).append(segment)
     ends = sorted({moment for interval, _ in chunks for moment in (interval.start, interval.end)})
     kept = set()
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         over = [key for key in chunks if key[0].contains(Interval(start, end))]
         if over:
             kept.add(max(over, key=lambda key: key[1]))

@@ -66,7 +66,8 @@ CASES = {
     ),
     "L26": """t1(,1) C:EXCL[01-01,01-02) GRANT \n t2(,2) C:EXCL[01-01,01-02) GRANT \n revoked = t1
         unlock t2 [01-01,01-02) \n t1 C:EXCL[01-01,01-02) REVOKED \n revoked = t1""",
-    "L29": """t1 C:EXCL[01-01,01-02) GRANT \n t1 S[01-01,01-02),v1,0 GRANT \n unlock t1 [01-01T06:00,01-01T07:00) \n locks = 2
+    "L29": """t1 C:EXCL[01-01,01-02) GRANT \n t1 S[01-01,01-02),v1,0 GRANT \n unlock t1 [01-01T06:00,01-01T07:00)
+        locks = 2
         unlock t1 [01-01,01-02) \n locks = 1 \n unlock t1 [01-01,01-02) 0 \n locks = 0
         t1 C:EXCL[01-01,01-02) GRANT \n t1 S[01-01,01-02),v1,0 GRANT
         unlock t1 [01-01,01-02) 0 \n t2 S[01-01,01-02),v1,0 WAIT""",
@@ -172,7 +173,7 @@ def ask(box: LockBox, line: str, *, add: bool = True) -> None:
     )
     before = dict(box.locks)
     if expected == "ERR":
-        with pytest.raises(ValueError, match="not active|one priority"):
+        with pytest.raises(ValueError, match=r"not active|one priority"):
             box.acquire(request)
     else:
         answer = box.acquire(request)

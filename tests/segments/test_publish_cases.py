@@ -71,8 +71,8 @@ def locked(
     of: Datasource,
     task: str,
     interval: Interval,
-    type: LockType = LockType.EXCLUSIVE,
-    **more: object,  # noqa: A002
+    type: LockType = LockType.EXCLUSIVE,  # noqa: A002
+    **more: object,
 ) -> Lock:
     answer = of.box.acquire(Request(task, "d", interval, type, **more))  # type: ignore[arg-type]
     assert isinstance(answer, Granted), answer
@@ -435,7 +435,7 @@ def test_an_append_of_a_year_is_carried_into_its_quarters(both: Both) -> None:
 
 
 def test_an_append_that_has_a_copy_already_is_carried_once(both: Both) -> None:
-    """An append of a year, part of which a REPLACE had overtaken, is visible twice, each time for a part of its rows."""
+    """An append of a year, part of which a REPLACE had overtaken, is visible twice, each time for some of its rows."""
     first = both.replacing(YEAR)
     name = both.allocates(YEAR, Granularity.YEAR)
     both.commit(first, QUARTERS[1])
@@ -445,3 +445,18 @@ def test_an_append_that_has_a_copy_already_is_carried_once(both: Both) -> None:
     both.commit(second, YEAR)
     files = [one.file.name for one in both.timeline.visible() if one.file]
     assert sorted(files) == ["P 0", f"R {YEAR}"]
+
+
+def test_a_compaction_under_a_replace_carries_nothing(both: Both) -> None:
+    """Seed 139 of the world: one who holds a REPLACE compacts in the old version, and what was appended since is not
+    copied into that."""
+    name = both.allocates(by_segment=True)
+    both.appends(name)
+    both.box.release("P", 1)
+    both.replacing(DAY)
+    inputs = both.inputs("R", DAY)
+    both.appends(both.allocates(previous=name, by_segment=True))
+    both.box.acquire(Request("R", "d", DAY, partitions=Partitions.of(0), version=0))
+    (made,) = both.allocate_outputs("R", DAY, 0, 1)  # type: ignore[misc]
+    both.publish("R", [Segment("d", *made, Partitions.of(0), 1, Partitions.of(made.partition))], inputs=inputs)
+    assert shows(both) == ["0.1", "0.2"]
