@@ -76,9 +76,11 @@ class Request:
 
 
 class Replaced(NamedTuple):
-    """In an APPEND lock: a REPLACE that others are publishing over it, its version and the intervals it writes."""
+    """In an APPEND lock: a publish of a REPLACE over it, its version and the intervals that it writes. What is appended
+    from then on goes there, too."""
 
     lock: int
+    number: int
     version: int
     intervals: tuple[Interval, ...]
 
@@ -88,7 +90,9 @@ class Lock:
     """A lock that was granted. Locks are numbered in the order of their grants, never twice the same.
 
     `count` publishes have been made under it. `read` is the sequence number at which a REPLACE was granted: what was
-    published later, it has not read. A priority of None is only found in storage.
+    published later, it has not read. `writes` are the intervals that its next publish writes, once that has begun.
+    `staged` is the number of a publish of which rows may be there that do not count yet. A priority of None is only
+    found in storage.
     """
 
     id: int
@@ -103,7 +107,9 @@ class Lock:
     holders: frozenset[str] = frozenset()
     count: int = 0
     read: Sequence | None = None
-    replaced: Replaced | None = None
+    writes: tuple[Interval, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
+    staged: int = 0
 
     @property
     def rank(self) -> int:
