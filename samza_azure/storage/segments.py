@@ -292,9 +292,19 @@ class SegmentStore:
         check_outputs(outputs, inputs)
         for tries in range(1, TRIES_MAX):
             held = self._held(task)
-            locks = locks_for([lock for lock, _ in held.values()], [*outputs, *inputs], name=task)
+            try:
+                locks = locks_for([lock for lock, _ in held.values()], [*outputs, *inputs], name=task)
+            except ValueError as error:
+                if tries == 1:
+                    raise
+                locks = Lost(f"{error} It had one: its life was ended, and its locks with it.")
             if isinstance(locks, Lost):
                 return self._settled(outputs) or locks
+            if len(locks) > OPERATIONS_MAX - 3:
+                raise ConfigError(
+                    f"Rows of {len(locks)} intervals of {self.name} in one publish; {OPERATIONS_MAX - 3} are possible. "
+                    "Write fewer rows at once, or give the table a coarser granularity."
+                )
             lead = min(locks, key=lambda lock: lock.id)
             overwrites = [one for one in outputs if one.is_root and one.version == lead.version and lead.version]
             if lead.type is LockType.REPLACE and overwrites and lead.count:

@@ -210,8 +210,9 @@ def test_a_zombie_is_refused(stores: Stores) -> None:
     made = rooted(zombie, allocated(zombie, who, 2))
     assert isinstance(zombie.publish(who.id, made[:1]), Published)
     assert other.end(who.owner) == [1]
-    with pytest.raises(ValueError, match="not covered"):
-        zombie.publish(who.id, made[1:])
+    refused = zombie.publish(who.id, made[1:])
+    assert isinstance(refused, Refused)
+    assert "its life was ended" in refused.reason
     assert len(other.snapshot().timeline) == 1
 
 
@@ -225,6 +226,19 @@ def test_who_is_revoked_is_refused_and_a_higher_priority_is_not(stores: Stores) 
     assert isinstance(refused, Refused)
     assert "was revoked" in refused.reason
     assert isinstance(low.acquire(task("third", 9), Request("third.1", low.name, DAY, LockType.EXCLUSIVE)), Wait)
+
+
+def test_who_has_published_before_learns_that_it_was_revoked(stores: Stores) -> None:
+    """What it knows of its lock is old: the row's ETag tells."""
+    sink, high = stores(), stores()
+    who = task("sink", 1)
+    made = rooted(sink, allocated(sink, who, 2))
+    assert isinstance(sink.publish(who.id, made[:1]), Published)
+    acquired(high, task("high", 9), DAY, LockType.EXCLUSIVE)
+    refused = sink.publish(who.id, made[1:])
+    assert isinstance(refused, Refused)
+    assert "was revoked" in refused.reason
+    assert len(high.snapshot().timeline) == 1
 
 
 def test_replace_carries_appends_forward(stores: Stores) -> None:
@@ -256,6 +270,7 @@ def test_replace_carries_appends_forward(stores: Stores) -> None:
 
 def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     store, other = stores(), stores()
+    appended(store, "before")
     sink = task("sink")
     lock = allocated(other, sink, 3)
     made = rooted(other, lock, files=["a", "b", "c"])
@@ -267,7 +282,7 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     store.end(Owner("replace", "1"))
     other.publish(sink.id, made[1:2])
     snapshot = store.snapshot()
-    assert (rows(snapshot), snapshot.staged) == (["a", "b"], ())
+    assert (rows(snapshot), snapshot.staged) == (["a", "b", "before"], ())
 
 
 def test_an_allocation_goes_where_something_is_visible(store: SegmentStore) -> None:
