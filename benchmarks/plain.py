@@ -17,9 +17,9 @@ from typing import Any
 from common import cpu_s
 from pyspark.sql import DataFrame, SparkSession
 
-from samza_azure.spark import java
-from samza_azure.spark.session import connect_session
-from samza_azure.spark.settings import settings_of
+from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.session import connect_session
+from samza_azure.spark.jvm.settings import settings_of
 
 SCHEMA = "carrier string, ts timestamp, dep_delay double"
 POLL_S = 0.1

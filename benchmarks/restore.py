@@ -11,10 +11,10 @@ from pathlib import Path
 from common import GROUP_ID, RUN_ID, Claim, World, main, middle, say, scratch, world
 from small_batch import JOB, rows
 
+from samza_azure.logs.record import Writer
 from samza_azure.machine import boot_time as now
-from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.record import Writer
-from samza_azure.spark.checkpoint import lay_out
+from samza_azure.messages import Phase
+from samza_azure.spark.task.checkpoint import lay_out
 from samza_azure.storage.log import Restored, take_over
 
 TASK = "windows-0"

@@ -18,19 +18,19 @@ from typing import TypeVar
 
 from common import Claim, main, middle, say
 
+from samza_azure.group import control as control_blob
+from samza_azure.group.actions import Action
+from samza_azure.group.control import Control
+from samza_azure.group.timing import PROFILES
+from samza_azure.group.view import Settings, View
 from samza_azure.host import processor as host
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.share import plan_of
-from samza_azure.protocol import control as control_blob
-from samza_azure.protocol.actions import Action
-from samza_azure.protocol.control import Control
-from samza_azure.protocol.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
-from samza_azure.protocol.timing import PROFILES
-from samza_azure.protocol.view import Settings, View
+from samza_azure.library.shared_tasks import plan_of
+from samza_azure.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")
 TIMING = PROFILES["default"]

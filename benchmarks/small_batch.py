@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from common import Claim, main, middle, p95, plain_spark, say, scratch, world
 
-from samza_azure.protocol.messages import Phase
+from samza_azure.messages import Phase
 
 OWN_GOAL_MS = 12.0
 ROWS = 1_000

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import psutil
 from common import EXAMPLE, Claim, World, flights, main, middle, say, scratch, world
 
-from samza_azure.host.fleet import Fleet
+from samza_azure.commands.fleet import Fleet
+from samza_azure.group.rows import MEMBERS
 from samza_azure.machine import boot_time as now
-from samza_azure.protocol.rows import MEMBERS
 from samza_azure.storage.connection import Account
 
 START_GOAL_S, BEAT_GOAL_S, MEMORY_GOAL_MB = 6.0, 1.0, 80.0

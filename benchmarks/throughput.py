@@ -27,9 +27,9 @@ from common import (
     world,
 )
 
-from samza_azure.protocol.messages import Phase
-from samza_azure.spark.offset import Offset
+from samza_azure.messages import Phase
 from samza_azure.storage.log import LogReader
+from samza_azure.streams.offset import Offset
 
 GOAL, FLOOR = 0.9, 0.7
 POLL_S = 0.1

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure import Application
-from samza_azure.spark.account import VARIABLE
+from samza_azure.spark.source.account import VARIABLE
 
 app = Application()
 own_ms: dict[int, float] = {}
@@ -35,8 +35,8 @@ def windows(rows: DataFrame) -> DataFrame:
 
 def watch(spark: SparkSession) -> None:
     """Put the clock in, and wait to be asked."""
-    from samza_azure.spark.batch import BatchWriter
-    from samza_azure.spark.output import Outlet
+    from samza_azure.spark.jvm.output import Outlet
+    from samza_azure.spark.task.batch import BatchWriter
 
     write, run = BatchWriter._write, Outlet.run
     arrived_at: dict[Outlet, float] = {}

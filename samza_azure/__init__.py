@@ -34,9 +34,9 @@ if TYPE_CHECKING:
         TimedOut,
         Unsettled,
     )
-    from samza_azure.host.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
-    from samza_azure.host.lock import AzureLock
-    from samza_azure.host.share import SharedTasks
+    from samza_azure.library.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
+    from samza_azure.library.lease_lock import AzureLock
+    from samza_azure.library.shared_tasks import SharedTasks
 
 __all__ = [
     "AccessDenied",
@@ -69,8 +69,8 @@ __all__ = [
 
 _HOMES = {
     "Application": "application",
-    "AzureJobCoordinatorFactory": "host.factory",
-    "AzureLock": "host.lock",
+    "AzureJobCoordinatorFactory": "library.factory",
+    "AzureLock": "library.lease_lock",
     "ClusterMembership": "coordinator",
     "Config": "config",
     "CoordinationUtils": "coordinator",
@@ -80,8 +80,8 @@ _HOMES = {
     "LeaderElector": "coordinator",
     "LeaderElectorListener": "coordinator",
     "Lock": "coordinator",
-    "PassthroughJobCoordinatorFactory": "host.factory",
-    "SharedTasks": "host.share",
+    "PassthroughJobCoordinatorFactory": "library.factory",
+    "SharedTasks": "library.shared_tasks",
 }
 
 

@@ -13,8 +13,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.control import DrainNotification
-from samza_azure.protocol.messages import Command, Report
+from samza_azure.group.control import DrainNotification
+from samza_azure.messages import Command, Report
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ US dollars without tax; storage and network are not in them.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from samza_azure.protocol.age import LEAST_READS
-from samza_azure.protocol.messages import Plan, StagePlan
-from samza_azure.protocol.timing import LEASE_MARGIN_S, LEASE_S, RENEW_EVERY_S, SELF_STOP, Timing
+from samza_azure.group.age import LEAST_READS
+from samza_azure.group.timing import LEASE_MARGIN_S, LEASE_S, RENEW_EVERY_S, SELF_STOP, Timing
+from samza_azure.messages import Plan, StagePlan
 
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block

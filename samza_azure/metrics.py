@@ -15,18 +15,12 @@ from opentelemetry.metrics import Meter, MeterProvider
 
 from samza_azure.config import doubtful_timing
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.actions import (
-    InsertOwnRow,
-    MergeOwnRow,
-    RenewLease,
-    ReplaceOwnRow,
-    StorageAction,
-)
-from samza_azure.protocol.control import BarrierState, Control
-from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.requests import ignored
-from samza_azure.protocol.run import assigned
-from samza_azure.protocol.view import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged, View
+from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, ReplaceOwnRow, StorageAction
+from samza_azure.group.control import BarrierState, Control
+from samza_azure.group.requests import ignored
+from samza_azure.group.run import assigned
+from samza_azure.group.view import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged, View
+from samza_azure.messages import Phase
 
 log = logging.getLogger(__name__)
 

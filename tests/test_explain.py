@@ -30,8 +30,8 @@ from samza_azure.explain import (
     successor,
     unasked_s,
 )
-from samza_azure.protocol.messages import Plan, StagePlan
-from samza_azure.protocol.timing import PROFILES
+from samza_azure.group.timing import PROFILES
+from samza_azure.messages import Plan, StagePlan
 
 DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
@@ -153,7 +153,7 @@ def test_with_one_successor_nobody_waits_for_another() -> None:
 
 
 def test_the_data_path_keeps_the_pace_that_is_charged_for() -> None:
-    from samza_azure.spark import hints, poller
+    from samza_azure.spark.source import hints, poller
 
     assert (hints.POLL_S, hints.POLL_SLOWLY_S) == (HINTS_BUSY_S, HINTS_IDLE_S)
     assert (poller.UNASKED_S, poller.UNASKED_EACH_S, UNASKED_MOST_S) == (UNASKED_S, UNASKED_EACH_S, 60.0)

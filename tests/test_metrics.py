@@ -13,13 +13,11 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from samza_azure.config import doubtful_timing
-from samza_azure.metrics import Facts, Observer, all_run, facts, moved, outcome
-from samza_azure.protocol.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
-from samza_azure.protocol.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
-from samza_azure.protocol.messages import Phase, TaskReport
-from samza_azure.protocol.rows import ProcessorRow, State
-from samza_azure.protocol.timing import PROFILES, Timing
-from samza_azure.protocol.view import (
+from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
+from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.timing import PROFILES, Timing
+from samza_azure.group.view import (
     Absent,
     Answer,
     Denied,
@@ -32,6 +30,8 @@ from samza_azure.protocol.view import (
     View,
     learn,
 )
+from samza_azure.messages import Phase, TaskReport
+from samza_azure.metrics import Facts, Observer, all_run, facts, moved, outcome
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -241,7 +241,7 @@ def test_a_timeout_of_three_heartbeats_leaves_no_room_for_slow_calls() -> None:
 SERVING = """
 import urllib.request
 from samza_azure.metrics import Observer, serve
-from samza_azure.protocol.actions import ReadControl
+from samza_azure.group.actions import ReadControl
 port = serve({port})
 Observer("here").called(ReadControl(), None, 0.1)
 print(port)

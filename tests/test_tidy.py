@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import samza_azure
-from samza_azure.host.azurite import PACKAGES, VERSION
+from samza_azure.commands.azurite.emulator import PACKAGES, VERSION
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "samza_azure"
@@ -147,7 +147,7 @@ def test_the_supervisor_never_loads_spark() -> None:
 def test_the_hooks_that_asyncio_registers_for_forks_are_there_before_the_supervisor_forks() -> None:
     """Registered while a fork was under way, they ended a processor with "release unlocked lock"."""
     hooks = "concurrent.futures.thread"
-    assert loaded_by("import samza_azure.host.factory", hooks) == hooks
+    assert loaded_by("import samza_azure.library.factory", hooks) == hooks
 
 
 def test_the_command_is_installed() -> None:

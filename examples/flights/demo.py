@@ -21,10 +21,10 @@ from flights import write
 from rich.console import Console
 from rich.live import Live
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.dev import VARIABLE
-from samza_azure.host.fleet import Fleet, all_running
-from samza_azure.host.show import status_view
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE
+from samza_azure.commands.fleet import Fleet, all_running
+from samza_azure.commands.show import status_view
 
 HERE = Path(__file__).parent
 PROCESSORS = 3
@@ -121,7 +121,7 @@ def batch(work: Path, flights: Path) -> pa.Table:
     sys.path.insert(0, str(work))
     from pipeline import clean, daily_delays
 
-    from samza_azure.spark.session import start_session
+    from samza_azure.spark.jvm.session import start_session
 
     spark = start_session("the same as one batch", {}, work / "batch")
     try:

@@ -7,7 +7,7 @@ import multiprocessing
 import time
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 
 JOB = """
 app = { name = "three", main = "three:Mine" }

@@ -23,10 +23,10 @@ from typing import Any
 import pyarrow.parquet as pq
 from rows import JOBS, is_closing, write
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.dev import VARIABLE
-from samza_azure.host.fleet import Fleet, all_running
-from samza_azure.spark.java import find_java
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE
+from samza_azure.commands.fleet import Fleet, all_running
+from samza_azure.spark.jvm.java import find_java
 
 HERE = Path(__file__).parent
 PATIENCE_S = 180.0

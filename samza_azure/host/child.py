@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.machine import die_with_parent
-from samza_azure.protocol.messages import Alive, Command, Report, decode, encode
+from samza_azure.messages import Alive, Command, Report, decode, encode
 
 #: The log of a container is cut when it is so long. What was in it is kept once more, beside it.
 LOG_BYTES = 16 << 20

@@ -7,9 +7,8 @@ lease id as well. No call is repeated here; whatever went wrong becomes an answe
 from collections.abc import Sequence
 
 from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, Unsettled
-from samza_azure.host.runs import RunLogs, run_prefix
-from samza_azure.protocol import control, rows
-from samza_azure.protocol.actions import (
+from samza_azure.group import control, rows
+from samza_azure.group.actions import (
     AcquireLease,
     AnswerRequest,
     BreakLease,
@@ -33,9 +32,10 @@ from samza_azure.protocol.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
-from samza_azure.protocol.timing import LEASE_S
-from samza_azure.protocol.view import Absent, Answer, ControlRead, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.group.timing import LEASE_S
+from samza_azure.group.view import Absent, Answer, ControlRead, No, TooLarge, Trouble, Unchanged
+from samza_azure.host.runs import RunLogs, run_prefix
 from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
 from samza_azure.storage.limits import HINTS, hint_name
 

@@ -10,13 +10,10 @@ from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState
-from samza_azure.host.perform import perform
-from samza_azure.host.runs import RunLogs
-from samza_azure.protocol.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
-from samza_azure.protocol.decide import decide
-from samza_azure.protocol.messages import Command, Ready, Rejected, Report, TaskReport
-from samza_azure.protocol.timing import DENIED_S, Timing
-from samza_azure.protocol.view import (
+from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
+from samza_azure.group.decide import decide
+from samza_azure.group.timing import DENIED_S, Timing
+from samza_azure.group.view import (
     Answer,
     Denied,
     Settings,
@@ -32,6 +29,9 @@ from samza_azure.protocol.view import (
     started,
     turn,
 )
+from samza_azure.host.perform import perform
+from samza_azure.host.runs import RunLogs
+from samza_azure.messages import Command, Ready, Rejected, Report, TaskReport
 from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)

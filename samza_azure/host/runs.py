@@ -10,9 +10,9 @@ from itertools import chain
 from typing import TypeVar
 
 from samza_azure.errors import StateLost, StorageUnavailable
-from samza_azure.protocol.log import INTERMEDIATE
-from samza_azure.protocol.operations import large_prefix
-from samza_azure.protocol.view import Kept
+from samza_azure.group.view import Kept
+from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.storage.export import first_blobs
 from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.log import LogReader

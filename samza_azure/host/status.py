@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from samza_azure.protocol import control as control_blob
-from samza_azure.protocol.control import Assignment, Control, RunPhase
-from samza_azure.protocol.messages import DrainPhase, Phase, TaskReport
-from samza_azure.protocol.rows import MEMBERS, ProcessorRow, processor_row
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Assignment, Control, RunPhase
+from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
+from samza_azure.messages import DrainPhase, Phase, TaskReport
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
 CALL_S = 5.0

@@ -4,7 +4,6 @@ The supervisor decides nothing about tasks. It starts the container, again with 
 coordinator's commands to it and its reports back, turns signals into leaving, and ends everything in order.
 """
 
-import fcntl
 import logging
 import math
 import os
@@ -18,21 +17,12 @@ from pathlib import Path
 from types import FrameType
 
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
-from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.errors import SamzaAzureError
 from samza_azure.explain import routed
+from samza_azure.group.control import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time
-from samza_azure.protocol.control import DrainNotification
-from samza_azure.protocol.messages import (
-    OUT_OF_MEMORY,
-    Alive,
-    Command,
-    Exit,
-    Phase,
-    Ready,
-    Rejected,
-    TaskReport,
-)
+from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Phase, Ready, Rejected, TaskReport
 
 log = logging.getLogger(__name__)
 
@@ -249,54 +239,3 @@ class Supervisor(JobCoordinatorListener):
     def _wake(self) -> None:
         with suppress(BlockingIOError):  # it is full: whoever reads it will wake
             self._wake_up.send(b"\0")
-
-
-class Slot:
-    """A processor's id and its directory, held by a lock so that no other process here takes them."""
-
-    def __init__(self, base: Path, processor_id: str, lock_file: int) -> None:
-        self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
-        (self.directory / "container").mkdir(parents=True, exist_ok=True)
-
-
-def take_slot(base: Path, processor_id: str | None) -> Slot:
-    """The id that was asked for, or the host's name with the first free number. `ConfigError` if it is taken here."""
-    try:
-        return _slot(base, processor_id)
-    except OSError as error:
-        raise ConfigError(
-            f"{base} cannot hold a processor's files: {error}. Name a folder that may be written in processor.dir."
-        ) from error
-
-
-def _slot(base: Path, processor_id: str | None) -> Slot:
-    base.mkdir(parents=True, exist_ok=True)
-    if processor_id is not None:
-        if (lock_file := _lock(base / f"{processor_id}.lock")) is None:
-            raise ConfigError(
-                f"A live processor on this machine has the id {processor_id!r}. "
-                "Start this one with another --id, or without one."
-            )
-        return Slot(base, processor_id, lock_file)
-    number = 0
-    while True:
-        name = f"{host_name()}-{number}"
-        if (lock_file := _lock(base / f"{name}.lock")) is not None:
-            return Slot(base, name, lock_file)
-        number += 1
-
-
-def host_name() -> str:
-    """This machine's name in the letters that a processor id may have."""
-    name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in socket.gethostname().lower())
-    return name.strip("-")[:48] or "processor"
-
-
-def _lock(path: Path) -> int | None:
-    lock_file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock_file)
-        return None
-    return lock_file

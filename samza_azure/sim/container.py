@@ -15,9 +15,33 @@ from random import Random
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded, Unsettled
-from samza_azure.protocol.forget import kept, outdated
-from samza_azure.protocol.log import INTERMEDIATE, Limits, TaskLog, append, log_record, look, restored_files, take_over
-from samza_azure.protocol.messages import (
+from samza_azure.logs.forget import kept, outdated
+from samza_azure.logs.operations import (
+    Append,
+    Create,
+    Denied,
+    Enumerate,
+    Operation,
+    Pause,
+    Put,
+    Read,
+    Rule,
+    Sent,
+    Span,
+)
+from samza_azure.logs.reading import fetch_part, scan
+from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.logs.task_log import (
+    INTERMEDIATE,
+    Limits,
+    TaskLog,
+    append,
+    log_record,
+    look,
+    restored_files,
+    take_over,
+)
+from samza_azure.messages import (
     Command,
     Drain,
     DrainStep,
@@ -31,27 +55,12 @@ from samza_azure.protocol.messages import (
     TaskError,
     TaskReport,
 )
-from samza_azure.protocol.operations import (
-    Append,
-    Create,
-    Denied,
-    Enumerate,
-    Operation,
-    Pause,
-    Put,
-    Read,
-    Rule,
-    Sent,
-    Span,
-)
-from samza_azure.protocol.reading import fetch_part, scan
-from samza_azure.protocol.record import Kind, Slice, Writer
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
-from samza_azure.sim.memory import SimulatedAccount
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.driver import drive
 from samza_azure.storage.interface import Chunk, Missing, Refused
+from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
 

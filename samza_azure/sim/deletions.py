@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 
-from samza_azure.protocol.record import Header, Kind, decode_files
+from samza_azure.logs.record import Header, Kind, decode_files
 
 _NAME = re.compile(r"(?P<run>runs/[^/]+/)(?:large/)?(?P<task>[a-z]+-\d+)/(?P<index>\d{8})(?:/.*)?")
 

@@ -3,24 +3,24 @@
 Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
 S12 are those of the design; some have no number there: *Order*, in which a processor stops (work, then row, then
 lease), *Debounce*, *Retry*: what fails on one machine is tried on another before the run has failed, *Leak*: a row
-names only tasks that this life was given, and *Cost*.
+names only tasks that this life was given, and *Cost*. *Overlap* and *Bound* are in `promises`.
 """
 
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from samza_azure.protocol.control import BarrierState, Control, DrainNotification, Owner, RunPhase, decode
-from samza_azure.protocol.messages import DrainStep, Phase
-from samza_azure.protocol.record import Header, Kind, Writer, decode_header
-from samza_azure.protocol.rows import State, processor_row
-from samza_azure.protocol.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
+from samza_azure.group.control import BarrierState, Control, DrainNotification, Owner, RunPhase, decode
+from samza_azure.group.rows import State, processor_row
+from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
+from samza_azure.logs.record import Header, Kind, Writer, decode_header
+from samza_azure.messages import DrainStep, Phase
 from samza_azure.sim.cost import Cost
 from samza_azure.sim.deletions import Deletions
-from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.network import SENDER
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Missing, Refused, Value
+from samza_azure.storage.memory import MemoryStorage
 
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
@@ -82,6 +82,7 @@ class Ledger(MemoryStorage):
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
         self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
+        self._given_at: dict[tuple[str, int], float] = {}  # log and generation -> when it was published
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
         self.cost = Cost()
@@ -282,6 +283,7 @@ class Ledger(MemoryStorage):
             if assignment.owner is not None:
                 where = (f"runs/{after.run_id}/{task}", assignment.owner.generation)
                 self._owners[where] = assignment.owner.incarnation
+                self._given_at.setdefault(where, self.facts.instant())
                 self._given.add((assignment.owner.incarnation, task, assignment.owner.generation))
         self._follow_steps(before, after)
 
@@ -401,6 +403,15 @@ class Ledger(MemoryStorage):
                 behind or not well_before or now > ended + OUTAGE_FORGIVEN * timeout,
                 f"S10: {processor} was marked dead for an outage that lasted from {begun:.2f} to {ended:.2f}",
             )
+
+    def published_at(self, run_id: str, task: str, generation: int) -> float | None:
+        """When a task was given to its owner of this generation."""
+        return self._given_at.get((f"runs/{run_id}/{task}", generation))
+
+    def owns_alive(self, processor: str, run_id: str, task: str, generation: int) -> bool:
+        """Whether the incarnation that was given this generation of a task lives, as its row says."""
+        values = self._member(processor)
+        return _alive(values) and values.get("incarnation") == self._owners.get((f"runs/{run_id}/{task}", generation))
 
     def asked(self, kind: str) -> bool:
         """Does such a request wait for its answer?"""

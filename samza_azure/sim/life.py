@@ -6,16 +6,17 @@ from random import Random
 from typing import Protocol
 
 from samza_azure.errors import StateLost
+from samza_azure.group.actions import Finish
+from samza_azure.group.rows import REQUESTS
+from samza_azure.group.view import Kept, Settings
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import PREFIX, RunLogs
-from samza_azure.protocol.actions import Finish
-from samza_azure.protocol.messages import Command, Phase, Ready, Report
-from samza_azure.protocol.view import Kept, Settings
+from samza_azure.messages import Command, Phase, Ready, Report
 from samza_azure.sim.container import Container, Habits
 from samza_azure.sim.ledger import Ledger, Violation
 from samza_azure.sim.loop import Process
-from samza_azure.sim.memory import Link, SimulatedAccount
 from samza_azure.sim.network import FaultyLink, Weather
+from samza_azure.storage.memory import Link, SimulatedAccount
 
 #: The supervisor starts a dead container again after so long.
 CONTAINER_BACK_S = 0.5
@@ -229,7 +230,9 @@ class Life:
         container.obey(command)
 
     def _sent(self, operation: str) -> None:
-        self._judge(self.world.ledger.cost.sent(self.name, self.number, operation, self.world.instant()))
+        ledger = self.world.ledger
+        requests = len(ledger.query(REQUESTS)) if operation == "rows.merge" else 0
+        self._judge(ledger.cost.sent(self.name, self.number, operation, self.world.instant(), requests))
 
     def _judge(self, wrong: str | None) -> None:
         if wrong is not None:  # for the world, not for the caller

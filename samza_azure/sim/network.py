@@ -14,8 +14,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.sim.memory import Link
 from samza_azure.sim.steps import Steps
+from samza_azure.storage.memory import Link
 
 T = TypeVar("T")
 

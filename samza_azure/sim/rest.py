@@ -13,11 +13,11 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from samza_azure.protocol.control import NAME
-from samza_azure.sim.memory import MemoryStorage
+from samza_azure.group.control import NAME
 from samza_azure.storage.interface import Chunk, Content, Missing, NotModified, Refused, Row, Value
+from samza_azure.storage.memory import MemoryStorage
 
-#: Where the other leased blobs are, those of `samza_azure.host.lock`.
+#: Where the other leased blobs are, those of `samza_azure.library.lease_lock`.
 LOCKS = "locks/"
 #: What Azure answers with 412, a condition that did not hold; any other refusal is a 409, a state that forbids it.
 PRECONDITIONS = frozenset(

@@ -17,13 +17,13 @@ import urllib3
 from requests.adapters import BaseAdapter
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.sim.memory import Link, MemoryStorage
 from samza_azure.sim.rest import Call, Request, Response, understand
 from samza_azure.storage.address import Address, from_connection_string
 from samza_azure.storage.answers import Calls, Reading
 from samza_azure.storage.connection import READ_S, Account
 from samza_azure.storage.identity import Identity
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.memory import Link, MemoryStorage
 
 T = TypeVar("T")
 

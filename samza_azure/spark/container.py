@@ -18,11 +18,11 @@ from pathlib import Path
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.messages import Rejected
-from samza_azure.spark import java, zygote
-from samza_azure.spark.account import to_environment
-from samza_azure.spark.channel import Channel
-from samza_azure.spark.settings import settings_of
+from samza_azure.messages import Rejected
+from samza_azure.spark.jvm import java, zygote
+from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.source.account import to_environment
+from samza_azure.spark.task.channel import Channel
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ def _run(job: Path, directory: Path, channel: Channel) -> int:
     settings = settings_of(config.spark, directory)
     jvm = java.launch(settings, os.environ, directory, python=zygote.executable(directory))
 
-    from samza_azure.spark.serve import serve  # pyspark and Azure's SDK, while the JVM starts
+    from samza_azure.spark.task.serve import serve  # pyspark and Azure's SDK, while the JVM starts
 
     zygote.start(directory, config.app.packages)  # before there are threads
     channel.listen()

@@ -20,12 +20,12 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.datasource_internal import _SimpleStreamReaderWrapper
 from pyspark.sql.types import StructType
 
-from samza_azure.spark import java
-from samza_azure.spark.destination import with_destination
-from samza_azure.spark.output import Outlet
-from samza_azure.spark.session import connect_session
-from samza_azure.spark.settings import settings_of
-from samza_azure.spark.watermark import OwnedWatermark
+from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.session import connect_session
+from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.pipeline.destination import with_destination
 
 FORMAT = "samza-azure-training"
 BATCHES = 3

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.record import Slice
+from samza_azure.logs.record import Slice
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _BATCH_ROWS = 64 << 10

@@ -13,7 +13,7 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.protocol.record import Buffer
+from samza_azure.logs.record import Buffer
 from samza_azure.storage.answers import Calls, error_code
 from samza_azure.storage.interface import DELETE_MAX, Chunk, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length

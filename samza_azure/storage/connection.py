@@ -25,7 +25,7 @@ from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
-from samza_azure.protocol.control import NAME
+from samza_azure.group.control import NAME
 from samza_azure.storage.address import Address, StorageSettings, address
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.identity import Identity, of_this_process

@@ -11,7 +11,7 @@ from azure.core import MatchConditions
 from azure.storage.blob.aio import BlobLeaseClient, ContainerClient
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.protocol.control import NAME
+from samza_azure.group.control import NAME
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
 

@@ -1,4 +1,4 @@
-"""Runs the rules of `samza_azure.protocol` on a storage, one call after the other.
+"""Runs the rules of `samza_azure.logs` on a storage, one call after the other.
 
 What changes nothing when repeated is repeated here. An append is sent once; whether it is sent again, the rule says.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, assert_never
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Unsettled
-from samza_azure.protocol.operations import (
+from samza_azure.logs.operations import (
     Append,
     Create,
     Denied,

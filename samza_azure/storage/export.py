@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.messages import Position
+from samza_azure.logs.position import Position
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 

@@ -2,7 +2,7 @@
 
 Two users, two shapes. Coordination is asynchronous: `ControlBlob` and `Rows`. The data path runs in Spark's
 threads and is synchronous: `Blobs` and `Hints`. Azure implements them in this folder, the simulator's memory in
-`samza_azure.sim.memory`; the same contract tests hold both to this page.
+`samza_azure.storage.memory`; the same contract tests hold both to this page.
 
 A refused condition is a reading and is *returned* (`Refused`). Raised are only:
 `Unsettled` (the answer was lost; read to find out), `StorageUnavailable` (nothing happened; try again),
@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from samza_azure.protocol.record import Buffer
+from samza_azure.logs.record import Buffer
 
 Value: TypeAlias = str | int | bool
 

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
-from samza_azure.protocol.forget import kept, outdated
-from samza_azure.protocol.log import Limits, StoredFiles, TaskLog, append, log_record, look, set_aside
-from samza_azure.protocol.log import take_over as take_over_rule
-from samza_azure.protocol.messages import Position
-from samza_azure.protocol.operations import Rule
-from samza_azure.protocol.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
-from samza_azure.protocol.record import Buffer, Header, Kind, Reference, Slice, Writer
+from samza_azure.logs.forget import kept, outdated
+from samza_azure.logs.operations import Rule
+from samza_azure.logs.position import Position
+from samza_azure.logs.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
+from samza_azure.logs.record import Buffer, Header, Kind, Reference, Slice, Writer
+from samza_azure.logs.task_log import Limits, StoredFiles, TaskLog, append, log_record, look, set_aside
+from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Value
 

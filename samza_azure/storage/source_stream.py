@@ -22,9 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from samza_azure.errors import ConfigError, StorageUnavailable
-from samza_azure.protocol.partition import partition_of
-from samza_azure.protocol.record import Kind
-from samza_azure.protocol.shared_log import KEY, PARTITIONS, SharedLog, append_shared
+from samza_azure.logs.partition import partition_of
+from samza_azure.logs.record import Kind
+from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .world import World, daily, daily_rows
+from .world import PARTITIONS, World, daily, daily_rows
 
 ROWS = 4_000
 #: One carrier's rows are the work of one task. The code is the same everywhere; the machine's environment is not.
@@ -31,7 +31,7 @@ def test_what_fails_on_one_machine_goes_on_on_another(world: World) -> None:
     world.fleet.environment["BAD_MACHINE"] = "yes"
     before = owners(world.start("bad"))
     there = {task for task, (owner, _) in before.items() if owner == "bad"}
-    assert there == {f"daily_delays-{number}" for number in range(4)}
+    assert there == {f"daily_delays-{number}" for number in range(PARTITIONS)}
 
     world.produce(ROWS)
     shown = world.settled(lambda shown: bool(given_up(shown)))

@@ -8,15 +8,15 @@ from typing import Any
 import psutil
 import pyarrow as pa
 
-from samza_azure.host.fleet import Fleet, all_running
+from samza_azure.commands.fleet import Fleet, all_running
 
-from .world import PATIENCE_S, World, daily, daily_rows
+from .world import PARTITIONS, PATIENCE_S, World, daily, daily_rows
 
 ENDLESS = """
 from dataclasses import replace
 
 from samza_azure import AzureJobCoordinatorFactory
-from samza_azure.protocol.messages import Permit
+from samza_azure.messages import Permit
 
 
 class Endless:
@@ -49,7 +49,7 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: World) -> None:
     assert world.fleet.exit_codes(PATIENCE_S) == {"p0": 0}
     shown = world.fleet.status()
     assert shown["phase"] == "DRAINED"
-    assert shown["positions"] == {f"flights/{number}": [0, 0] for number in range(4)}
+    assert shown["positions"] == {f"flights/{number}": [0, 0] for number in range(PARTITIONS)}
     assert world.stream("daily-delays").num_rows == 0
     assert "already drained" in world.command("drain").stdout
 

@@ -3,7 +3,7 @@
 import signal
 import time
 
-from .world import PATIENCE_S, World, daily, daily_rows
+from .world import PARTITIONS, PATIENCE_S, World, daily, daily_rows
 
 ONE_STAGE = """from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -29,9 +29,9 @@ def test_one_stage_on_three_processors_of_which_one_is_killed(world: World) -> N
     """Its rows are routed by carrier through a stream that nobody wrote, and each group is counted once."""
     (world.directory / "pipeline.py").write_text(ONE_STAGE)
     shown = world.start("p0", "p1", "p2")
-    names = {f"{stage}-{number}" for stage in ("daily_delays-flights", "daily_delays") for number in range(4)}
+    names = {f"{stage}-{number}" for stage in ("daily_delays-flights", "daily_delays") for number in range(PARTITIONS)}
     assert {task["name"] for task in shown["tasks"]} == names
-    assert "the rows of flights go to stage daily_delays through the stream daily_delays-flights, 4 partitions by" in (
+    assert "the rows of flights go to stage daily_delays through the stream daily_delays-flights, 2 partitions by" in (
         world.fleet.log_file("p0").read_text()
     )
     producer = world.producing(9_000, rate=1_500)

@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.dev import VARIABLE
-from samza_azure.host.fleet import Fleet, all_running
-from samza_azure.protocol.record import decode_files, decode_header
-from samza_azure.protocol.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE
+from samza_azure.commands.fleet import Fleet, all_running
+from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.logs.record import decode_files, decode_header
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import batches_of
@@ -35,7 +35,8 @@ from samza_azure.storage.log import LogReader
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flights"
-#: Faster than the default profile, slower than the fast one: Spark and the fleet share two cores here.
+#: Faster than the default profile, slower than the fast one: Spark and the fleet share two cores here. A JVM that lives
+#: for a minute spends more on its second compiler than that saves.
 TIMING = """
 [job.coordinator.heartbeat]
 interval = "1 s"
@@ -44,8 +45,12 @@ timeout = "5 s"
 timeout = "3 s"
 [job.coordinator.scan]
 interval = "0.5 s"
+[spark]
+driver.extraJavaOptions = "-XX:TieredStopAtLevel=1"
 """
 PATIENCE_S = 90.0
+#: Of the source and of the intermediate stream: four tasks for three processors.
+PARTITIONS = 2
 
 
 class World:
@@ -55,6 +60,7 @@ class World:
         self.directory, self.flights = directory, flights
         self.emulator = Azurite(separate=separate).start()
         job = (EXAMPLE / "job.toml").read_text().replace("[azure.storage]", f"{TIMING}\n[azure.storage]") + more
+        job = job.replace("partitions = 4", f"partitions = {PARTITIONS}")
         (directory / "job.toml").write_text(job)
         (directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
         self.fleet = Fleet(directory / "job.toml", directory / "logs", {VARIABLE: self.emulator.connection_string})

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 
 from .world import World
 

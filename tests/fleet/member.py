@@ -16,20 +16,11 @@ from typing import Any
 
 from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable, Superseded, Unsettled
-from samza_azure.host.share import plan_of
+from samza_azure.library.shared_tasks import plan_of
+from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.task_log import Limits
 from samza_azure.machine import boot_time, die_with_parent
-from samza_azure.protocol.log import Limits
-from samza_azure.protocol.messages import (
-    Command,
-    Permit,
-    Phase,
-    Ready,
-    ReleaseTask,
-    StartTask,
-    TaskError,
-    TaskReport,
-)
-from samza_azure.protocol.record import Slice, Writer
+from samza_azure.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskError, TaskReport
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import take_over

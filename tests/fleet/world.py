@@ -19,11 +19,11 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.errors import StorageUnavailable
-from samza_azure.host.azurite import Azurite
 from samza_azure.host.status import document, read
-from samza_azure.protocol.messages import Position
+from samza_azure.logs.position import Position
 from samza_azure.storage.connection import Account
 from samza_azure.storage.log import LogReader
 

@@ -9,16 +9,16 @@ from typing import Any, TypeVar
 import pytest
 
 from samza_azure.errors import AccessDenied
+from samza_azure.group.actions import Finish, StorageAction
+from samza_azure.group.control import Control
+from samza_azure.group.timing import DENIED_S, PROFILES
+from samza_azure.group.view import GIVEN_UP, Answer, Denied, Settings
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.share import plan_of
-from samza_azure.protocol.actions import Finish, StorageAction
-from samza_azure.protocol.control import Control
-from samza_azure.protocol.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskReport
-from samza_azure.protocol.timing import DENIED_S, PROFILES
-from samza_azure.protocol.view import GIVEN_UP, Answer, Denied, Settings
+from samza_azure.library.shared_tasks import plan_of
+from samza_azure.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskReport
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")
 TIMING = PROFILES["default"]

@@ -23,11 +23,11 @@ from azure.data.tables import EdmType, EntityProperty, TableClient, UpdateMode
 from azure.storage.blob import BlobClient, BlobLeaseClient
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.coordinator import Ending
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.factory import ThreadedCoordinator
+from samza_azure.group.control import Control, decode, encode
+from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.metrics import facts
-from samza_azure.protocol.control import Control, decode, encode
 from samza_azure.storage.connection import Account
 
 JOB = """

@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from samza_azure import Config, JobFailed, LeaderElectorListener, SharedTasks
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.coordinator import load_factory, load_utils_factory
 from samza_azure.errors import ConfigError
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.factory import Stores, ThreadedCoordinator, settings
-from samza_azure.host.lock import LeaseLock
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.tools import CANDIDATES, GroupUtils, config_of_group
+from samza_azure.library.factory import settings
+from samza_azure.library.group_tools import CANDIDATES, GroupUtils, config_of_group
+from samza_azure.library.lease_lock import LeaseLock
+from samza_azure.library.threaded import Stores, ThreadedCoordinator
+from samza_azure.messages import DrainStep
 from samza_azure.metrics import Observer
-from samza_azure.protocol.messages import DrainStep
-from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "library" / "three.py"
 JOB = """

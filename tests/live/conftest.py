@@ -7,7 +7,7 @@ import pytest
 from azure.data.tables import TableClient
 from azure.storage.blob import BlobClient, ContainerClient
 
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
 from tests.storage.conftest import SERVICES, Settings, azurite, connection_string, places, stocks
 from tests.storage.differences import Difference

@@ -1,14 +1,14 @@
 """A drain, its cancellation and a second drain, leaders that all act, tasks that read sources.
 
-What runs is production's: `with_cancel`, `with_drain` and `answers` of `protocol/requests.py`, `drain.progress`. The
+What runs is production's: `with_cancel`, `with_drain` and `answers` of `group/requests.py`, `drain.progress`. The
 control blob takes a write whose ETag is its own (`lease.py` shows what that is worth), the row of a request takes one
 answer; a leader's write may land late. A leader acts on what it read last, however old that is, and one that is
 deposed is not told.
 
-A task is hand-made, and small, after `Work.clean` of `sim/container.py` and `Gate` of `spark/gate.py`: it reads a row,
-unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the ends, and
-its log ends in DRAINED. What it says reaches its row later. One that is started again is told of the drain first (the
-order of `run.run`), so it stands where it stood.
+A task is hand-made, and small, after `Work.clean` of `sim/container.py` and `Gate` of `spark/source/gate_files.py`: it
+reads a row, unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the
+ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again is told of the drain
+first (the order of `run.run`), so it stands where it stood.
 """
 
 from collections.abc import Iterator
@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.protocol import drain as draining
-from samza_azure.protocol import requests as asking
-from samza_azure.protocol.control import Assignment, Control, Member, Owner, RunPhase
-from samza_azure.protocol.messages import DrainStep, Phase, Plan, StagePlan, TaskReport
-from samza_azure.protocol.rows import ProcessorRow, Request, RequestKind, State
+from samza_azure.group import drain as draining
+from samza_azure.group import requests as asking
+from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
+from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
+from samza_azure.messages import DrainStep, Phase, Plan, StagePlan, TaskReport
 from tests.model.checker import Shelf, Violation
 
 TASKS = ("clean-0", "clean-1", "clean-2")

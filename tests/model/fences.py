@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from samza_azure.protocol.log import Limits
-from samza_azure.protocol.record import Writer
+from samza_azure.logs.record import Writer
+from samza_azure.logs.task_log import Limits
 from tests.model.checker import ALL, Model, Result
 from tests.model.drain import Drain
 from tests.model.hand_over import JOINED, HandOver

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.protocol import decide, lead, run
-from samza_azure.protocol.actions import (
+from samza_azure.group import decide, lead, run
+from samza_azure.group.actions import (
     Action,
     InsertOwnRow,
     MarkDead,
@@ -27,12 +27,10 @@ from samza_azure.protocol.actions import (
     Tell,
     WriteControl,
 )
-from samza_azure.protocol.age import Age
-from samza_azure.protocol.control import Assignment, Barrier, BarrierState, Control, Member, Owner
-from samza_azure.protocol.messages import Phase, ReleaseTask, TaskReport
-from samza_azure.protocol.record import Writer
-from samza_azure.protocol.rows import ProcessorRow, State
-from samza_azure.protocol.view import (
+from samza_azure.group.age import Age
+from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.view import (
     Absent,
     Answer,
     ControlRead,
@@ -48,6 +46,8 @@ from samza_azure.protocol.view import (
     learn,
     perform_locally,
 )
+from samza_azure.logs.record import Writer
+from samza_azure.messages import Phase, ReleaseTask, TaskReport
 from tests.model import lease
 from tests.model.checker import Shelf, Violation
 from tests.model.lease import NAMES, NEVER, PLAN

@@ -3,8 +3,8 @@
 What runs is production's: `decide.campaign`, `lead.lead` with `next_control`, `lead.hand_over` and `view.learn`, on a
 `View` without time. Every wait may be over at any moment and may last for ever, a lease may run out at any moment
 while its holder still believes in it; so what holds here rests on no clock. The blob and its lease are
-`sim/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or after
-its sender has gave it up. A crash or a pause: the processor's next step never comes, or comes late.
+`storage/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or
+after its sender has gave it up. A crash or a pause: the processor's next step never comes, or comes late.
 """
 
 from collections.abc import Iterator
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.protocol import decide, lead
-from samza_azure.protocol.actions import (
+from samza_azure.group import decide, lead
+from samza_azure.group.actions import (
     AcquireLease,
     BreakLease,
     ReadControl,
@@ -23,12 +23,11 @@ from samza_azure.protocol.actions import (
     StorageAction,
     WriteControl,
 )
-from samza_azure.protocol.age import Age
-from samza_azure.protocol.control import NAME, Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
-from samza_azure.protocol.messages import Plan, StagePlan
-from samza_azure.protocol.rows import ProcessorRow, State
-from samza_azure.protocol.timing import LEASE_S, Timing
-from samza_azure.protocol.view import (
+from samza_azure.group.age import Age
+from samza_azure.group.control import NAME, Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.timing import LEASE_S, Timing
+from samza_azure.group.view import (
     Absent,
     Answer,
     ControlRead,
@@ -42,8 +41,9 @@ from samza_azure.protocol.view import (
     perform_locally,
     turn,
 )
-from samza_azure.sim.memory import MemoryStorage
+from samza_azure.messages import Plan, StagePlan
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
+from samza_azure.storage.memory import MemoryStorage
 from tests.model.checker import Shelf, Violation
 
 NAMES = ("p1", "p2", "p3")

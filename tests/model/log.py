@@ -1,8 +1,8 @@
 """Writers race for one task's log: every order of their operations, with lost, late and doubled appends.
 
-What runs is production's: `take_over`, `append` and `look` of `protocol/log.py`, on the bytes that they write. Only
+What runs is production's: `take_over`, `append` and `look` of `logs/task_log.py`, on the bytes that they write. Only
 the scheduler is hand-made. A writer's next operation depends on nothing but its log object and the answers it has had,
-so that is its state. The storage is `sim/memory.py`, which the contract tests compare with Azurite.
+so that is its state. The storage is `storage/memory.py`, which the contract tests compare with Azurite.
 
 A writer takes the log over, appends its batches, and may be told to let go at any moment; then it says "released" once
 `look` finds nothing unsettled, as containers do. Crash and pause: it never goes on, or goes on late.
@@ -14,12 +14,12 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.protocol.log import Limits, TaskLog, append, log_record, look, take_over
-from samza_azure.protocol.operations import Append, Create, Operation, Pause, Put, Rule, Sent, blob_name
-from samza_azure.protocol.record import Header, Kind, Writer, decode_header
-from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.logs.operations import Append, Create, Operation, Pause, Put, Rule, Sent, blob_name
+from samza_azure.logs.record import Header, Kind, Writer, decode_header
+from samza_azure.logs.task_log import Limits, TaskLog, append, log_record, look, take_over
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Missing, Refused
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.model.checker import Shelf, Violation
 
 PREFIX = "runs/r/clean-0"

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test
 
 sys.path[:0] = [str(Path(__file__).parents[2])]
 
-from samza_azure.host.azurite import Azurite  # noqa: E402  (needs the path above)
+from samza_azure.commands.azurite.emulator import Azurite  # noqa: E402  (needs the path above)
 from tests.storage.conftest import A  # noqa: E402
 from tests.storage.conftest import settings as fresh_place  # noqa: E402
 from tests.storage.differences import AZURITE  # noqa: E402

@@ -5,13 +5,13 @@ from collections.abc import Callable
 from random import Random
 from typing import TypeVar
 
+from samza_azure.group.timing import Timing
+from samza_azure.group.view import Settings
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.share import plan_of
-from samza_azure.protocol.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
-from samza_azure.protocol.timing import Timing
-from samza_azure.protocol.view import Settings
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.library.shared_tasks import plan_of
+from samza_azure.messages import Command, Phase, Ready, ReleaseTask, StartTask, TaskReport
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")
 LATENCY_S = 0.005

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import Unsettled
+from samza_azure.group import control, timing
+from samza_azure.group import decide as deciding
+from samza_azure.group import drain as draining
+from samza_azure.group import lead as leading
+from samza_azure.group import run as running
+from samza_azure.group import view as viewing
+from samza_azure.group.actions import AcquireLease, MarkDead, MergeOwnRow, WriteControl
+from samza_azure.group.age import Age
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
-from samza_azure.protocol import control, timing
-from samza_azure.protocol import decide as deciding
-from samza_azure.protocol import drain as draining
-from samza_azure.protocol import lead as leading
-from samza_azure.protocol import log as logs
-from samza_azure.protocol import run as running
-from samza_azure.protocol import view as viewing
-from samza_azure.protocol.actions import AcquireLease, MarkDead, MergeOwnRow, WriteControl
-from samza_azure.protocol.age import Age
-from samza_azure.protocol.messages import DrainStep, ReleaseTask
-from samza_azure.protocol.operations import Append
+from samza_azure.logs import task_log as logs
+from samza_azure.logs.operations import Append
+from samza_azure.messages import DrainStep, ReleaseTask
 from samza_azure.sim import container as containers
-from samza_azure.sim import memory
+from samza_azure.storage import memory
 
 Patch = pytest.MonkeyPatch
 Storage = memory.MemoryStorage

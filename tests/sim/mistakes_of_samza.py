@@ -5,14 +5,11 @@ from typing import Any
 
 import pytest
 
-from samza_azure.host import perform as performing
-from samza_azure.host import processor as hosting
-from samza_azure.protocol import decide as deciding
-from samza_azure.protocol import lead as leading
-from samza_azure.protocol import log as logs
-from samza_azure.protocol import run as running
-from samza_azure.protocol import view as viewing
-from samza_azure.protocol.actions import (
+from samza_azure.group import decide as deciding
+from samza_azure.group import lead as leading
+from samza_azure.group import run as running
+from samza_azure.group import view as viewing
+from samza_azure.group.actions import (
     BeginEnd,
     Finish,
     InsertOwnRow,
@@ -21,8 +18,11 @@ from samza_azure.protocol.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.protocol.control import BarrierState, Control
-from samza_azure.protocol.rows import State
+from samza_azure.group.control import BarrierState, Control
+from samza_azure.group.rows import State
+from samza_azure.host import perform as performing
+from samza_azure.host import processor as hosting
+from samza_azure.logs import task_log as logs
 from samza_azure.sim import container as containers
 
 Patch = pytest.MonkeyPatch

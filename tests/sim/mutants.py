@@ -15,8 +15,8 @@ import pytest
 
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
-from tests import test_config
-from tests.protocol import test_assign
+from tests.config import test_config
+from tests.group import test_assign
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_samza as samza
 from tests.sim import test_documented_names

@@ -8,10 +8,10 @@ from typing import TypeVar
 import pytest
 
 from samza_azure.explain import Operations, follower, leader, successor
-from samza_azure.protocol.control import Control
-from samza_azure.protocol.timing import PROFILES, Timing
+from samza_azure.group.control import Control
+from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import MemoryStorage
+from samza_azure.storage.memory import MemoryStorage
 from tests.sim.group import Member, Slow
 
 T = TypeVar("T")

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from samza_azure.protocol.control import Control, RunPhase
-from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.rows import MEMBERS, RequestKind, State
-from samza_azure.protocol.view import Settings
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import MEMBERS, RequestKind, State
+from samza_azure.group.view import Settings
+from samza_azure.messages import Phase
 from samza_azure.sim.ledger import demand
 from samza_azure.sim.life import Life
 from samza_azure.sim.network import Outage

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from samza_azure.protocol import forget
+from samza_azure.logs import forget
 from samza_azure.sim.world import World, draw
 
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 import pytest
 
 from samza_azure.errors import StorageUnavailable, Unsettled
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.interface import Chunk, Content, Missing, Refused, Row
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")
 

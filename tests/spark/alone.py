@@ -13,12 +13,12 @@ import psutil
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.spark import java
-from samza_azure.spark.account import to_environment
-from samza_azure.spark.session import connect_session, jvm_of
-from samza_azure.spark.settings import settings_of
-from samza_azure.spark.source import LogSource
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.session import connect_session, jvm_of
+from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.source.account import to_environment
+from samza_azure.spark.source.source import LogSource
 from samza_azure.storage.connection import Account
 
 from .conftest import Settings

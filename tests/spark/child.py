@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from samza_azure.machine import die_with_parent
-from samza_azure.protocol.messages import Command, Report, decode, encode
+from samza_azure.messages import Command, Report, decode, encode
 
 PATIENCE_S = 90
 

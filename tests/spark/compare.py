@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError
-from samza_azure.spark.schema import arrow_schema, parse_schema
+from samza_azure.spark.pipeline.schema import arrow_schema, parse_schema
 
 from .fleet import Fleet
 

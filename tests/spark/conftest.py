@@ -9,11 +9,11 @@ from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
 
 from .fleet import Fleet, config_of
-from .session import Settings, session
+from .session import QUICK_JAVA, Settings, session
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +43,7 @@ def account(storage: Settings) -> Iterator[Account]:
 def spark(storage: Settings, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session. Its sources find the account in the environment."""
     more = {
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
         "spark.driver.maxResultSize": "1m",  # rows leave Spark without being collected
         "spark.sql.streaming.stateStore.maintenanceInterval": "1s",  # many snapshots
     }

@@ -12,13 +12,14 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
 from samza_azure.config import Config
+from samza_azure.logs.position import Ends
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import Drain, DrainStep, Ends, Phase, StartTask
-from samza_azure.spark.gate import PermitFile
-from samza_azure.spark.hints import HintBoard
-from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
-from samza_azure.spark.secrets import Secrets
-from samza_azure.spark.task import Surroundings, Task
+from samza_azure.messages import Drain, DrainStep, Phase, StartTask
+from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.spark.source.gate_files import PermitFile
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.task.secrets import Secrets
+from samza_azure.spark.task.task import Surroundings, Task
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs

@@ -11,18 +11,20 @@ from pathlib import Path
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from samza_azure.spark import java
-from samza_azure.spark.account import to_environment
-from samza_azure.spark.session import connect_session
-from samza_azure.spark.settings import settings_of
-from samza_azure.spark.source import LogSource
+from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.session import connect_session
+from samza_azure.spark.jvm.settings import settings_of
+from samza_azure.spark.source.account import to_environment
+from samza_azure.spark.source.source import LogSource
 
+#: Queries that run once do not pay for a second compiler; the first one alone would get a small code cache.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 #: The zygote has to be forked before there are threads, which nobody here can promise: it gets a process of its own.
 ZYGOTE = """
 import signal, sys
 from pathlib import Path
 from samza_azure.machine import die_with_parent
-from samza_azure.spark import zygote
+from samza_azure.spark.jvm import zygote
 die_with_parent()
 print(zygote.executable(Path(sys.argv[1])), flush=True)
 zygote.start(Path(sys.argv[1]))

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from samza_azure.errors import CorruptState
-from samza_azure.spark.checkpoint import NewFiles, Planned, lay_out, planned
-from samza_azure.spark.offset import Offset, Place
-from samza_azure.spark.watermark import INFINITY_MS
+from samza_azure.spark.jvm.watermark import INFINITY_MS
+from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.streams.offset import Offset, Place
 
 
 def offsets_file(watermark_ms: int, *steps: int) -> bytes:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.protocol.messages import Permit, Ready, Rejected
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.messages import Permit, Ready, Rejected
 
 from .child import PATIENCE_S, Child, state_of
 

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
 from .fleet import config_of
 

@@ -13,8 +13,8 @@ from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.messages import OUT_OF_MEMORY
-from samza_azure.spark import java
+from samza_azure.messages import OUT_OF_MEMORY
+from samza_azure.spark.jvm import java
 
 
 def installed(directory: Path, version: str) -> Path:

@@ -9,7 +9,7 @@ import pytest
 
 from samza_azure.errors import ConfigError
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
+from samza_azure.messages import Alive, Permit, Phase, Ready, Rejected, StartTask, TaskReport
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import export
 from samza_azure.storage.source_stream import SourceWriter

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import SamzaAzureError
-from samza_azure.protocol.operations import large_prefix
-from samza_azure.protocol.record import Kind
-from samza_azure.spark import output
-from samza_azure.spark.output import Outlet
+from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.record import Kind
+from samza_azure.spark.jvm import output
+from samza_azure.spark.jvm.output import Outlet
 from samza_azure.storage.export import export
 from samza_azure.storage.log import LogReader
 

@@ -12,8 +12,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.protocol.messages import StagePlan
-from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+from samza_azure.messages import StagePlan
+from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
 from .compare import MakeFleet, Row, assert_equal
 from .fleet import config_of

@@ -13,8 +13,8 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.module import load
-from samza_azure.spark.pipeline import Pipeline, Producer, analyse_pipeline
+from samza_azure.spark.pipeline.module import load
+from samza_azure.spark.pipeline.pipeline import Pipeline, Producer, analyse_pipeline
 
 from .fleet import config_of
 

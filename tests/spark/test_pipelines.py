@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pyspark.sql import SparkSession
 
-from samza_azure.spark import task
+from samza_azure.spark.task import task
 from samza_azure.storage.connection import Account
 
 from .fuzz.case import Call, Case, Join, Union, nodes

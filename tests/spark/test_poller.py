@@ -15,12 +15,12 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import Flow, idle
 from samza_azure.machine import boot_time
-from samza_azure.sim.memory import MemoryAccount
-from samza_azure.spark import poller as module
-from samza_azure.spark.gate import Acknowledgement, Gate, PermitFile, Spec, write_json
-from samza_azure.spark.poller import Poller, read_range
-from samza_azure.spark.schema import fitted
+from samza_azure.spark.pipeline.schema import fitted
+from samza_azure.spark.source import poller as module
+from samza_azure.spark.source.gate_files import Acknowledgement, Gate, PermitFile, Spec, write_json
+from samza_azure.spark.source.poller import Poller, read_range
 from samza_azure.storage.interface import Chunk
+from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter
 
 SCHEMA = StructType([StructField("n", IntegerType())])

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from samza_azure.application import Application
 from samza_azure.config import Config
-from samza_azure.spark.module import load
+from samza_azure.spark.pipeline.module import load
 
 from .compare import MakeFleet, Row, put_out, streamed
 

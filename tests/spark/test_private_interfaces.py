@@ -13,10 +13,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.types import LongType, StructField, StructType
 
-from samza_azure.protocol.partition import partition_of
-from samza_azure.spark.destination import destination
-from samza_azure.spark.source import LogStreamReader
-from samza_azure.spark.watermark import OwnedWatermark, probe
+from samza_azure.logs.partition import partition_of
+from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
+from samza_azure.spark.pipeline.destination import destination
+from samza_azure.spark.source.source import LogStreamReader
 
 
 def test_spark_hands_over_rows_that_come_with_the_offset() -> None:

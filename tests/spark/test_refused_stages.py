@@ -13,8 +13,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.bounds import Term
-from samza_azure.spark.pipeline import Pipeline, analyse_pipeline
+from samza_azure.spark.pipeline.bounds import Term
+from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
 from .fleet import config_of
 

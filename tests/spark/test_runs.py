@@ -12,11 +12,11 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.messages import Drain, DrainPhase, DrainStep, Phase
-from samza_azure.protocol.partition import partition_of
-from samza_azure.protocol.record import Writer
-from samza_azure.spark.poller import PREFETCH_BYTES
-from samza_azure.spark.task import in_short
+from samza_azure.logs.partition import partition_of
+from samza_azure.logs.record import Writer
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase
+from samza_azure.spark.source.poller import PREFETCH_BYTES
+from samza_azure.spark.task.task import in_short
 from samza_azure.storage.log import take_over
 
 from .fleet import Fleet

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from samza_azure.config import Config
-from samza_azure.spark.secrets import Secrets
+from samza_azure.spark.task.secrets import Secrets
 
 KEY = "c2VjcmV0LWtleS1mb3ItdGVzdHM="
 

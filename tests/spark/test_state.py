@@ -14,12 +14,12 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.protocol.checkpoint import snapshot_parts
-from samza_azure.protocol.messages import Phase
-from samza_azure.protocol.operations import large_prefix
-from samza_azure.protocol.record import Kind, Record, Reference, decode, decode_header
-from samza_azure.spark.state import check_chosen
-from samza_azure.spark.task import late_since
+from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
+from samza_azure.logs.restart_files import snapshot_parts
+from samza_azure.messages import Phase
+from samza_azure.spark.pipeline.state import check_chosen
+from samza_azure.spark.task.task import late_since
 from samza_azure.storage.interface import Blobs, Chunk
 
 from .fleet import Fleet, config_of

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 
 from samza_azure.application import Application
 from samza_azure.machine import boot_time
-from samza_azure.protocol.messages import Exit, Permit, Phase, ReleaseTask, StartTask, TaskReport, decode
-from samza_azure.spark.channel import Channel
-from samza_azure.spark.tasks import Tasks
+from samza_azure.messages import Exit, Permit, Phase, ReleaseTask, StartTask, TaskReport, decode
+from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.tasks import Tasks
 
 from .fleet import Fleet
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from samza_azure.spark import zygote
+from samza_azure.spark.jvm import zygote
 
 CONTAINER = """
 import sys, signal
 from pathlib import Path
-from samza_azure.spark import zygote
+from samza_azure.spark.jvm import zygote
 print(zygote.executable(Path(sys.argv[1])), flush=True)
 zygote.start(Path(sys.argv[1]))
 print("forked", flush=True)

@@ -16,11 +16,11 @@ from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 from pydantic import SecretStr
 
-from samza_azure.host.azurite import Azurite
-from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.storage.differences import AZURITE, Difference
 from tests.storage.stock import LEASE_S, Stock
 

@@ -1,7 +1,7 @@
 """Where Azurite does not do what Azure documents: the one list, each with the document that decides.
 
 The storage in memory does as documented, so whoever compares with Azurite looks here. A real account has no list:
-what is found there belongs into `samza_azure.sim.memory`, and into the protocol if it matters.
+what is found there belongs into `samza_azure.storage.memory`, and into the protocol if it matters.
 """
 
 from dataclasses import dataclass, field

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from samza_azure.errors import SamzaAzureError
-from samza_azure.protocol.control import NAME
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.group.control import NAME
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs, Content, ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
+from samza_azure.storage.memory import MemoryAccount
 from tests.storage.differences import DONE, Difference
 from tests.storage.stock import SECONDS, Stock
 

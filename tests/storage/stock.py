@@ -7,10 +7,10 @@ import asyncio
 import time
 from dataclasses import dataclass, field
 
-from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob
+from samza_azure.storage.memory import MemoryAccount
 
 LEASE_S = 15
 #: The clocks of the storages are those of this machine, or Azure's, which count the same seconds.

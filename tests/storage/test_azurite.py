@@ -16,9 +16,9 @@ from azure.core.exceptions import AzureError
 from azure.data.tables import TableServiceClient
 from azure.storage.blob import BlobServiceClient
 
+from samza_azure.commands.azurite import emulator as azurite
+from samza_azure.commands.azurite.emulator import Azurite, find_node
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.host import azurite
-from samza_azure.host.azurite import Azurite, find_node
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 20.0
@@ -108,7 +108,7 @@ def test_a_stopped_process_can_still_be_ended() -> None:
 def test_it_dies_with_the_one_who_started_it_even_by_kill() -> None:
     program = textwrap.dedent("""
         import time
-        from samza_azure.host.azurite import Azurite
+        from samza_azure.commands.azurite.emulator import Azurite
         running = Azurite(separate=True).start()
         print(running.pid, running.table_pid, flush=True)
         time.sleep(600)
@@ -166,7 +166,7 @@ def test_two_processes_that_want_it_at_once_install_it_once(tmp_path: Path) -> N
         (programs / name).write_text(text)
         (programs / name).chmod(0o755)
     environment = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "XDG_CACHE_HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "samza_azure.host.azurite"]
+    command = [sys.executable, "-m", "samza_azure.commands.azurite"]
     both = [subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     said = [process.communicate(timeout=60)[1] for process in both]
     assert [process.returncode for process in both] == [0, 0]
@@ -176,7 +176,7 @@ def test_two_processes_that_want_it_at_once_install_it_once(tmp_path: Path) -> N
 
 def test_the_message_without_any_node_says_what_to_do() -> None:
     # -S: an interpreter without what pip installed, so without the wheel.
-    program = "from samza_azure.host.azurite import find_node; find_node({'PATH': '/nowhere'})"
+    program = "from samza_azure.commands.azurite.emulator import find_node; find_node({'PATH': '/nowhere'})"
     command = [sys.executable, "-S", "-c", program]
     done = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert ConfigError.__name__ in done.stderr

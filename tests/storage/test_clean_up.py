@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 import pytest
 from rich.console import Console
 
+from samza_azure.commands.show import status_view
+from samza_azure.group.control import Control
+from samza_azure.group.view import Kept
 from samza_azure.host.runs import RunLogs
-from samza_azure.host.show import status_view
 from samza_azure.host.status import document
-from samza_azure.protocol.control import Control
-from samza_azure.protocol.log import INTERMEDIATE, Limits
-from samza_azure.protocol.record import Slice, Writer
-from samza_azure.protocol.view import Kept
-from samza_azure.sim.memory import MemoryAccount, MemoryStorage
+from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.task_log import INTERMEDIATE, Limits
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import take_over
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.storage.conftest import AnyAccount
 
 #: Large batches go to blobs of their own, and a few records fill a blob.

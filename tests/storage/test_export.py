@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError
-from samza_azure.protocol.log import Limits
-from samza_azure.protocol.record import Slice, Writer
+from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.task_log import Limits
 from samza_azure.storage.arrow import encode
 from samza_azure.storage.export import export, first_blobs, streams
 from samza_azure.storage.interface import Blobs

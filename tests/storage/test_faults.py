@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.host.azurite import Azurite
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Chunk, Content, Refused, Row
 

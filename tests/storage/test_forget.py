@@ -7,15 +7,15 @@ from random import Random
 import pytest
 
 from samza_azure.errors import Superseded
-from samza_azure.protocol.log import INTERMEDIATE, Limits, TaskLog, append, log_record
-from samza_azure.protocol.log import take_over as take_over_rule
-from samza_azure.protocol.messages import Position
-from samza_azure.protocol.operations import Rule, blob_name, large_prefix
-from samza_azure.protocol.record import Kind, Slice, Writer
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.logs.operations import Rule, blob_name, large_prefix
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Kind, Slice, Writer
+from samza_azure.logs.task_log import INTERMEDIATE, Limits, TaskLog, append, log_record
+from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs, Missing
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.storage.memory import MemoryAccount
 from tests.storage.conftest import AnyAccount
 
 GROUP = b"the group's id.."

@@ -2,9 +2,9 @@
 
 import pytest
 
+from samza_azure.group.actions import CleanRun
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
-from samza_azure.protocol.actions import CleanRun
 from samza_azure.storage.log import hint_position, hint_values
 from tests.storage.conftest import AnyAccount
 

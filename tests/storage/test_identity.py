@@ -14,16 +14,17 @@ import pytest
 from azure.core.credentials import AccessTokenInfo
 from azure.core.exceptions import ClientAuthenticationError
 
-from samza_azure.config import PROFILES
 from samza_azure.coordinator import Ending
 from samza_azure.errors import AccessDenied, StorageUnavailable
-from samza_azure.host.factory import ThreadedCoordinator, reached
-from samza_azure.host.lock import LeaseLock
+from samza_azure.group.timing import PROFILES
+from samza_azure.group.view import Settings
+from samza_azure.library.factory import reached
+from samza_azure.library.lease_lock import LeaseLock
+from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.metrics import Observer
-from samza_azure.protocol.view import Settings
-from samza_azure.sim.memory import MemoryStorage
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.identity import Identity
+from samza_azure.storage.memory import MemoryStorage
 from tests.storage.conftest import Clock
 
 #: What a call of the profile `fast` waits for.

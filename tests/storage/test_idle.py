@@ -2,11 +2,11 @@
 
 import pyarrow as pa
 
-from samza_azure.protocol.messages import Position
-from samza_azure.protocol.record import Writer
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Writer
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter, source_prefix
 
 GROUP = bytes(16)

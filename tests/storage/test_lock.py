@@ -13,13 +13,13 @@ from typing import TypeVar
 import pytest
 from pydantic import SecretStr
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import LOCK_ASK_S, LOCK_RENEW_S
-from samza_azure.host.azurite import Azurite
-from samza_azure.host.lock import ASK_MOST_S, LEASE_S, AzureLock, LeaseLock, _Life
+from samza_azure.library.lease_lock import ASK_MOST_S, LEASE_S, AzureLock, LeaseLock, _Life
 from samza_azure.machine import boot_time
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 from .conftest import Clock, Settings, settings
 
@@ -354,7 +354,7 @@ HOLDER = """
 import sys, threading, time
 from pydantic import SecretStr
 from samza_azure.machine import boot_time
-from samza_azure.host.lock import AzureLock
+from samza_azure.library.lease_lock import AzureLock
 from types import SimpleNamespace
 connect, container, table = sys.argv[1:]
 settings = SimpleNamespace(connect=SecretStr(connect), account=None, container=container, table=table)

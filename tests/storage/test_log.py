@@ -16,12 +16,12 @@ from samza_azure.errors import (
     Superseded,
     Unsettled,
 )
-from samza_azure.protocol.log import Limits
-from samza_azure.protocol.operations import CHUNK, large_prefix
-from samza_azure.protocol.record import Kind, Reference, Slice, Writer, decode_header
-from samza_azure.sim.memory import MemoryAccount
+from samza_azure.logs.operations import CHUNK, large_prefix
+from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
+from samza_azure.logs.task_log import Limits
 from samza_azure.storage.interface import Blobs, Chunk, Missing, Refused
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.storage.memory import MemoryAccount
 from tests.storage.conftest import AnyAccount
 
 PREFIX = "runs/r/clean-0"

@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 import pytest
 
-from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Refused, Row, Rows, Value
+from samza_azure.storage.memory import MemoryAccount
 
 AnyAccount: TypeAlias = Account | MemoryAccount
 

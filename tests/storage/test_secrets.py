@@ -13,8 +13,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from azure.storage.blob import AccountSasPermissions, ResourceTypes, generate_account_sas
 
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import SamzaAzureError, StorageUnavailable
-from samza_azure.host.azurite import Azurite
 from samza_azure.storage.address import from_connection_string
 from samza_azure.storage.connection import Account
 

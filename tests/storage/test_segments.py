@@ -30,10 +30,10 @@ from samza_azure.segments import (
     Task,
     Wait,
 )
-from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage import interface
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Row
+from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
 from tests.storage.conftest import Settings

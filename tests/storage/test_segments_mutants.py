@@ -9,9 +9,9 @@ import pytest
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.segments import Sequence as SequenceNumber
-from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage import segments
 from samza_azure.storage.interface import Refused, Row
+from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
 from tests.storage import test_segments as stories

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
-from samza_azure.protocol.log import Limits
-from samza_azure.protocol.operations import Rule
-from samza_azure.protocol.partition import partition_of
-from samza_azure.protocol.record import Kind, Slice
-from samza_azure.protocol.shared_log import SharedLog, append_shared
-from samza_azure.sim.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.logs.operations import Rule
+from samza_azure.logs.partition import partition_of
+from samza_azure.logs.record import Kind, Slice
+from samza_azure.logs.source_log import SharedLog, append_shared
+from samza_azure.logs.task_log import Limits
 from samza_azure.storage.driver import perform
 from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.source_stream import SourceWriter, fitted, partition_numbers, source_prefix
 from tests.storage.conftest import AnyAccount
 

@@ -12,8 +12,8 @@ import pytest
 from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Refused, Task
-from samza_azure.sim.memory import MemoryAccount
 from samza_azure.storage.connection import Account
+from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
 from samza_azure.tables import write

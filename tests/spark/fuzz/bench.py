@@ -8,16 +8,16 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from samza_azure.host.azurite import Azurite
+from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
-from tests.spark.session import Settings, session
+from tests.spark.session import QUICK_JAVA, Settings, session
 
 from .run import Bench
 
 #: Thousands of small queries, each run once: code that is made and compiled for them costs more than it saves.
 SETTINGS = {
     "spark.log.level": "OFF",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.sql.codegen.wholeStage": "false",
 }
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from samza_azure.spark import analysis, placement
-from samza_azure.spark.analysis import Watermark
-from samza_azure.spark.bounds import Bound, Bounds, Term
-from samza_azure.spark.catalyst import Node, references
-from samza_azure.spark.placement import Placement, Route
+from samza_azure.spark.pipeline import analysis, placement
+from samza_azure.spark.pipeline.analysis import Watermark
+from samza_azure.spark.pipeline.bounds import Bound, Bounds, Term
+from samza_azure.spark.pipeline.catalyst import Node, references
+from samza_azure.spark.pipeline.placement import Placement, Route
 
 from .draw import Bias, draw
 from .run import Bench, Outcome

@@ -20,8 +20,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError, PipelineRefused
-from samza_azure.spark import task
-from samza_azure.spark.pipeline import analyse_pipeline
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.task import task
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.source_stream import SourceWriter
@@ -44,7 +44,7 @@ from .case import (
 #: What a message begins its advice with.
 ADVICE = re.compile(
     r"(?:^|[.:;,] )(?:or )?(?:use|add|write|set|give|keep|name|declare|split|put|take|break|make|return|say|run|read|"
-    r"move|drop|turn|insert|leave|replace|partition|install)\b",
+    r"move|drop|turn|insert|leave|replace|rename|partition|install)\b",
     re.IGNORECASE,
 )
 

@@ -1,0 +1,85 @@
+"""What a command asks of the leader, through a row in the table, and what becomes of it.
+
+A leased blob refuses every other writer, so a request cannot enter there. The leader validates it, acts, and writes
+its answer into the row.
+"""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING
+from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request, request_columns
+from samza_azure.host.status import CALL_S
+from samza_azure.messages import DrainStep
+from samza_azure.storage.interface import Rows
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked for, and of which run; `run_id` is empty if it is for whichever comes next."""
+
+    run_id: str
+    key: str = ""  # of the request's row; empty if nothing had to be asked
+    already: str = ""  # why not
+
+
+async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
+    """Ask for the drain of a run; without an id of the run in progress, or else of the next one."""
+    phase = control.phase if control is not None else RunPhase.NONE
+    current = control.run_id if control is not None else ""
+    wanted = run_id or (current if phase is not RunPhase.NONE else "")
+    if control is not None and wanted and wanted in control.past:
+        return Asked(wanted, already=ALREADY_DRAINED)
+    if phase is RunPhase.DRAINING and wanted == current:
+        return Asked(wanted, already=ALREADY_DRAINING)
+    return Asked(wanted, await _ask(table, RequestKind.DRAIN, wanted))
+
+
+async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked:
+    """Ask for the end of a drain that has not begun to flush, or that nobody has taken up yet."""
+    wanted = run_id or (control.run_id if control is not None else "")
+    if control is not None and wanted in control.past:
+        raise ConfigError(f"Run {wanted} is drained. There is no way back; the next start begins the next run.")
+    if control is not None and wanted == control.run_id:
+        refuse_after_flush(control, "its drain cannot be cancelled any more")
+    found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
+    waiting = any(each.kind is RequestKind.DRAIN and not each.answer and each.run_id in ("", wanted) for each in found)
+    if not waiting and (control is None or control.drain is None or wanted != control.run_id):
+        return Asked(wanted, already="not draining")
+    return Asked(wanted, await _ask(table, RequestKind.CANCEL, wanted))
+
+
+async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table: Rows) -> Asked:
+    """Ask everybody who is there to commit and go. Who starts later is not meant."""
+    current = control.run_id if control is not None else ""
+    lives = [row.incarnation for row in rows if row.alive]
+    if control is None or not lives:
+        return Asked(current, already="stopped")
+    refuse_after_flush(control, "it ends by itself and cannot be stopped any more")
+    return Asked(current, await _ask(table, RequestKind.STOP, current, lives))
+
+
+async def answer_to(table: Rows, key: str) -> str:
+    """What the leader has said to a request so far."""
+    row = await table.get(REQUESTS, key, timeout=CALL_S)
+    return request(row.key, row.etag, row.values).answer if row is not None else ""
+
+
+def refuse_after_flush(control: Control, so: str) -> None:
+    """FLUSH is the point of no return."""
+    drain = control.drain
+    if control.phase is RunPhase.DRAINING and drain is not None and drain.step is DrainStep.FLUSH:
+        raise ConfigError(f"Run {control.run_id} flushes already: {so}. samza-azure drain --wait waits for its end.")
+
+
+async def _ask(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> str:
+    key = str(uuid.uuid4())
+    try:
+        await table.insert(REQUESTS, key, request_columns(kind, key, run_id, lives), timeout=CALL_S)
+    except Unsettled:
+        if await table.get(REQUESTS, key, timeout=CALL_S) is None:
+            raise StorageUnavailable("The request could not be written. Ask again.") from None
+    return key

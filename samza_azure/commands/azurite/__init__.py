@@ -1,0 +1,26 @@
+"""`samza-azure azurite`: the storage emulator on this machine."""
+
+import signal
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.terminal import say
+
+
+def command(
+    port: Annotated[
+        int, typer.Option(min=0, max=65534, help="Blobs here, tables two further on; 0: any free.")
+    ] = 10000,
+) -> None:
+    """The storage emulator alone, in memory, until Ctrl-C.
+
+    Example: samza-azure azurite
+    """
+    ends = {signal.SIGINT, signal.SIGTERM}
+    with Azurite(say=say).start(port, port + 2 if port else 0) as emulator:
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # one that comes before it is waited for is not lost
+        print(emulator.connection_string, flush=True)
+        say("Set AZURE_STORAGE_CONNECTION_STRING to the line above. Ctrl-C ends the emulator and forgets its data.")
+        signal.sigwait(ends)

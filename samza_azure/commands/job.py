@@ -1,0 +1,15 @@
+"""The job file, as every command takes it."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from samza_azure.config import Config
+
+Job = Annotated[Path, typer.Argument(help="The job file, for example job.toml.", show_default=False)]
+
+
+def load(job: Path, overrides: dict[str, Any] | None = None) -> Config:
+    """The checked configuration."""
+    return Config.load(job, overrides=overrides)

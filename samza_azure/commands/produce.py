@@ -1,0 +1,198 @@
+"""The rows of a file into a source stream, in file order, as `samza-azure produce` does it.
+
+The whole file is checked against the stream's schema before the first row is written, so a row that does not fit
+leaves nothing half done.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.json
+import pyarrow.parquet as pq
+import typer
+
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import reach
+from samza_azure.commands.terminal import Progress, say
+from samza_azure.config import Config, Stream
+from samza_azure.errors import ConfigError
+from samza_azure.storage.connection import Account
+from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.driver import back_off
+from samza_azure.storage.source_stream import SourceWriter, fitted
+
+#: Rows read from the file at a time.
+CHUNK_ROWS = 50_000
+#: No line of a CSV or JSON-lines file may be longer: so much text is taken apart at a time.
+LONGEST_LINE = 16 << 20
+#: With a rate, rows are written in so many flushes per second.
+FLUSHES_PER_S = 5.0
+#: One in so many tries to reach a storage that does not answer is told.
+SAID_EACH = 12
+
+
+def produce(
+    config: Config,
+    account: Account,
+    stream: str,
+    file: Path,
+    *,
+    key: str | None,
+    rate: float | None,
+    progress: Callable[[int, int], None],
+    say: Callable[[str], None],
+) -> int:
+    """Write all rows; how many there were. While the storage does not answer it waits, and says so."""
+    settings = _source(config, stream)
+    schema = arrow_schema(settings.schema or "")
+    if settings.key and key not in (None, *settings.key[:1]):
+        raise ConfigError(
+            f"streams.{stream}.key is {', '.join(settings.key)}, and --key says {key}. Leave --key out; or change the "
+            "line in the job file and write into another stream."
+        )
+    key = None if settings.key else key
+    total = _checked(file, stream, schema, key)
+    at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
+    writer = SourceWriter(
+        account.blobs(),
+        account.hints(),
+        stream,
+        settings.partitions,
+        schema=schema,
+        key=settings.key,
+        event_time=settings.event_time,
+        frontier_lag_s=settings.frontier_lag_s or 0.0,
+        max_future_s=settings.max_future_s,
+        flush_rows=at_once,
+        wait=lambda tries: _wait(tries, say),
+    )
+    written, begun = 0, time.monotonic()
+    try:
+        for chunk in _chunks(file, schema, key):
+            for start in range(0, chunk.num_rows, at_once):
+                rows = chunk.slice(start, at_once)
+                writer.write(rows, key)
+                writer.flush()
+                written += rows.num_rows
+                progress(written, total)
+                if rate is not None:
+                    time.sleep(max(0.0, begun + written / rate - time.monotonic()))
+        writer.close()
+    except KeyboardInterrupt:
+        say(f"\nInterrupted. The first {written} rows of {file} are stored, and perhaps some of the next {at_once}.")
+        raise
+    if writer.rows_of_the_future:
+        say(
+            f"{writer.rows_of_the_future} of the rows lie more than {settings.max_future_s:g} s ahead of this "
+            f"machine's clock (streams.{stream}.max_future). They are stored; event time did not follow them."
+        )
+    return written
+
+
+def _wait(tries: int, say: Callable[[str], None]) -> None:
+    if tries % SAID_EACH == SAID_EACH // 2:
+        say("The storage account does not answer; waiting for it. Nothing is lost. Ctrl-C gives up.")
+    back_off(tries)
+
+
+def _source(config: Config, stream: str) -> Stream:
+    if stream not in config.streams:
+        known = ", ".join(name for name, each in config.streams.items() if each.schema) or "none"
+        raise ConfigError(f"The job file has no stream {stream!r}. Source streams in it: {known}.")
+    settings = config.streams[stream]
+    if settings.schema is None:
+        raise ConfigError(
+            f"The stream {stream!r} has no schema in the job file, so it is no source stream. "
+            f'Add streams.{stream}.schema = "column type, …" if it is to be one.'
+        )
+    return settings
+
+
+def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:
+    """The number of rows, once all of them are known to fit."""
+    total = 0
+    for chunk in _chunks(file, schema, key):
+        if key is not None and key not in chunk.column_names:
+            raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
+        try:
+            fitted(chunk, schema)
+        except ConfigError:
+            row, reason = _first_misfit(chunk, schema)
+            raise ConfigError(
+                f"Row {total + row + 1} of {file} does not fit the stream {stream!r}. {reason} Nothing was written."
+            ) from None
+        total += chunk.num_rows
+    return total
+
+
+def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
+    """The number of the first row that does not fit, by halves, and why."""
+    low, high, reason = 0, chunk.num_rows, ""
+    while True:
+        middle = (low + high) // 2 if high - low > 1 else high
+        try:
+            fitted(chunk.slice(low, middle - low), schema)
+        except ConfigError as error:
+            reason, high = str(error), middle
+            if high - low <= 1:
+                return low, reason
+        else:
+            low = middle
+
+
+def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
+    """The rows of a file, some at a time, in file order.
+
+    What the stream holds as text is read as text, 00501, and so is a key in a CSV file that the stream does not hold.
+    """
+    texts = pa.schema([column for column in schema if column.type == pa.string()])
+    try:
+        match file.suffix.lower():
+            case ".parquet":
+                with pq.ParquetFile(file) as parquet:
+                    for batch in parquet.iter_batches(CHUNK_ROWS):
+                        yield pa.Table.from_batches([batch])
+            case ".csv":
+                types = texts if key is None or key in schema.names else texts.append(pa.field(key, pa.string()))
+                convert = pyarrow.csv.ConvertOptions(column_types=types)
+                reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
+                with pyarrow.csv.open_csv(file, read_options=reading, convert_options=convert) as lines:
+                    for batch in lines:
+                        yield pa.Table.from_batches([batch])
+            case ".json" | ".jsonl" | ".ndjson":
+                options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
+                blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
+                yield pyarrow.json.read_json(file, read_options=blocks, parse_options=options)
+            case other:
+                raise ConfigError(f"{file} ends in {other or 'nothing'}. Give a .parquet, .csv or .jsonl file.")
+    except FileNotFoundError:
+        raise ConfigError(f"There is no file {file}.") from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+        if "straddling object" in str(error):  # pyarrow's words for a line that no block holds
+            raise ConfigError(
+                f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
+            ) from error
+        raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
+
+
+def command(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A source stream of the job file.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="Parquet, CSV or JSON lines.", show_default=False)],
+    key: Annotated[str | None, typer.Option(help="The column that decides the partition; without it: in turn.")] = None,
+    rate: Annotated[
+        float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as it goes.")
+    ] = None,
+) -> None:
+    """Put the rows of a file into a source stream, in file order.
+
+    Example: samza-azure produce job.toml flights flights.parquet --key dest
+    """
+    config = load(job)
+    account = reach(config)
+    rows = produce(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"), say=say)
+    print(f"{rows} rows into {stream}")

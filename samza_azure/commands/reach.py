@@ -1,0 +1,66 @@
+"""The account of a job, as every command that asks something reaches it."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from samza_azure.commands.ask import Asked, answer_to
+from samza_azure.commands.terminal import say
+from samza_azure.config import Config
+from samza_azure.errors import StorageUnavailable
+from samza_azure.group.control import Control
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.host.status import read
+from samza_azure.storage.connection import Account
+
+T = TypeVar("T")
+
+#: A command gives the account so long to answer.
+PATIENCE_S = 30.0
+POLL_S = 0.5
+
+
+def reach(config: Config) -> Account:
+    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer."""
+    account = Account.from_config(config.storage)
+    again = Retrying(
+        retry=retry_if_exception_type(StorageUnavailable),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_fixed(1),
+        reraise=True,
+        before_sleep=lambda state: (
+            say("The storage account does not answer; trying again.") if state.attempt_number == 1 else None
+        ),
+    )
+    again(account.ensure_created)
+    return account
+
+
+def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
+    """The control blob and the processors' rows, read now."""
+    return with_rows(account, read)
+
+
+def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
+    """Run one asynchronous exchange with the control blob and the table, tried again while nothing was reached."""
+
+    async def once() -> T:
+        try:
+            return await ask(account.control_blob(), account.rows())
+        finally:
+            await account.aclose()
+
+    again = Retrying(
+        retry=retry_if_exception_type(StorageUnavailable),
+        stop=stop_after_delay(PATIENCE_S),
+        wait=wait_fixed(1),
+        reraise=True,
+    )
+    return again(lambda: asyncio.run(once()))
+
+
+def answered(account: Account, asked: Asked) -> str:
+    """What the leader has said to a request so far; nothing if nothing was asked."""
+    return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""

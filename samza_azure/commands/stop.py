@@ -1,0 +1,31 @@
+"""`samza-azure stop`: all processors leave, and the next start resumes."""
+
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.ask import ask_stop
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import look, reach, with_rows
+from samza_azure.commands.terminal import say
+from samza_azure.commands.waiting import wait_for_stop
+
+
+def command(
+    job: Job,
+    wait: Annotated[bool, typer.Option("--wait", help="Stay until all have left.")] = False,
+) -> None:
+    """All processors commit and exit; nothing is fired, and the next start resumes the run.
+
+    Example: samza-azure stop job.toml --wait
+    """
+    config = load(job)
+    account = reach(config)
+    control, rows = look(config, account)
+    asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))
+    if asked.already:
+        print("Nobody runs.")
+        return
+    say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
+    if wait:
+        print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))

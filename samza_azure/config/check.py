@@ -1,0 +1,278 @@
+"""A job file's text in, a `Config` or all of its mistakes out."""
+
+import difflib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic.fields import FieldInfo
+
+from samza_azure.config import jobfile
+from samza_azure.config.account import (
+    default_container,
+    default_table,
+)
+from samza_azure.config.sections import (
+    AZURE_FACTORY,
+    STREAM_ID,
+    App,
+    Coordinator,
+    CoordinatorKeys,
+    DrainMonitor,
+    Processor,
+    Single,
+    Storage,
+    StorageKeys,
+    Stream,
+    Task,
+)
+from samza_azure.config.spark import OWN, OWN_WHEN_LOCAL
+from samza_azure.config.timing import check_timing
+from samza_azure.config.values import (
+    Frozen,
+    Hidden,
+)
+from samza_azure.errors import ConfigError
+from samza_azure.group.timing import PROFILES, Timing
+
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Everything that a job file says. Made by `load` or `parse`, which check it."""
+
+    path: Path
+    app: App
+    coordinator: Coordinator
+    storage: Storage
+    processor: Processor
+    task: Task
+    drain_monitor: DrainMonitor
+    streams: Mapping[str, Stream]
+    container_warm: bool
+    metrics_prometheus_port: int | None
+    spark: Mapping[str, str]
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        environment: Mapping[str, str] = os.environ,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> "Config":
+        """Read and check a job file. `overrides` are dotted keys that go before the file's, as `--id` does."""
+        path = Path(path).absolute()
+        return cls.parse(jobfile.read(path), path=path, environment=environment, overrides=overrides)
+
+    @classmethod
+    def parse(
+        cls,
+        text: str,
+        *,
+        path: Path = Path("job.toml"),
+        environment: Mapping[str, str] = os.environ,
+        overrides: Mapping[str, Any] | None = None,
+    ) -> "Config":
+        """Check the text of a job file. `path` is where it stands; a relative `processor.dir` starts from there."""
+        return _Check(jobfile.parse(text, path, environment, overrides or {})).config()
+
+
+@dataclass(frozen=True, slots=True)
+class _NotYet:
+    """A key of the design that has no effect so far."""
+
+    default: object
+    instead: str = ""
+
+
+_NOT_YET = {
+    "container.warm": _NotYet(True, ": every processor starts its container at once"),
+    "processor.port": _NotYet(0, ": processors have no endpoint"),
+    "task.max.concurrency": _NotYet(1),
+    "task.callback.timeout.ms": _NotYet(-1),
+    "task.callback.drain.timeout.ms": _NotYet(-1),
+    "job.drain-monitor.enabled": _NotYet(True, ": requests are always seen"),
+    "job.drain-monitor.poll.interval.ms": _NotYet(60_000, ": requests are seen at each scan of the leader"),
+    "streams.*.retention": _NotYet(None, ": logs of output and source streams are kept for ever"),
+}
+
+
+class _Check:
+    """One job file on its way to a `Config`. Gathers all mistakes before it complains."""
+
+    def __init__(self, file: jobfile.JobFile) -> None:
+        self.file = file
+        self.mistakes: list[str] = []
+        self.values = dict(file.values)
+
+    def config(self) -> Config:
+        """The configuration, or one error with everything that is wrong with it."""
+        self._environment()
+        stream_ids = self._stream_ids()
+        self._unknown_keys(stream_ids)
+        self._keys_without_effect()
+        app = self._section(App)
+        coordinator = self._coordinator()
+        storage = self._storage(app, coordinator)
+        processor = self._section(Processor)
+        task = self._section(Task)
+        drain_monitor = self._section(DrainMonitor)
+        streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
+        single = self._section(Single)
+        spark = self._spark()
+        if self.mistakes:
+            raise ConfigError(self._complaint())
+        # Without a mistake each section is there; the type checker cannot know it.
+        assert app and coordinator and storage and processor and task and drain_monitor and single
+        return Config(
+            path=self.file.path,
+            app=app,
+            coordinator=coordinator,
+            storage=storage,
+            processor=replace(processor, dir=self.file.path.parent / processor.dir.expanduser()),
+            task=task,
+            drain_monitor=drain_monitor,
+            streams=Frozen({name: stream for name, stream in streams.items() if stream}),
+            container_warm=single.container_warm,
+            metrics_prometheus_port=single.metrics_prometheus_port,
+            spark=spark,
+        )
+
+    def _complaint(self) -> str:
+        if len(self.mistakes) == 1:
+            return f"{self.file.path}: {self.mistakes[0]}"
+        return "\n  ".join([f"{self.file.path} has {len(self.mistakes)} mistakes:", *self.mistakes])
+
+    def _environment(self) -> None:
+        for key, value in self.values.items():
+            if isinstance(value, jobfile.MissingVariable):
+                self.mistakes.append(f"{key} needs the environment variable {value.name}, which is not set.")
+
+    def _stream_ids(self) -> list[str]:
+        ids = dict.fromkeys(key.split(".")[1] for key in self.values if key.startswith("streams."))
+        for name in ids:
+            if not re.fullmatch(STREAM_ID, name):
+                self.mistakes.append(
+                    f"streams.{name} is no name for a stream: it should be 1 to 63 letters, digits, hyphens and "
+                    "underscores, a letter or digit first."
+                )
+        return list(ids)
+
+    def _unknown_keys(self, stream_ids: list[str]) -> None:
+        sections = (App, CoordinatorKeys, StorageKeys, Processor, Task, DrainMonitor, Single)
+        known = [key for section in sections for key in _keys(section)]
+        known += [f"streams.{name}.{key}" for name in stream_ids for key in _keys(Stream)]
+        known += ["spark.master"]
+        for key, value in self.values.items():
+            if value == {}:  # an empty table, which says nothing but that a stream exists
+                fine = any(other.startswith(f"{key}.") for other in known)
+            else:
+                fine = key in known or key.startswith("spark.")
+            if not fine:
+                nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
+                self.mistakes.append(f"{key} is not a key. The nearest is {nearest}.")
+
+    def _keys_without_effect(self) -> None:
+        """A key that nothing obeys yet is refused when it asks for something, so that nobody relies on it."""
+        for key, value in self.values.items():
+            known = _NOT_YET.get("streams.*.retention" if re.fullmatch(r"streams\.[^.]+\.retention", key) else key)
+            if known is not None and value != known.default:
+                self.mistakes.append(f"{key} is not supported by this version{known.instead}. Remove it.")
+
+    def _section(self, section: type[Section], prefix: str = "") -> Section | None:
+        """One section of the file, or its mistakes."""
+        values = {key: self.values[prefix + key] for key in _keys(section) if prefix + key in self.values}
+        # What lacks its environment variable was told already; what else is wrong with it nobody knows.
+        missing = {key for key, value in values.items() if isinstance(value, jobfile.MissingVariable)}
+        try:
+            return TypeAdapter(section).validate_python(values)
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_input=False)
+        for problem in problems:
+            key = str(problem["loc"][0])
+            if key not in missing:
+                self.mistakes.append(self._mistake(prefix + key, problem["type"], _sentence(problem)))
+        return None
+
+    def _mistake(self, key: str, kind: str, what: str) -> str:
+        if kind == "missing":
+            return f"{key} is missing."
+        if what.startswith("should"):
+            return f"{key} = {self.file.shown(key)} cannot be used: it {what}."
+        return f"{key} {what}."
+
+    def _coordinator(self) -> Coordinator | None:
+        keys = self._section(CoordinatorKeys)
+        if keys is None:
+            return None
+        names = (field.name for field in fields(Timing))
+        changed = {name: value for name in names if (value := getattr(keys, name)) is not None}
+        timing = replace(PROFILES[keys.profile], **changed)
+        self.mistakes += check_timing(timing)
+        return Coordinator(keys.factory, keys.profile, keys.blob_length, timing)
+
+    def _storage(self, app: App | None, coordinator: Coordinator | None) -> Storage | None:
+        keys = self._section(StorageKeys)
+        if keys is None or app is None:
+            return None
+        if keys.connect is not None and keys.account is not None:
+            self.mistakes.append(
+                "azure.storage.connect and azure.storage.account are both set. Keep the connection string, "
+                "or the URL for an identity."
+            )
+        # Another factory than Azure's may do without an account.
+        needed = coordinator is not None and coordinator.factory == AZURE_FACTORY
+        if needed and keys.connect is None and keys.account is None:
+            self.mistakes.append(
+                "azure.storage.connect is missing. Set it to a connection string, best as "
+                '"${AZURE_STORAGE_CONNECTION_STRING}", or to "UseDevelopmentStorage=true"; '
+                "or set azure.storage.account to the account's URL."
+            )
+        return Storage(
+            connect=keys.connect,
+            account=keys.account,
+            container=keys.container or default_container(app.name, app.id),
+            table=keys.table or default_table(app.name, app.id),
+        )
+
+    def _spark(self) -> Mapping[str, str]:
+        settings: dict[str, str] = {}
+        own = dict(OWN)
+        if str(self.values.get("spark.master", "local")).startswith("local"):
+            own |= OWN_WHEN_LOCAL
+        for key, value in self.values.items():
+            if not key.startswith("spark.") or isinstance(value, jobfile.MissingVariable):
+                continue
+            if key in own:
+                self.mistakes.append(f"{key} cannot be set: {own[key]}.")
+            elif key.startswith("spark.spark."):
+                self.mistakes.append(
+                    f"{key} says spark twice: inside [spark] write {key.removeprefix('spark.spark.')}."
+                )
+            elif isinstance(value, bool | int | float | str):
+                settings[key] = str(value).lower() if isinstance(value, bool) else str(value)
+            else:
+                self.mistakes.append(f"{key} should be one value: text, a number, true or false.")
+        return Hidden(settings)
+
+
+def _keys(section: type) -> Iterator[str]:
+    """The keys of a section in the file."""
+    for hint in get_type_hints(section, include_extras=True).values():
+        for detail in getattr(hint, "__metadata__", ()):
+            if isinstance(detail, FieldInfo) and detail.alias:
+                yield detail.alias
+
+
+def _sentence(problem: Mapping[str, Any]) -> str:
+    """What pydantic found, as the end of a sentence that begins with the key."""
+    context = problem.get("ctx", {})
+    if "error" in context:
+        return str(context["error"])
+    return str(problem["msg"]).replace("Input should", "should").replace("String should", "should")

@@ -1,0 +1,230 @@
+"""What the leased control blob holds: who leads, who runs what, the barrier and the drain.
+
+One value, written whole by the leader, so no reader ever sees half of it. The job's configuration and its secrets
+never go in here. The bytes are gzipped JSON; a newer format is an error, never guessed at.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from samza_azure.errors import CorruptState, ModelTooLarge
+from samza_azure.group.shape import made
+from samza_azure.logs.position import Ends
+from samza_azure.messages import DrainStep
+
+NAME = "control.json"
+FORMAT = 1
+#: Fields that earlier writers of this format did not have.
+LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}, "kept": {}, "readers": {}}
+#: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
+LEFT_OUT = ("given_up", "kept", "readers")
+#: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
+REASON_LIMIT = 300
+#: The text of ten thousand tasks has 3 MiB.
+UNPACKED_LIMIT = 256 << 20
+
+
+class RunPhase(StrEnum):
+    """Where the run stands, for everybody."""
+
+    NONE = "NONE"  # no run has begun yet
+    RUNNING = "RUNNING"
+    DRAINING = "DRAINING"
+    DRAINED = "DRAINED"
+    FAILED = "FAILED"
+
+
+class BarrierState(StrEnum):
+    """Has everyone adopted the version?"""
+
+    START = "START"
+    END = "END"
+    TIMEOUT = "TIMEOUT"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Member:
+    """One life of a processor."""
+
+    processor: str
+    incarnation: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who runs a task, and the version that gave it to them."""
+
+    processor: str
+    incarnation: str
+    generation: int
+
+    @property
+    def member(self) -> Member:
+        """The owner without the generation."""
+        return Member(self.processor, self.incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One task: its owner, and earlier owners that are not known to have let go."""
+
+    owner: Owner | None = None
+    after: tuple[Owner, ...] = ()
+    first: bool = True  # its log may not exist yet; only then may the owner create it
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """The state of one version's adoption."""
+
+    version: int = 0
+    state: BarrierState = BarrierState.END
+
+
+@dataclass(frozen=True, slots=True)
+class DrainNotification:
+    """The broadcast drain. Stored under Samza's field names."""
+
+    uuid: str
+    run_id: str
+    step: DrainStep
+    mode: str = "DEFAULT"
+    ends: Ends = field(default_factory=dict)
+    history: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """All of these lives are to commit and go; the run is resumed by the next start."""
+
+    uuid: str
+    members: tuple[Member, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Who could not run a task, and why. It is tried on another processor meanwhile."""
+
+    owner: Owner
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why the run is FAILED."""
+
+    stage: str
+    task: str
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The whole control blob."""
+
+    group_id: str
+    revision: int = 0  # +1 with each accepted write
+    epoch: int = 0  # +1 with each leadership
+    version: int = 0  # the revision at which the assignment last changed
+    leader: Member | None = None
+    successor: str | None = None
+    run_id: str = ""
+    phase: RunPhase = RunPhase.NONE
+    fingerprint: str = ""
+    sources: Mapping[str, int] = field(default_factory=dict)
+    readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # stage -> the source streams that it reads
+    members: tuple[Member, ...] = ()
+    tasks: Mapping[str, Assignment] = field(default_factory=dict)
+    given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can
+    barrier: Barrier = Barrier()
+    drain: DrainNotification | None = None
+    stop: Stop | None = None
+    withdrawn: tuple[str, ...] = ()  # the cancellations obeyed last; until they stand here they are not answered
+    positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
+    past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
+    finished: tuple[str, ...] = ()  # the fingerprints that they had, each once
+    failure: Failure | None = None
+    uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
+    kept: Mapping[str, int] = field(default_factory=dict)  # those of which only what cannot be is: how many blobs
+    deposed: Member | None = None  # the leader before, until it is known whether the suspicion was right
+    churn: int = 0  # suspicions of a leader that proved wrong
+    nonce: str = ""  # lets a writer whose answer was lost see whether its write won
+
+    @property
+    def cleaned(self) -> bool:
+        """Nothing of a drained run is left that can be deleted."""
+        return all(run_id in self.kept for run_id in self.uncleaned)
+
+    def has_finished(self, fingerprint: str) -> bool:
+        """Whether a drained run had this pipeline. Such code begins no run by itself: it is as old as that run."""
+        return fingerprint in (self.fingerprint, *self.finished)
+
+
+def signal(control: Control) -> str:
+    """A short text that differs whenever a follower has something new to read besides the assignment."""
+    drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
+    stop = f":{control.stop.uuid}:{len(control.stop.members)}" if control.stop else ""
+    vacant = "" if control.leader else ":vacant"
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}"
+
+
+def encode(control: Control, *, limit: int | None = None) -> bytes:
+    """The blob's bytes. Above `limit`, if there is one, is `ModelTooLarge`, before anything is written."""
+    fields = {"format": FORMAT, **_fields(control)}
+    for name in LEFT_OUT:
+        if not fields[name]:
+            del fields[name]
+    if control.drain is not None:
+        fields["drain"] = drain = _fields(control.drain)
+        drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")
+    text = json.dumps(fields, separators=(",", ":"), default=_fields)
+    data = gzip.compress(text.encode(), compresslevel=5, mtime=0)
+    if limit is not None and len(data) > limit:
+        raise ModelTooLarge(
+            f"The job model needs {len(data)} bytes, job.coordinator.azure.blob.length allows {limit}. "
+            "Raise that key, or run fewer tasks."
+        )
+    return data
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """Of one of the values above; `asdict` would copy all that is in them, which takes five times as long."""
+    return {name: getattr(value, name) for name in value.__slots__}
+
+
+@lru_cache(maxsize=1)
+def decode(data: bytes) -> Control:
+    """The value of the blob's bytes; `CorruptState` if they are not ours. The same bytes again cost nothing."""
+    try:
+        fields: dict[str, Any] = json.loads(_unpacked(data))
+        written_format = fields.pop("format")
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError, zlib.error) as error:
+        raise CorruptState("The control blob is not one that samza-azure wrote", blob=NAME) from error
+    if written_format != FORMAT:
+        raise CorruptState(
+            f"The control blob has format {str(written_format)[:20]}, this version knows {FORMAT}. "
+            "Run the newer samza-azure that wrote it",
+            blob=NAME,
+        )
+    try:
+        if drain := fields["drain"]:
+            drain["run_id"], drain["mode"] = drain.pop("runId"), drain.pop("drainMode")
+        return made(Control, LATER | fields)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CorruptState("The control blob lacks what samza-azure writes", blob=NAME) from error
+
+
+def _unpacked(data: bytes) -> bytes:
+    """The text, if it is whole and of a size that ours can have. A stranger's small blob may unpack to anything."""
+    unpacking = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
+    text = unpacking.decompress(data, UNPACKED_LIMIT)
+    if not unpacking.eof or unpacking.unused_data:
+        raise ValueError("truncated, or too large")
+    return text

@@ -1,0 +1,113 @@
+"""The drain, as the leader moves it on: FREEZE, FLUSH, DRAINED, each one control write.
+
+FREEZE is the broadcast. FLUSH is the point of no return: it carries one end per source partition, the greatest that
+any reader reported. DRAINED is written when the log of every task ends in DRAINED, and carries where the next run
+begins to read.
+
+Which tasks read which source partitions was written down when the run began. The leader's own pipeline does not count:
+it may be the one that the drain makes room for, in which another stage reads the source, or none of that name.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.logs.position import Ends
+from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of
+
+
+def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None) -> Control:
+    """FREEZE to FLUSH when all sources stand still, FLUSH to DRAINED when all tasks are drained."""
+    drain = control.drain
+    if control.phase is not RunPhase.DRAINING or drain is None:
+        return control
+    reports = {task: _report(control, rows, task) for task in control.tasks}
+    if drain.step is DrainStep.FREEZE:
+        ends = _ends(control, reports, drain.uuid, plan)
+        if ends is None:
+            return control
+        moved = replace(drain, step=DrainStep.FLUSH, ends=ends, history=(*drain.history, "FLUSH"))
+        return replace(control, drain=moved)
+    if all(report is not None and report.phase is Phase.DRAINED for report in reports.values()):
+        return replace(
+            control,
+            phase=RunPhase.DRAINED,
+            given_up={},
+            positions=drain.ends,
+            past=(*control.past, control.run_id),
+            finished=(*(each for each in control.finished if each != control.fingerprint), control.fingerprint),
+            uncleaned=(*control.uncleaned, control.run_id),
+            drain=replace(drain, history=(*drain.history, "DRAINED")),
+        )
+    return control
+
+
+def furthest(reported: Sequence[Ends], begun: Ends) -> Ends:
+    """Per source partition the greatest position that anyone has read to."""
+    ends = dict(begun)
+    for report in reported:
+        for partition, position in report.items():
+            ends[partition] = max(position, ends.get(partition, (0, 0)))
+    return ends
+
+
+def _ends(control: Control, reports: Mapping[str, TaskReport | None], drain: str, plan: Plan | None) -> Ends | None:
+    """Where each source partition ends; None while a reader has not said where it stands still.
+
+    An end below what a task has read would let the next run read rows again, so it is none.
+    """
+    readers = _readers(control, plan)
+    if readers is None:
+        return None
+    stopped = []
+    for task, partitions in readers.items():
+        at = _stopped_at(reports[task], drain)
+        if at is None or not set(partitions) <= at.keys():
+            return None
+        stopped.append(at)
+    ends = furthest(stopped, control.positions)
+    read = [report.read for report in reports.values() if report is not None and report.read is not None]
+    return ends if furthest(read, ends) == ends else None
+
+
+def _readers(control: Control, plan: Plan | None) -> dict[str, list[str]] | None:
+    """The tasks that read source streams, with their partitions.
+
+    A run that an earlier version has begun does not say; then it takes a leader that has the run's own pipeline.
+    """
+    streams = control.readers
+    if not streams and control.sources:
+        if plan is None or plan.fingerprint != control.fingerprint:
+            return None
+        streams = plan.readers()
+    tasks = Counter(task.rpartition("-")[0] for task in control.tasks)
+    readers = {}
+    for task in control.tasks:
+        stage, _, number = task.rpartition("-")
+        if stage in streams:
+            readers[task] = [
+                f"{stream}/{partition}"
+                for stream in streams[stage]
+                for partition in partitions_of(int(number), tasks[stage], control.sources[stream])
+            ]
+    return readers
+
+
+def _report(control: Control, rows: Mapping[str, ProcessorRow], task: str) -> TaskReport | None:
+    """What the task's present owner says of it; an earlier owner's word does not count."""
+    owner = control.tasks[task].owner
+    row = rows.get(owner.processor) if owner is not None else None
+    if owner is None or row is None or row.incarnation != owner.incarnation:
+        return None
+    report = row.tasks.get(task)
+    return report if report is not None and report.generation == owner.generation else None
+
+
+def _stopped_at(report: TaskReport | None, drain: str) -> Ends | None:
+    """Where a source-reading task stands still for this drain; since an earlier one, cancelled, it may have read on.
+
+    A task whose log ends in DRAINED cannot be meant: FLUSH comes first.
+    """
+    return report.ends if report is not None and report.frozen_for == drain else None

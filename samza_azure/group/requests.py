@@ -1,0 +1,189 @@
+"""What is asked of the leader: what it obeys, what it answers, which rows it forgets.
+
+Anyone with access to the account may write a request, in no order and with anything in it. One is obeyed through the
+control blob first, under its key, and answered after that, so a leader that dies in between leaves nothing to guess.
+What nobody can obey is counted, never answered, and forgotten after a day: by reads, not by a clock.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from typing import TypeAlias
+
+from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop
+from samza_azure.group.rows import SHORT_LIFE, ProcessorRow, Request, RequestKind
+from samza_azure.group.view import View
+from samza_azure.messages import DrainStep
+
+#: A request that has not changed for so long is deleted, answered or not.
+FORGOTTEN_AFTER_S = 24 * 3600.0
+
+ACCEPTED, CANCELLED = "accepted", "cancelled"
+ALREADY_DRAINING, ALREADY_DRAINED, ALREADY_STOPPING = "already draining", "already drained", "already stopping"
+NOBODY_LEFT = "nobody is left to stop"
+TOO_LATE = "refused: the run flushes already"
+
+#: While one of these waits for its answer, no drain is taken up.
+WITHDRAWING = frozenset({RequestKind.CANCEL, RequestKind.STOP})
+#: So many cancellations are obeyed with one write; thousands of a stranger's come one after the other.
+CANCELLED_AT_ONCE = 8
+#: The kinds of the requests that speak of this run and have no answer yet; of those that withdraw, once obeyed.
+Waiting: TypeAlias = AbstractSet[RequestKind | None]
+
+
+def with_cancel(control: Control, requests: Sequence[Request]) -> Control:
+    """Cancel the freeze, and say so in the blob, also if there is none.
+
+    Before that no cancellation is answered. The write shows that we still lead, and shuts out a FREEZE of ours that
+    was not answered and may still be on its way: it was decided for an earlier ETag.
+    """
+    if control.drain is not None and not _is_frozen(control):
+        return control
+    waiting = sorted(each.key for each in _unanswered(control, requests) if each.kind is RequestKind.CANCEL)
+    first = waiting[:CANCELLED_AT_ONCE]
+    if set(first) <= set(control.withdrawn):
+        return control
+    return replace(thawed(control) if _is_frozen(control) else control, withdrawn=tuple(first))
+
+
+def with_drain(control: Control, requests: Sequence[Request]) -> Control:
+    """Take up the first unanswered drain of this run, or of whichever comes next.
+
+    While a request that withdraws drains waits for its answer, none is taken up. It is answered after them, so a
+    drain that it withdrew cannot come back under the next leader.
+    """
+    unanswered = _unanswered(control, requests)
+    drain = next((request for request in unanswered if request.kind is RequestKind.DRAIN), None)
+    withdrawing = any(request.kind in WITHDRAWING for request in unanswered)
+    if drain is None or withdrawing or control.phase is not RunPhase.RUNNING:
+        return control
+    notification = DrainNotification(drain.key, control.run_id, DrainStep.FREEZE, history=("FREEZE",))
+    return replace(control, phase=RunPhase.DRAINING, drain=notification)
+
+
+def thawed(control: Control) -> Control:
+    """The run goes on as if nobody had asked for a drain. Only before FLUSH, and the write's ETag sees to that."""
+    phase = RunPhase.RUNNING if control.phase is RunPhase.DRAINING else control.phase
+    return replace(control, phase=phase, drain=None)
+
+
+def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
+    """A stop is for those who are there, and for who joins while one of them is. The next start clears it.
+
+    A dead processor's row looks alive until it is old, so somebody counts as there who was seen to write it.
+    """
+    stop = control.stop
+    if stop is None:
+        request = next((each for each in view.requests if _can_stop(view, control, each, rows)), None)
+        if request is None:
+            return control
+        stopped = thawed(control) if _is_frozen(control) else control
+        return replace(stopped, stop=Stop(request.key, _members(rows)))
+    there = [member for member in stop.members if _lives(rows, member)]
+    if not there:
+        is_answered = all(request.answer for request in view.requests if request.key == stop.uuid)
+        return replace(control, stop=None) if is_answered else control
+    joined = set(_members(rows)) - set(stop.members)
+    if joined and any(member == view.member or member.incarnation in view.seen_alive for member in there):
+        return replace(control, stop=replace(stop, members=tuple(sorted({*there, *joined}))))
+    return control
+
+
+def answers(
+    control: Control, requests: Sequence[Request], rows: Mapping[str, ProcessorRow]
+) -> list[tuple[Request, str]]:
+    """What the leader has to say now, and to which request."""
+    waiting = {each.kind for each in _unanswered(control, requests) if _is_obeyed(control, each)}
+    said = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
+    return [(each, text) for each, text in said if text]
+
+
+def ignored(control: Control, requests: Sequence[Request]) -> int:
+    """How many wait in vain: of an unknown kind, of a size that ours never have, or for a run that is not there."""
+    return sum(not request.answer and not _speaks_of(control, request) for request in requests)
+
+
+def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
+    """Empty as long as there is nothing to say."""
+    if not _speaks_of(control, request):
+        return ALREADY_DRAINED if request.kind is not None and request.run_id in control.past else ""
+    match request.kind:
+        case RequestKind.DRAIN:
+            return _answer_to_drain(control, request, waiting)
+        case RequestKind.CANCEL:
+            return _answer_to_cancel(control, request, waiting)
+        case RequestKind.STOP:
+            return _answer_to_stop(control, request, waiting, rows)
+    return ""
+
+
+def _answer_to_drain(control: Control, request: Request, waiting: Waiting) -> str:
+    if control.phase in (RunPhase.DRAINING, RunPhase.DRAINED):
+        if control.drain is not None and control.drain.uuid == request.key:
+            return ACCEPTED
+        return ALREADY_DRAINING if control.phase is RunPhase.DRAINING else ALREADY_DRAINED
+    return CANCELLED if waiting & WITHDRAWING else ""
+
+
+def _answer_to_cancel(control: Control, request: Request, waiting: Waiting) -> str:
+    if control.drain is not None and not _is_frozen(control):
+        return ALREADY_DRAINED if control.phase is RunPhase.DRAINED else TOO_LATE
+    return CANCELLED if _is_obeyed(control, request) and RequestKind.DRAIN not in waiting else ""
+
+
+def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
+    if control.stop is not None:
+        if control.stop.uuid != request.key:
+            return ALREADY_STOPPING
+        return "" if RequestKind.DRAIN in waiting else ACCEPTED
+    if _flushes(control):
+        return TOO_LATE
+    return "" if any(_is_meant(request, row.incarnation) for row in rows.values()) else NOBODY_LEFT
+
+
+def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str, ProcessorRow]) -> bool:
+    """It is new, a stop is possible, and one of those it is meant for is certainly there."""
+    if request.kind is not RequestKind.STOP or request.answer or _flushes(control) or not _speaks_of(control, request):
+        return False
+    certain = view.seen_alive | {view.incarnation}
+    return any(_is_meant(request, row.incarnation) and row.incarnation in certain for row in rows.values())
+
+
+def _is_obeyed(control: Control, request: Request) -> bool:
+    """Whether the blob has what was asked. A drain shows there as itself, and counts as waiting in any case."""
+    match request.kind:
+        case RequestKind.CANCEL:
+            return request.key in control.withdrawn and not _is_frozen(control)
+        case RequestKind.STOP:
+            return control.stop is not None
+    return True
+
+
+def _unanswered(control: Control, requests: Sequence[Request]) -> list[Request]:
+    return [request for request in requests if not request.answer and _speaks_of(control, request)]
+
+
+def _is_meant(request: Request, incarnation: str) -> bool:
+    return not request.incarnations or incarnation[:SHORT_LIFE] in request.incarnations
+
+
+def _speaks_of(control: Control, request: Request) -> bool:
+    """Of this run, or of whichever is there. One without a kind speaks of nothing."""
+    return request.kind is not None and request.run_id in ("", control.run_id)
+
+
+def _is_frozen(control: Control) -> bool:
+    return control.drain is not None and control.drain.step is DrainStep.FREEZE
+
+
+def _flushes(control: Control) -> bool:
+    return control.phase is RunPhase.DRAINING and not _is_frozen(control)
+
+
+def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
+    return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values()))
+
+
+def _lives(rows: Mapping[str, ProcessorRow], member: Member) -> bool:
+    row = rows.get(member.processor)
+    return row is not None and row.incarnation == member.incarnation

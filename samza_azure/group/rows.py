@@ -1,0 +1,329 @@
+"""The table's rows as values: a processor's row, the leader row, a request.
+
+What others wrote is hearsay: a row with garbage in it is read as far as it makes sense, and never stops anybody.
+"""
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+from samza_azure.group.shape import made
+from samza_azure.logs.position import Ends
+from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport, ends_from
+
+MEMBERS = "members"
+LEADER = "leader"
+REQUESTS = "requests"
+#: A table column holds 64 KiB of UTF-16.
+COLUMN_LIMIT = 32_000
+#: A row holds 1 MiB: so many columns for the reports of tasks, and some for what was let go of.
+TASKS_COLUMNS, RELEASED_COLUMNS = 12, 2
+#: What a packed text begins with. JSON never does.
+PACKED = "z:"
+#: A stranger's row may unpack to anything; nobody reads more of it than this.
+UNPACKED_LIMIT = 32 << 20
+#: All tracebacks in a row have so many characters together, and none has more than a quarter of that.
+TRACEBACKS = 16_000
+#: What a processor may be called: it names a row and a directory.
+PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
+_ID = re.compile(PROCESSOR_ID)
+#: What a run may be called, as in app.run.id: it names directories of logs.
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+#: No counter of ours gets there; a stranger's that did could not be raised any more.
+_LARGEST = 1 << 53
+#: What a task's report says, its name left out.
+_SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
+#: A request with more text than this is not one of ours.
+REQUEST_LIMIT = 64_000
+
+
+class State(StrEnum):
+    """A processor's state, as its row says."""
+
+    UNASSIGNED = "UNASSIGNED"  # has adopted no version yet
+    ACTIVE = "ACTIVE"
+    LEAVING = "LEAVING"  # keeps beating, wants no tasks
+    LEFT = "LEFT"
+    DEAD = "DEAD"  # written by the leader
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorRow:
+    """What one processor tells the others. `etag` is the row's ETag when it was read."""
+
+    processor: str
+    incarnation: str
+    etag: str = ""
+    beat: int = 0
+    adopted: int = 0
+    state: State = State.UNASSIGNED
+    released: Mapping[str, int] = field(default_factory=dict)  # task -> generation up to which it has let go
+    tasks: Mapping[str, TaskReport] = field(default_factory=dict)
+    fingerprint: str = ""
+    new_run: str = ""  # the run that this processor wants to begin after a drained one, if any
+    boot: str = ""
+    port: int = 0
+    epoch: int = 0  # of the leader that marked it dead
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether a processor can have written it: an id for a key, and the life that it tells of."""
+        return bool(self.incarnation) and _is_id(self.processor)
+
+    @property
+    def alive(self) -> bool:
+        """Neither dead nor left, nor a stranger's."""
+        return self.state not in (State.DEAD, State.LEFT) and self.is_ours
+
+
+@lru_cache(4096)  # each turn of a leader asks for each row
+def _is_id(text: str) -> bool:
+    return _ID.fullmatch(text) is not None
+
+
+def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
+    """The columns of a processor's row, the key left out."""
+    return {
+        "incarnation": row.incarnation,
+        "beat": row.beat,
+        "adopted": row.adopted,
+        "state": str(row.state),
+        **_shortened("released", row.released, RELEASED_COLUMNS, [_text_of(row.released)]),
+        **_shortened("tasks", _least(row.tasks), TASKS_COLUMNS, _texts(row.tasks)),
+        "fingerprint": row.fingerprint,
+        "new_run": row.new_run,
+        "boot": row.boot,
+        "port": row.port,
+    }
+
+
+def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRow:
+    """A processor's row as read; what makes no sense is left at its default."""
+    try:
+        state = State(str(values.get("state", "")))
+    except ValueError:
+        state = State.UNASSIGNED
+    return ProcessorRow(
+        processor=key,
+        incarnation=str(values.get("incarnation", "")),
+        etag=etag,
+        beat=_integer(values.get("beat")),
+        adopted=_integer(values.get("adopted")),
+        state=state,
+        released={task: _integer(at) for task, at in _object(_joined("released", values)).items()},
+        tasks=_tasks(_joined("tasks", values)),
+        fingerprint=str(values.get("fingerprint", "")),
+        new_run=new_run if _RUN_ID.fullmatch(new_run := str(values.get("new_run", ""))) else "",
+        boot=str(values.get("boot", "")),
+        port=_integer(values.get("port")),
+        epoch=_integer(values.get("epoch")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderRow:
+    """The leader's sign of life, and what followers compare before they read the control blob."""
+
+    epoch: int
+    version: int
+    signal: str
+    control_etag: str
+    beat: int
+    successors: tuple[str, ...] = ()
+    etag: str = ""
+
+
+def leader_columns(row: LeaderRow) -> dict[str, str | int | bool]:
+    """The columns of the leader row."""
+    return {
+        "epoch": row.epoch,
+        "version": row.version,
+        "drain": row.signal,
+        "control_etag": row.control_etag,
+        "beat": row.beat,
+        "successors": ",".join(row.successors),
+    }
+
+
+def leader_row(etag: str, values: Mapping[str, Any]) -> LeaderRow:
+    """The leader row as read."""
+    successors = str(values.get("successors", ""))
+    return LeaderRow(
+        epoch=_integer(values.get("epoch")),
+        version=_integer(values.get("version")),
+        signal=str(values.get("drain", "")),
+        control_etag=str(values.get("control_etag", "")),
+        beat=_integer(values.get("beat")),
+        successors=tuple(successors.split(",")) if successors else (),
+        etag=etag,
+    )
+
+
+class RequestKind(StrEnum):
+    """What can be asked of the leader."""
+
+    DRAIN = "drain"
+    CANCEL = "cancel"  # a drain, as long as nothing is flushed
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody with access to the account asks of the leader. Without a kind nobody can obey it."""
+
+    key: str
+    etag: str
+    kind: RequestKind | None
+    run_id: str = ""  # empty: whichever is in progress, or the next
+    answer: str = ""
+    incarnations: frozenset[str] = frozenset()  # the lives that a stop is meant for, shortened; empty: all
+
+
+#: So much of an incarnation stands in a request to stop: thousands fit into one column.
+SHORT_LIFE = 8
+
+
+_KINDS = {str(kind) for kind in RequestKind}
+
+
+def request_columns(kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = ()) -> dict[str, str]:
+    """The columns of a request's row, under Samza's names for a drain's."""
+    lives = ",".join(sorted(incarnation[:SHORT_LIFE] for incarnation in incarnations))
+    values = {"kind": str(kind), "uuid": key, "runId": run_id}
+    if kind is RequestKind.DRAIN:
+        values["drainMode"] = "DEFAULT"
+    return values | ({"incarnations": lives} if 0 < len(lives) <= COLUMN_LIMIT else {})
+
+
+def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
+    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody."""
+    asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
+    is_ours = asked in _KINDS and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
+    return Request(
+        key,
+        etag,
+        RequestKind(asked) if is_ours else None,
+        run_id[:256],
+        answer[:256],
+        frozenset(lives.split(",")) if is_ours and lives else frozenset(),
+    )
+
+
+def _shortened(name: str, values: Mapping[str, Any], most: int, texts: Iterable[str]) -> dict[str, str | int | bool]:
+    """The first of these texts that fits, each shorter than the one before. If none does: of the values as many as fit.
+
+    A status is never worth a processor: its tasks would move to others, whose rows would then be too long.
+    """
+    for text in texts:
+        if (split := _split(name, text, most)) is not None:
+            return split
+    few = dict(islice(values.items(), len(values) // 2))
+    return _shortened(name, few, most, [_text_of(few)])
+
+
+def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
+    """Task reports as text, whole and then shorter. When many tasks have failed, each keeps less of its traceback."""
+    failed = sum(report.error is not None for report in tasks.values())
+    keep = TRACEBACKS // max(failed, 4)
+    for left_out, traceback in ((), keep), (("read",), keep), (("read", "late"), keep), (("read", "late"), 0):
+        yield _text_of({name: _short(report, traceback, left_out) for name, report in tasks.items()})
+    yield _text_of(_least(tasks))
+
+
+def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
+    """What the leader needs of tasks, and no more. While one has no room for its ends, a drain does not go on."""
+    return {name: _short(report, 0, ("read", "late", "ends", "appended_at")) for name, report in tasks.items()}
+
+
+def _text_of(values: Mapping[str, Any]) -> str:
+    return json.dumps(values, separators=(",", ":"))
+
+
+def _split(name: str, text: str, most: int) -> dict[str, str | int | bool] | None:
+    """A text over as many columns as it needs: `name`, `name_1`, …; what is too long for one is packed first. None if
+    these are too many.
+
+    A merge leaves columns alone that it does not name, so the first says how many there are.
+    """
+    if len(text) > COLUMN_LIMIT:
+        text = PACKED + base64.b64encode(zlib.compress(text.encode(), level=1)).decode()
+    parts = [text[at : at + COLUMN_LIMIT] for at in range(0, len(text), COLUMN_LIMIT)]
+    if len(parts) > most:
+        return None
+    split: dict[str, str | int | bool] = {f"{name}_columns": len(parts), name: parts[0]}
+    return split | {f"{name}_{number}": part for number, part in enumerate(parts[1:], 1)}
+
+
+def _joined(name: str, values: Mapping[str, Any]) -> str:
+    """The text that was split; nothing if it cannot be put together again."""
+    more = min(_integer(values.get(f"{name}_columns")), TASKS_COLUMNS)
+    text = "".join(str(values.get(column, "")) for column in (name, *(f"{name}_{number}" for number in range(1, more))))
+    if not text.startswith(PACKED):
+        return text
+    try:
+        return zlib.decompressobj().decompress(base64.b64decode(text.removeprefix(PACKED)), UNPACKED_LIMIT).decode()
+    except (ValueError, zlib.error):
+        return ""
+
+
+def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[str, Any]:
+    """What a row says of a task; of its traceback the last `keep` characters."""
+    shown = [name for name in _SHOWN if name not in left_out]
+    fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
+    if report.error is not None:
+        traceback = report.error.traceback
+        fields["error"] = {
+            "message": report.error.message[:1000],
+            "traceback": traceback[max(len(traceback) - keep, 0) :],
+        }
+    return fields
+
+
+def _tasks(text: object) -> dict[str, TaskReport]:
+    tasks = {}
+    for name, fields in _object(text).items():
+        try:
+            tasks[name] = _report(name, fields)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            continue
+    return tasks
+
+
+def _report(name: str, fields: dict[str, Any]) -> TaskReport:
+    return TaskReport(
+        task=name,
+        generation=int(fields["generation"]),
+        attempt=int(fields["attempt"]),
+        phase=Phase(fields["phase"]),
+        batch=int(fields.get("batch", -1)),
+        late=int(fields.get("late", 0)),
+        drain=DrainPhase(fields["drain"]) if fields.get("drain") else None,
+        ends=_ends(fields.get("ends")),
+        frozen_for=str(fields.get("frozen_for", "")),
+        read=_ends(fields.get("read")),
+        error=made(TaskError, fields["error"]) if fields.get("error") else None,
+        appended_at=at if isinstance(at := fields.get("appended_at"), float) else None,
+    )
+
+
+def _ends(fields: Any) -> Ends | None:
+    return None if fields is None else ends_from(fields)
+
+
+def _object(text: object) -> dict[str, Any]:
+    try:
+        value = json.loads(str(text or "{}"))
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _integer(value: object) -> int:
+    return value if type(value) is int and 0 <= value <= _LARGEST else 0

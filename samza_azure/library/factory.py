@@ -1,0 +1,123 @@
+"""The coordinators that the configuration can name."""
+
+import asyncio
+import time
+import uuid
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+from samza_azure.config import Config, check_processor_id
+from samza_azure.coordinator import CoordinationUtils, JobCoordinator
+from samza_azure.errors import StorageUnavailable
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Control
+from samza_azure.group.view import Settings
+from samza_azure.host.runs import RunLogs
+from samza_azure.library import group_tools as tools
+from samza_azure.library import lease_lock as lock
+from samza_azure.library.threaded import Stores, ThreadedCoordinator
+from samza_azure.machine import boot_time, place
+from samza_azure.metrics import Observer
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.memory import MemoryAccount
+
+#: How often a processor that cannot reach the account tries to create container and table.
+KNOCK_S = 1.0
+
+
+class AzureJobCoordinatorFactory:
+    """Coordinates over the storage account that the job file names."""
+
+    def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
+        """A coordinator that has not started. Nothing is sent yet."""
+        return ThreadedCoordinator(
+            settings(processor_id, config), lambda: _azure(config), Observer(processor_id, metrics)
+        )
+
+    def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
+        """Elector, membership and locks of a group. Nothing is sent yet."""
+
+        def join(who: str) -> ThreadedCoordinator:
+            of_group = tools.config_of_group(config, group, who)
+            return ThreadedCoordinator(
+                settings(processor_id, of_group), lambda: _azure(of_group), Observer(processor_id)
+            )
+
+        of_locks = tools.config_of_group(config, group).storage
+        return tools.GroupUtils(join, lambda name: lock.AzureLock(of_locks, name))
+
+
+class PassthroughJobCoordinatorFactory:
+    """A group of one, coordinated in memory: no election, no failover. The task logs are in storage all the same."""
+
+    def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
+        """A coordinator that has not started."""
+        run_id = config.app.run_id or "passthrough"
+        alone = replace(settings(processor_id, config), run_id=run_id)
+        return ThreadedCoordinator(alone, lambda: _alone(config, run_id), Observer(processor_id, metrics))
+
+    def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
+        """Elector, membership and locks of a group of one, in memory: locks hold between threads only."""
+
+        def join(who: str) -> ThreadedCoordinator:
+            return ThreadedCoordinator(
+                settings(processor_id, config), lambda: _in_memory(accounts[who]), Observer(processor_id)
+            )
+
+        accounts = defaultdict[str, MemoryAccount](MemoryAccount)
+        of_locks = MemoryAccount().storage
+        return tools.GroupUtils(join, lambda name: lock.LeaseLock(name, lambda: MemoryAccount(of_locks)))
+
+
+def settings(processor_id: str, config: Config) -> Settings:
+    """What the protocol needs of the configuration."""
+    return Settings(
+        processor=check_processor_id(processor_id),
+        timing=config.coordinator.timing,
+        shutdown_s=config.task.shutdown_ms / 1000,
+        restart_limit=config.task.restart_limit,
+        blob_limit=config.coordinator.blob_length,
+        run_id=config.app.run_id or "",
+        boot=place(config.processor.dir),
+        holds_directory=False,
+    )
+
+
+async def _azure(config: Config) -> Stores:
+    """The account of the job file."""
+    return await reached(Account.from_config(config.storage))
+
+
+async def reached(account: Account) -> Stores:
+    """What an account holds for coordination: signed in first, container and table created if absent."""
+    await asyncio.to_thread(account.sign_in)  # with a patience of its own, before anything has a deadline
+    deadline = boot_time() + 30.0
+    while True:
+        try:
+            await asyncio.to_thread(account.ensure_created)
+            break
+        except StorageUnavailable:
+            if boot_time() > deadline:
+                raise
+            await asyncio.sleep(KNOCK_S)
+    blob, table = account.control_blob(), account.rows()
+    return Stores(blob, table, RunLogs(account.blobs()), account.aclose)
+
+
+async def _alone(config: Config, run_id: str) -> Stores:
+    """A control blob in memory. Versions begin at the wall clock, so that a later start's writers are higher."""
+    account = MemoryAccount()
+    account.ensure_created()
+    blob, table = account.control_blob(), account.rows()
+    group_id = uuid.uuid5(uuid.NAMESPACE_URL, f"samza-azure:{config.app.name}:{config.app.id}:{run_id}").hex
+    first = Control(group_id=group_id, revision=time.time_ns() // 1_000_000, run_id="")
+    await blob.create(control_blob.encode(first), timeout=1.0)
+    logs: Blobs = Account.from_config(config.storage).blobs()
+    return Stores(blob, table, RunLogs(logs), account.aclose)
+
+
+async def _in_memory(account: MemoryAccount) -> Stores:
+    """A group in memory that has no logs."""
+    return Stores(account.control_blob(), account.rows(), RunLogs(account.blobs()), account.aclose)

@@ -1,0 +1,218 @@
+"""A job coordinator on a thread with an event loop of its own."""
+
+import asyncio
+import concurrent.futures.thread
+import logging
+import random
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
+from samza_azure.group.control import Control
+from samza_azure.group.run import assigned
+from samza_azure.group.view import Settings, View
+from samza_azure.host.processor import ContainerLost, Processor
+from samza_azure.host.runs import RunLogs
+from samza_azure.machine import boot_time
+from samza_azure.messages import Command, Report
+from samza_azure.metrics import Observer
+from samza_azure.storage.interface import ControlBlob, Rows
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+#: asyncio imports this when a thread first needs it, and the import registers hooks for forks: a fork that is under way
+#: in another thread, as the supervisor's of its container, would then release a lock that it never took.
+FORK_HOOKS = concurrent.futures.thread
+
+
+class HostSurroundings:
+    """The real clock, dice and names."""
+
+    def now(self) -> float:
+        return boot_time()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def random(self) -> float:
+        return random.random()
+
+    def fresh_id(self) -> str:
+        return uuid.uuid4().hex
+
+
+class Stores:
+    """What a coordinator coordinates over, made on its own thread and closed there."""
+
+    def __init__(self, blob: ControlBlob, table: Rows, runs: RunLogs, close: Callable[[], Any]) -> None:
+        self.blob, self.table, self.runs, self.close = blob, table, runs, close
+
+
+class ThreadedCoordinator(JobCoordinator):
+    """`Processor` on a thread with an event loop, and the listener told what it needs to know."""
+
+    def __init__(self, settings: Settings, stores: Callable[[], Any], observer: Observer) -> None:
+        self._settings, self._stores, self._observer = settings, stores, observer
+        self._listener = JobCoordinatorListener()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._processor: Processor | None = None
+        self._table: Rows | None = None
+        self._early: list[Callable[[Processor], None]] = []
+        self._lock = threading.Lock()
+        self._model: JobModel | None = None
+        self._told: tuple[int, object] = (0, None)
+        self._led = False
+        self._mine: frozenset[str] = frozenset()
+        self.ending: Ending | None = None
+        self.view: View | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        lease = self.view.lease if self.view is not None and self.ending is None else None
+        return lease is not None and boot_time() < lease.ends_at
+
+    @property
+    def epoch(self) -> int:
+        """Of the present leadership, as far as is known here."""
+        control = self.view.control if self.view is not None else None
+        return control.epoch if isinstance(control, Control) else 0
+
+    @property
+    def job_model(self) -> JobModel | None:
+        return self._model
+
+    def set_listener(self, listener: JobCoordinatorListener) -> None:
+        self._listener = listener
+
+    def ask(self, *, new_run: bool, wait_for_upgrade: bool, only_holder: bool = False) -> None:
+        self._settings = replace(
+            self._settings, new_run=new_run, wait_for_upgrade=wait_for_upgrade, holds_directory=only_holder
+        )
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._live, name="coordinator", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        self._post(lambda processor: processor.leave())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended; false if the time was over first."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return self.ending is not None
+
+    def ask_storage(self, question: Callable[[Rows], Coroutine[Any, Any, T]], timeout: float) -> T:
+        """Ask the group's table, on the coordinator's own connections. `StorageUnavailable` if it has none now."""
+        loop, table = self._loop, self._table
+        if loop is None or table is None or loop.is_closed():
+            raise StorageUnavailable("This processor is not in the group: start it, and wait until it has joined.")
+        return asyncio.run_coroutine_threadsafe(question(table), loop).result(timeout)
+
+    def report(self, *reports: Report) -> None:
+        def hear(processor: Processor) -> None:
+            for report in reports:
+                processor.hear(report)
+
+        self._post(hear)
+
+    def container_lost(self, reason: str) -> None:
+        self._post(lambda processor: processor.hear(ContainerLost(reason)))
+
+    def _post(self, act: Callable[[Processor], None]) -> None:
+        with self._lock:
+            if self._processor is None or self._loop is None:
+                self._early.append(act)
+                return
+            processor, loop = self._processor, self._loop
+        with suppress(RuntimeError):  # it has ended, and needs no news
+            loop.call_soon_threadsafe(act, processor)
+
+    def _live(self) -> None:
+        try:
+            ending = asyncio.run(self._run())
+        except SamzaAzureError as error:
+            ending = Ending(error.exit_code, str(error))
+        except Exception as error:
+            log.exception("The coordinator failed")
+            ending = Ending(1, f"The coordinator failed: {type(error).__name__}: {error}")
+        self.ending = ending
+        if self._led:
+            self._led = False
+            self._listener.on_leadership(False, self.epoch)
+        if ending.code == 0:
+            self._listener.on_coordinator_stop()
+        else:
+            kinds: dict[int, type[SamzaAzureError]] = {
+                2: ConfigError,
+                3: StorageUnavailable,
+                AccessLost.exit_code: AccessLost,
+            }
+            self._listener.on_coordinator_failure(kinds.get(ending.code, JobFailed)(ending.message))
+
+    async def _run(self) -> Ending:
+        stores: Stores = await self._stores()
+        try:
+            processor = Processor(
+                self._settings,
+                stores.blob,
+                stores.table,
+                stores.runs,
+                HostSurroundings(),
+                tell=self._command,
+                watch=self._watch,
+                called=self._observer.called,
+            )
+            self.view, self._table = processor.view, stores.table
+            with self._lock:
+                self._processor, self._loop = processor, asyncio.get_running_loop()
+                early, self._early = self._early, []
+            for act in early:
+                act(processor)
+            finish = await processor.run()
+            return Ending(finish.code, finish.message)
+        finally:
+            await stores.close()
+
+    def _command(self, command: Command) -> None:
+        self._listener.on_command(command)
+
+    def _watch(self, view: View) -> None:
+        """Tell the listener of new versions and of the drain's steps, once each."""
+        self._observer.turned(view)
+        if view.leads != self._led:
+            self._led = view.leads
+            self._listener.on_leadership(self._led, self.epoch)
+        value = view.control
+        if not isinstance(value, Control):
+            return
+        now_told = (value.version, value.drain and (value.drain.uuid, value.drain.step))  # its history grows meanwhile
+        if now_told == self._told:
+            return
+        before, self._told = self._told, now_told
+        if value.version != before[0]:
+            mine = frozenset(assigned(view))
+            if self._mine - mine:
+                self._listener.on_job_model_expired()
+            self._mine = mine
+            self._model = job_model(value)
+            self._listener.on_new_job_model(view.me, self._model)
+        if value.drain is not None and now_told[1] != before[1]:
+            self._listener.on_drain(value.drain)
+
+
+def job_model(value: Control) -> JobModel:
+    """The assignment of a control blob, by processor."""
+    shares: dict[str, list[str]] = {member.processor: [] for member in value.members}
+    for task, assignment in value.tasks.items():
+        if assignment.owner is not None:
+            shares.setdefault(assignment.owner.processor, []).append(task)
+    return JobModel(value.version, value.epoch, value.run_id, {name: tuple(tasks) for name, tasks in shares.items()})

@@ -1,0 +1,53 @@
+"""Which blobs of a task's log nobody needs any more, so that its owner may delete them.
+
+Promised: nothing is named that a restore, a replay or a reader may still ask for. What a snapshot has replaced stays
+replaced, and what a reader's record says it is done with it never asks for again. So no fence is needed: whoever was
+an owner once may delete late, or again. Not promised: that it is soon. A reader that has said nothing needs all.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from samza_azure.logs.operations import Enumerate, Rule, blob_index, large_prefix
+from samza_azure.logs.reading import tail
+from samza_azure.logs.record import Reference
+from samza_azure.logs.task_log import NEEDS, TaskLog
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a restore of a log reads."""
+
+    prefix: str
+    group_id: bytes
+    first: int  # the blob that begins with the last snapshot, or an older one that files of the checkpoint lie in
+    large: frozenset[str]  # blobs of their own that such files lie in, however old
+
+
+def kept(log: TaskLog) -> Kept:
+    """What the next owner will ask for. A blob that is not opened yet has no snapshot."""
+    log.prune()
+    held = frozenset(content.blob for content in log.files.values() if isinstance(content, Reference))
+    older = [index for name in held if (index := blob_index(log.prefix, name)) is not None]
+    return Kept(log.prefix, log.group_id, min([log.end[0] if log.number else log.end[0] - 1, *older]), held)
+
+
+def outdated(own: Kept, readers: Sequence[str]) -> Rule[list[str]]:
+    """The names of such blobs. `readers` are the logs of all tasks that read this one."""
+    first = own.first
+    for reader in readers:
+        if first <= 0:
+            return []
+        last = yield from tail(reader)
+        said = last.header.meta if last is not None and last.header.group_id == own.group_id else {}
+        first = min(first, said.get(NEEDS, {}).get(own.prefix, 0))
+    logs: list[tuple[str, int]] = yield Enumerate(f"{own.prefix}/")
+    large: list[tuple[str, int]] = yield Enumerate(f"{large_prefix(own.prefix)}/")
+    found = [(name, blob_index(own.prefix, name)) for name, _ in logs]
+    found += [(name, _of_blob(own.prefix, name)) for name, _ in large if name not in own.large]
+    return [name for name, index in found if index is not None and index < first]
+
+
+def _of_blob(prefix: str, name: str) -> int | None:
+    """The blob whose record refers to this immutable one."""
+    return blob_index(large_prefix(prefix), name.rpartition("/")[0])

@@ -1,0 +1,222 @@
+"""What a rule asks of the storage, as values, and how a rule reads records.
+
+A rule is a generator: it yields operations and receives their answers, so the same rules run under a synchronous
+driver (`samza_azure.storage.driver`) and on the simulator's virtual time. The driver's part of the contract:
+
+- `Create`, `Put`, `Read`, `Enumerate` change nothing when repeated. The driver repeats them until they are answered,
+  or gives up by raising; the rule may then be started again from its log.
+- `Append` is sent once. What became of it is the answer. Only the rule decides whether to send again.
+- What writes is sent only if appends are permitted at that moment; else the driver raises `PermitExpired`. One that
+  was frozen would else create the log of a run that was drained and cleaned up meanwhile.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeAlias, TypeVar
+
+from samza_azure.errors import CorruptState, StateLost
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import (
+    PREFIX_LENGTH,
+    TRAILER_LENGTH,
+    Buffer,
+    Header,
+    Reference,
+    check_trailer,
+    checked,
+    decode_header,
+    header_size,
+)
+
+T = TypeVar("T")
+
+#: What is read ahead: twice as much each time while reading goes straight on, since then all of it is used.
+CHUNK = 256 << 10
+CHUNK_MAX = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Create an empty append blob unless there is one. Answer: None."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Append at exactly this position. Answer: `Sent` or `Denied`."""
+
+    name: str
+    data: bytes
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Read at most so many bytes. Answer: `Span`, or None if there is no such blob."""
+
+    name: str
+    start: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Enumerate:
+    """List the blobs below a prefix. Answer: names and sizes, in the order of the names."""
+
+    prefix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Write an immutable blob unless it is there. Answer: None."""
+
+    name: str
+    data: Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait a little, longer with each try, before the same append is sent again. Answer: None."""
+
+    tries: int
+
+
+Operation: TypeAlias = Create | Append | Read | Enumerate | Put | Pause
+Rule: TypeAlias = Generator[Operation, Any, T]
+
+
+class Sent(Enum):
+    """What is known of an append that was sent."""
+
+    DONE = 1
+    UNKNOWN = 2  # the answer was lost: it may have happened, or may still happen
+    NOT = 3  # it did not happen and will not
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The service refused the append. `code` is its own word for why."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of a blob, and how long the blob is in all."""
+
+    data: bytes
+    size: int
+
+
+def blob_name(prefix: str, index: int) -> str:
+    """The name of a log's blob with this number."""
+    return f"{prefix}/{index:08d}"
+
+
+def blob_index(prefix: str, name: str) -> int | None:
+    """The number of a log's blob, or None for a name that is none of its blobs."""
+    leaf = name.removeprefix(f"{prefix}/")
+    return int(leaf) if name != leaf and len(leaf) == 8 and leaf.isdecimal() else None
+
+
+def large_prefix(prefix: str) -> str:
+    """Where the immutable blobs lie that a log's records refer to.
+
+    Not below the log's own prefix, so that listing a log shows its blobs only; whoever deletes a log deletes both.
+    """
+    parent, _, leaf = prefix.rpartition("/")
+    return f"{parent}/large/{leaf}"
+
+
+def large_name(prefix: str, index: int, mark: str) -> str:
+    """The name of an immutable blob that a record of blob `index` refers to."""
+    return f"{large_prefix(prefix)}/{index:08d}/{mark}"
+
+
+def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:
+    """Numbers and sizes of a log's blobs. A listing: for starts and exports, never for polling."""
+    listed = yield Enumerate(f"{prefix}/")
+    return [(index, size) for name, size in listed if (index := blob_index(prefix, name)) is not None]
+
+
+def fetch(reference: Reference) -> Rule[bytes]:
+    """The bytes that a reference speaks of, checked."""
+    span: Span | None = yield Read(reference.blob, reference.offset, reference.length)
+    if span is None:
+        raise StateLost("A record refers to this blob, which is gone", blob=reference.blob, position=reference.offset)
+    checked(span.data, reference.crc, blob=reference.blob, position=reference.offset)
+    return span.data
+
+
+class Window:
+    """The bytes of one blob that were read last, and the rules that read on from there."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reads = 0
+        self._start = 0
+        self._data = memoryview(b"")
+        self._size = 0
+        self._chunk = CHUNK
+
+    def has(self, position: int, length: int) -> bool:
+        """Whether these bytes can be viewed without reading."""
+        return self.reads > 0 and self._start <= position and position + length <= self._start + len(self._data)
+
+    def view(self, position: int, length: int) -> memoryview:
+        """Bytes that `has` or `reach` has said are here."""
+        return self._data[position - self._start : position - self._start + length]
+
+    def at_end(self, position: int) -> bool:
+        """Whether the blob ended here when it was read last."""
+        return self.reads > 0 and position == self._size
+
+    def reach(self, position: int, length: int) -> Rule[bool]:
+        """Make these bytes viewable. False: the blob is not there yet, or it ended here when it was read last."""
+        if self.at_end(position):
+            return False
+        if self.has(position, length):
+            return True
+        if not (yield from self._read(position, length)) or self.at_end(position):
+            return False
+        if position > self._size:
+            raise CorruptState(
+                f"The log is {self._size} bytes long and was longer before", blob=self.name, position=position
+            )
+        if not self.has(position, length):
+            raise CorruptState("The log ends in the middle of a record", blob=self.name, position=position)
+        return True
+
+    def header(self, position: int) -> Rule[Header | None]:
+        """The header of the record at this position, or None at the end."""
+        if not (yield from self.reach(position, PREFIX_LENGTH)):
+            return None
+        size = header_size(self.view(position, PREFIX_LENGTH), blob=self.name, position=position)
+        yield from self.reach(position, size)
+        header = decode_header(self.view(position, size), blob=self.name, position=position)
+        if position + header.length > self._size:  # an append is atomic, so this can never be a matter of waiting
+            raise CorruptState("The log ends in the middle of a record", blob=self.name, position=position)
+        trailer = position + header.length - TRAILER_LENGTH
+        if self.has(trailer, TRAILER_LENGTH):
+            check_trailer(self.view(trailer, TRAILER_LENGTH), header, blob=self.name, position=position)
+        return header
+
+    def _read(self, position: int, length: int) -> Rule[bool]:
+        straight_on = self.reads > 0 and self._start <= position <= self._start + len(self._data)
+        self._chunk = min(2 * self._chunk, CHUNK_MAX) if straight_on else CHUNK
+        span: Span | None = yield Read(self.name, position, max(length, self._chunk))
+        self.reads += 1
+        if span is None:
+            if position > 0:
+                raise StateLost("This blob of a log is gone", blob=self.name, position=position)
+            self._size = 0
+            return False
+        self._start, self._data, self._size = position, memoryview(span.data), span.size
+        return True
+
+
+def next_blob(position: Position) -> Position:
+    """Where a log goes on after ROLLED."""
+    return position[0] + 1, 0

@@ -1,0 +1,251 @@
+"""How a log is read by those who do not own it: what is new, where its rows lie, and how it ends.
+
+A scan reads headers, and passes over rows that are not for us by position. It stops at a record's boundary, never
+inside one. What it returns depends on the log's content and the arguments alone, so a replay scans the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from samza_azure.errors import CorruptState
+from samza_azure.logs.operations import CHUNK, Read, Rule, Span, Window, blob_name, fetch, indexes, next_blob
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import (
+    TRAILER_LENGTH,
+    Entry,
+    Header,
+    Kind,
+    Reference,
+    check_trailer,
+    checked,
+    last_length,
+)
+
+#: In the meta of a task's idle FRONTIER: where it stood in each log that it reads.
+STOOD_AT = "stood_at"
+#: So many ranged reads may one scan take. A longer one is ended early, and the next goes on from there.
+READS_MAX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One slice for us: where it lies, and its bytes if they came along with the headers."""
+
+    position: Position  # of its record
+    destination: int
+    rows: int
+    least_us: int | None
+    greatest_us: int | None
+    place: Reference
+    data: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What lies between two positions of a log. Where `end` is the start, the rest says nothing new."""
+
+    start: Position
+    end: Position
+    parts: tuple[Part, ...] = ()  # only those with rows for us
+    records: int = 0  # all, with rows for us or without
+    frontier_us: int | None = None  # the last one written in between; None: none was
+    idle: bool = False  # as of the end
+    drained: bool = False
+    at_end: bool = False  # there was no more to read
+    group_id: bytes | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)  # of a blob's first record, if that is in between
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are for us."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def size(self) -> int:
+        """How many bytes these rows have."""
+        return sum(part.place.length for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The last record of a log, and where the next one goes."""
+
+    header: Header
+    end: Position
+
+
+def scan(
+    prefix: str,
+    start: Position,
+    *,
+    destinations: frozenset[int] | None = None,
+    group_id: bytes | None = None,
+    until: Position | None = None,
+    max_bytes: int | None = None,
+    reads_max: int | None = READS_MAX,
+) -> Rule[Scan]:
+    """Read on from `start` to the end of the log, or to `until`, or until `max_bytes` of our rows are found.
+
+    The first record with rows for us is always taken, however large. `destinations` None means all. A record of
+    another group is CorruptState; without `group_id` the first record's counts.
+    """
+    found = _Found(start, group_id)
+    window = Window(blob_name(prefix, start[0]))
+    reads = 0
+    while until is None or found.end < until:
+        index, position = found.end
+        if window.name != blob_name(prefix, index):
+            reads += window.reads
+            window = Window(blob_name(prefix, index))
+        is_here = window.has(position, 1) or window.at_end(position)
+        if reads_max is not None and reads + window.reads >= reads_max and not is_here:
+            break
+        header = yield from window.header(position)
+        if header is None:
+            found.at_end = True
+            break
+        if until is not None and (index, position + header.length) > until > (index, position):
+            raise CorruptState(f"No record ends at {until}", blob=window.name, position=position)
+        found.check(header, window.name)
+        entries = [entry for entry in header.entries if destinations is None or entry.destination in destinations]
+        if max_bytes is not None and found.parts and found.size + sum(part.length for part in entries) > max_bytes:
+            break
+        if entries and header.length <= CHUNK:  # small: one more read brings the rest of it and what follows
+            yield from window.reach(position, header.length)
+        found.add(header, [_part(window, found.end, entry) for entry in entries])
+    return found.scan()
+
+
+def fetch_part(part: Part) -> Rule[bytes]:
+    """A slice's bytes, checked."""
+    return part.data if part.data is not None else (yield from fetch(part.place))
+
+
+def opening(prefix: str, index: int = 0) -> Rule[Header | None]:
+    """The first record of a blob, whose meta says what the log is; None while there is none."""
+    return (yield from Window(blob_name(prefix, index)).header(0))
+
+
+def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
+    """The last record, found from the end; None for a log without any. `index` is a blob known to exist: without it
+    the log is listed."""
+    if index is None:
+        known = yield from indexes(prefix)
+        if not known:
+            return None
+        index = known[-1][0]
+    last = yield from _last_record(prefix, index)
+    if last is None:
+        return None if index == 0 else (yield from _last_record(prefix, index - 1))
+    while last.header.kind is Kind.ROLLED:
+        following = yield from _last_record(prefix, last.end[0])
+        if following is None:
+            break
+        last = following
+    return last
+
+
+def unchanged(prefix: str, position: Position) -> Rule[bool]:
+    """Whether a log still ends there; if a task says at its end that it is idle, whether what it reads does too.
+
+    A task that declared itself idle and died, or was slow, may have rows to read by now. So its word counts only as
+    long as nothing was written where it stood, and that is asked of the logs, never of a clock.
+    """
+    last = yield from tail(prefix, position[0])
+    if last is None:
+        return position[1] == 0
+    if last.end != position:
+        return False
+    for source, (blob, place) in last.header.meta.get(STOOD_AT, {}).items():
+        if not (yield from unchanged(source, (blob, place))):
+            return False
+    return True
+
+
+def _last_record(prefix: str, index: int) -> Rule[Tail | None]:
+    """The last record of one blob. Two small reads, three if it is large."""
+    name = blob_name(prefix, index)
+    head: Span | None = yield Read(name, 0, TRAILER_LENGTH)
+    if head is None or head.size == 0:
+        return None
+    size = head.size
+    window = Window(name)
+    yield from window.reach(max(0, size - CHUNK), min(size, CHUNK))
+    trailer = window.view(size - TRAILER_LENGTH, TRAILER_LENGTH)
+    start = size - last_length(trailer, blob=name, position=size)
+    header = yield from window.header(start)
+    if header is None or start + header.length != size:
+        raise CorruptState("The last record's lengths differ", blob=name, position=start)
+    check_trailer(trailer, header, blob=name, position=start)
+    return Tail(header, next_blob((index, size)) if header.kind is Kind.ROLLED else (index, size))
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a scan has found so far."""
+
+    start: Position
+    group_id: bytes | None
+    end: Position = field(init=False)
+    parts: list[Part] = field(default_factory=list)
+    size: int = 0
+    records: int = 0
+    frontier_us: int | None = None
+    idle: bool = False
+    drained: bool = False
+    at_end: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.end = self.start
+
+    def check(self, header: Header, blob: str) -> None:
+        """CorruptState for a record of another group."""
+        self.group_id = self.group_id or header.group_id
+        if header.group_id != self.group_id:
+            raise CorruptState(
+                f"This record belongs to another group, {header.group_id.hex()}, not {self.group_id.hex()}",
+                blob=blob,
+                position=self.end[1],
+            )
+
+    def add(self, header: Header, parts: Sequence[Part]) -> None:
+        """Pass one record."""
+        self.records += 1
+        self.parts += parts
+        self.size += sum(part.place.length for part in parts)
+        if header.frontier_us is not None:
+            known = header.frontier_us if self.frontier_us is None else self.frontier_us
+            self.frontier_us = max(header.frontier_us, known)
+        self.idle = header.idle
+        self.drained = self.drained or header.kind is Kind.DRAINED
+        if header.number == 0:
+            self.meta = header.meta
+        end = self.end[0], self.end[1] + header.length
+        self.end = next_blob(end) if header.kind is Kind.ROLLED else end
+
+    def scan(self) -> Scan:
+        """The result."""
+        return Scan(
+            self.start,
+            self.end,
+            tuple(self.parts),
+            self.records,
+            self.frontier_us,
+            self.idle,
+            self.drained,
+            self.at_end,
+            self.group_id,
+            self.meta,
+        )
+
+
+def _part(window: Window, record: Position, entry: Entry) -> Part:
+    at = entry.offset + (record[1] if entry.blob is None else 0)
+    place = Reference(entry.blob or window.name, at, entry.length, entry.crc)
+    data = None
+    if entry.blob is None and window.has(at, entry.length):
+        view = window.view(at, entry.length)
+        data = bytes(checked(view, entry.crc, blob=window.name, position=at))
+    return Part(record, entry.destination, entry.rows, entry.least_us, entry.greatest_us, place, data)

@@ -1,0 +1,133 @@
+"""Which files of a Structured Streaming checkpoint a restart needs, told by their names.
+
+After batch N: `metadata`, `offsets/N-1`, `offsets/N`, `sources/` from its last compaction on, and of each state store
+the newest snapshot up to version N+1 with the deltas or changelogs after it. What has no version in its name, such as
+the operators' metadata and schemas, is always needed. `commits/N` is not here: the restore writes it itself.
+
+A snapshot of RocksDB is a zip that names the SST files it is made of, and their sizes. They are written before it, and
+may be in an earlier record. So one without all its files is no snapshot, nor is one with a file of another size, and a
+file is given up only when an older snapshot names it and the newest one does not.
+"""
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+from samza_azure.logs.record import Reference
+
+T = TypeVar("T")
+
+#: A file of at least this size that several snapshots of the log may name goes to a blob of its own.
+LARGE_BYTES = 64 << 10
+
+_VERSIONED = re.compile(r"(?P<store>state/.+)/(?P<version>\d+)\.(?P<kind>snapshot|zip|delta|changelog)")
+_SNAPSHOTS = ("snapshot", "zip")
+_KINDS = {"delta": "memory", "snapshot": "memory", "changelog": "rocksdb", "zip": "rocksdb"}
+_SOURCE = re.compile(r"(?P<source>sources/\d+)/(?P<number>\d+)(?P<compact>\.compact)?")
+
+
+def needed(files: Mapping[str, T], batch: int) -> dict[str, T]:
+    """The files that a restart after `batch` needs, in the order in which they came.
+
+    Contents are looked at only where they are the bytes of a zip.
+    """
+    snapshots = _newest_snapshots(files, batch + 1)
+    compactions = _newest_compactions(files)
+    outdated = _outdated_parts(files, snapshots)
+    return {
+        path: content
+        for path, content in files.items()
+        if path not in outdated and _is_needed(path, batch, snapshots, compactions)
+    }
+
+
+def is_lasting(path: str) -> bool:
+    """Whether a file may be needed for long: a snapshot, or a part of one. A delta is replaced by the next snapshot."""
+    return path.endswith((".snapshot", ".sst", ".log"))
+
+
+def state_kind(paths: Iterable[str]) -> str | None:
+    """Who wrote these state files, as `task.state` says it; None: there are none."""
+    found = (_VERSIONED.fullmatch(path) for path in paths)
+    return next((_KINDS[each["kind"]] for each in found if each), None)
+
+
+def _is_needed(path: str, batch: int, snapshots: Mapping[str, int], compactions: Mapping[str, int]) -> bool:
+    if path.startswith("commits/"):
+        return False
+    if path.startswith("offsets/"):
+        return path in (f"offsets/{batch - 1}", f"offsets/{batch}")
+    if found := _VERSIONED.fullmatch(path):
+        version, since = int(found["version"]), snapshots.get(found["store"], 0)
+        return version == since if found["kind"] in _SNAPSHOTS else since < version <= batch + 1
+    if found := _SOURCE.fullmatch(path):
+        return int(found["number"]) >= compactions.get(found["source"], 0)
+    return True
+
+
+def _newest_snapshots(files: Mapping[str, object], version_max: int) -> dict[str, int]:
+    """The version of each store's newest complete snapshot."""
+    newest: dict[str, int] = {}
+    for path, content in files.items():
+        found = _VERSIONED.fullmatch(path)
+        if found is None or found["kind"] not in _SNAPSHOTS:
+            continue
+        store, version = found["store"], int(found["version"])
+        if newest.get(store, 0) < version <= version_max and _is_complete(path, content, files):
+            newest[store] = version
+    return newest
+
+
+def _is_complete(path: str, content: object, files: Mapping[str, object]) -> bool:
+    """Whether all files that a snapshot is made of are there, and whole."""
+    return all(part in files and size_of(files[part]) == size for part, size in snapshot_parts(path, content).items())
+
+
+def size_of(content: object) -> int:
+    """How many bytes a file has."""
+    return content.length if isinstance(content, Reference) else len(content)  # type: ignore[arg-type]
+
+
+def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -> set[str]:
+    """SST files of snapshots older than the newest one of their store, unless that needs them too."""
+    older: set[str] = set()
+    newest: set[str] = set()
+    for path, content in files.items():
+        found = _VERSIONED.fullmatch(path)
+        if found and found["kind"] == "zip":
+            since = snapshots.get(found["store"], 0)
+            if int(found["version"]) < since:
+                older |= snapshot_parts(path, content).keys()
+            elif not isinstance(content, bytes):
+                return set()  # too large to be at hand, so what it needs is not known
+            else:
+                newest |= snapshot_parts(path, content).keys()
+    return older - newest
+
+
+def snapshot_parts(path: str, content: object) -> dict[str, int]:
+    """The files that a snapshot is made of, and their sizes. None for what is not the content of a zip."""
+    if not path.endswith(".zip") or not isinstance(content, bytes):
+        return {}
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            _, _, text = archive.read("metadata").partition(b"\n")  # after a line with the format's version
+        named = json.loads(text)
+        store = path.rpartition("/")[0]
+        parts = {f"{store}/SSTs/{file['dfsSstFileName']}": file["sizeBytes"] for file in named["sstFiles"]}
+        logs = named.get("logFiles") or ()
+        return parts | {f"{store}/logs/{file['dfsLogFileName']}": file["sizeBytes"] for file in logs}
+    except (zipfile.BadZipFile, KeyError, ValueError):
+        return {}
+
+
+def _newest_compactions(files: Mapping[str, object]) -> dict[str, int]:
+    newest: dict[str, int] = {}
+    for path in files:
+        found = _SOURCE.fullmatch(path)
+        if found and found["compact"]:
+            newest[found["source"]] = max(int(found["number"]), newest.get(found["source"], 0))
+    return newest

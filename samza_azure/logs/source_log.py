@@ -1,0 +1,161 @@
+"""The log of a source stream's partition: any number of producers append, each record in one piece.
+
+Promised: a record that was reported appended is there once. Not promised: an order between producers, nor that a
+producer which dies and starts again knows what it had written. There is no owner, so there is no EPOCH and no
+take-over: who is refused reads what was added and goes on at the new end.
+
+The group id is made by whoever appends the first record of all; everybody else learns it from there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.logs.operations import Create, Rule, Window, blob_name, next_blob
+from samza_azure.logs.position import Position
+from samza_azure.logs.reading import opening, tail
+from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
+from samza_azure.logs.task_log import Limits, send
+
+#: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
+KEY, PARTITIONS = "key", "partitions"
+
+#: How rows are partitioned: by which columns, into how many partitions. No columns: rows are anywhere.
+Partitioning: TypeAlias = tuple[tuple[str, ...], int]
+
+#: Producers are not counted by generations.
+NOBODY = Writer(0, 0)
+
+#: Nothing is restored from a source log, so its blobs may be long.
+SOURCE_LIMITS = Limits(roll_bytes=256 << 20)
+
+
+@dataclass(slots=True)
+class SharedLog:
+    """What one producer knows of a log. `fresh_id` becomes the group id if the log has none yet."""
+
+    prefix: str
+    producer: str
+    fresh_id: bytes
+    meta: Mapping[str, Any] = field(default_factory=dict)  # for the first record of each blob
+    limits: Limits = SOURCE_LIMITS
+    group_id: bytes | None = None
+    end: Position = (0, 0)
+    number: int = 0  # of the next record in its blob
+    sequence: int = -1  # of this producer's last record
+    is_open: bool = False
+    is_checked: bool = False  # the log's first record says the same partitioning as we do
+
+    def add(self, header: Header) -> None:
+        """Pass the record at the end."""
+        if self.group_id is not None and header.group_id != self.group_id:
+            raise CorruptState(
+                f"This record belongs to another stream, {header.group_id.hex()}, not {self.group_id.hex()}",
+                blob=blob_name(self.prefix, self.end[0]),
+                position=self.end[1],
+            )
+        self.group_id = header.group_id
+        end = self.end[0], self.end[1] + header.length
+        if header.kind is Kind.ROLLED:
+            self.end, self.number = next_blob(end), 0
+        else:
+            self.end, self.number = end, header.number + 1
+
+
+def append_shared(
+    log: SharedLog,
+    kind: Kind,
+    *,
+    frontier_us: int | None = None,
+    idle: bool = False,
+    slices: Sequence[Slice] = (),
+) -> Rule[Position]:
+    """Append this producer's next record, wherever the end is by then; where the log ends after it."""
+    if not log.is_open:
+        yield from _open(log)
+    while True:
+        if not log.is_checked and log.end > (0, 0):
+            yield from _check(log)
+        if log.number >= log.limits.roll_records or log.end[1] >= log.limits.roll_bytes:
+            yield from _try(log, _record(log, Kind.ROLLED, log.sequence, frontier_us, idle))
+            continue
+        if (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
+            log.sequence += 1
+            return log.end
+
+
+def partitioning_of(meta: Mapping[str, Any]) -> Partitioning:
+    """What a log's first record says. Without a key any number of partitions will do."""
+    key = tuple(meta.get(KEY, ()))
+    return key, int(meta.get(PARTITIONS, 0)) if key else 0
+
+
+def in_words(partitioning: Partitioning) -> str:
+    """How rows are partitioned, in a sentence."""
+    key, partitions = partitioning
+    return f"the key {', '.join(key)} over {partitions} partitions" if key else "no key"
+
+
+def _check(log: SharedLog) -> Rule[None]:
+    """All who write a stream must partition its rows alike, or readers would look for a key in the wrong partition.
+
+    Asked once the log has a first record, which may be another producer's that was faster than ours.
+    """
+    first = yield from opening(log.prefix)
+    ours = partitioning_of(log.meta)
+    theirs = partitioning_of(first.meta) if first is not None else ours
+    if theirs != ours:
+        raise ConfigError(
+            f"{log.prefix} was begun with {in_words(theirs)}, and is to be written with {in_words(ours)}: rows of one "
+            "key would lie in several partitions. Write as it was begun, or write into another stream."
+        )
+    log.is_checked = True
+
+
+def _open(log: SharedLog) -> Rule[None]:
+    """Find the end of the log, if there is one."""
+    last = yield from tail(log.prefix)
+    if last is not None:
+        log.group_id, log.end = last.header.group_id, last.end
+        log.number = 0 if last.header.kind is Kind.ROLLED else last.header.number + 1
+    log.is_open = True
+
+
+def _try(log: SharedLog, record: Record) -> Rule[bool]:
+    """Append at the end as we know it. False: others were faster, and the end is known anew."""
+    name = blob_name(log.prefix, log.end[0])
+    data = encode(record)
+    if log.end[1] == 0:
+        yield Create(name)
+    if (yield from send(name, data, log.end[1])):
+        log.add(decode_header(data, blob=name, position=log.end[1]))
+        return True
+    window, index = Window(name), log.end[0]
+    while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
+        log.add(header)
+    return False
+
+
+def _record(
+    log: SharedLog,
+    kind: Kind,
+    sequence: int,
+    frontier_us: int | None,
+    idle: bool,
+    slices: Sequence[Slice] = (),
+) -> Record:
+    return Record(
+        kind,
+        log.group_id or log.fresh_id,
+        log.producer,
+        NOBODY,
+        sequence,
+        log.number,
+        frontier_us,
+        idle,
+        None,
+        slices,
+        {},
+        log.meta if log.number == 0 else {},
+    )

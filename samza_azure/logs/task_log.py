@@ -1,0 +1,593 @@
+"""Who may append to a task's log, what a refused append means, and when the log goes on in the next blob.
+
+Promised, if the storage keeps to conditional appends: the accepted records of a task form one run per writer, writers
+only rise, batch ids strictly rise, and what was once readable never changes. Nothing here relies on time.
+
+Four rules carry that:
+
+- *Take-over.* EPOCH(writer) goes to length L only from one who has read the log up to L and found no writer at or
+  above its own. The position alone would let an older owner that wakes up late take the log back.
+- *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
+  go to the same position again, as often as it takes. A higher writer: we are superseded.
+- *Deleting.* Only blobs before the newest one are deleted, and none that its files lie in (`forget`). Whoever slept so
+  long that its blob is gone, or creates it anew, finds a later one and is superseded.
+- *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
+  SNAPSHOT in one append. So a blob is empty or complete, and an empty one is made up from the one before. A large file
+  is in the SNAPSHOT as a reference to where it was first written: a blob of its own, or a record of an older blob.
+
+A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
+operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.
+"""
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from samza_azure.errors import CorruptState, StateLost, Superseded
+from samza_azure.logs.operations import (
+    Append,
+    Create,
+    Denied,
+    Pause,
+    Put,
+    Read,
+    Rule,
+    Sent,
+    Span,
+    Window,
+    blob_index,
+    blob_name,
+    fetch,
+    indexes,
+    large_name,
+    next_blob,
+)
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import (
+    Buffer,
+    Header,
+    Kind,
+    Record,
+    Reference,
+    Slice,
+    Writer,
+    checked,
+    decode_files,
+    decode_header,
+    encode,
+)
+from samza_azure.logs.restart_files import LARGE_BYTES, is_lasting, needed
+
+T = TypeVar("T")
+
+#: So many bytes tell our record from any other: they hold its header's CRC, which covers all the rest.
+COMPARED = 64 << 10
+
+#: How much of files that may no longer be needed is kept in memory.
+PRUNE_BYTES = 8 << 20
+
+#: In the meta of a log: tasks read it, and its old blobs are deleted when they are done with them.
+INTERMEDIATE = "intermediate"
+#: In the meta of a record: by log, the first of its blobs that the task may have to read again. 0 is left out.
+NEEDS = "needs"
+
+#: In the meta of a record: how much input a batch of its owner may have. 0 is left out: nobody has said.
+BATCH_BYTES = "batch_bytes"
+#: A batch that fails for its size is made no smaller than this. One record of input is always read.
+BATCH_BYTES_MIN = 64 << 10
+
+#: A refusal although nothing was added means that no append of ours will ever be taken.
+REFUSALS_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a log rolls, and how large a record may be."""
+
+    roll_bytes: int = 64 << 20  # since the last snapshot: what a restore has to read
+    roll_records: int = 40_000  # the service takes 50,000 appends in one blob
+    record_bytes: int = 4 << 20  # what is more goes to blobs of its own
+    large_bytes: int = 64 << 20  # each of them: it is held in memory to be sent
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Records that go into one append, and their bytes."""
+
+    data: bytes
+    records: tuple[tuple[Header, Mapping[str, bytes]], ...]
+
+
+@dataclass(slots=True)
+class TaskLog:
+    """All that is known of one task's log: where it ends, and what a restore needs."""
+
+    prefix: str
+    group_id: bytes
+    task: str
+    owner: Writer  # who we are; `writer` is who wrote last
+    limits: Limits = field(default_factory=Limits)
+    end: Position = (0, 0)
+    writer: Writer | None = None
+    last_batch: int = -1
+    frontier_us: int | None = None
+    watermark_us: int | None = None
+    idle: bool = False
+    drained: bool = False
+    rolled: bool = False
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    needs: Mapping[str, int] = field(default_factory=dict)  # of other logs; repeated in each record
+    batch_bytes: int = 0  # of input; repeated in each record
+    is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
+    files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
+    number: int = 0  # of the next record in its blob
+    snapshot_end: int = 0  # rolling counts from there
+    records: int = 0  # that a take-over has read
+    length: int = 0  # of all these together
+    unsettled: Parcel | None = None
+    _prune_at: int = 64
+    _unpruned: int = 0
+
+    @property
+    def blob(self) -> str:
+        """The blob that takes the next record."""
+        return blob_name(self.prefix, self.end[0])
+
+    def add(self, header: Header, files: Mapping[str, bytes]) -> None:
+        """Take in the record at the end. CorruptState if no rule of ours could have written it there."""
+        self._check(header)
+        self.end = (self.end[0], self.end[1] + header.length)
+        self.number += 1
+        if header.kind is Kind.EPOCH:
+            self.is_fruitless = self.is_fruitless or header.writer != self.writer  # rolling repeats the writer
+        elif header.kind in (Kind.BATCH, Kind.DRAINED, Kind.FRONTIER):
+            self.is_fruitless = False
+        self.writer = header.writer
+        self.last_batch = header.batch
+        self.idle = header.idle
+        self.needs = header.meta.get(NEEDS, {})
+        self.batch_bytes = header.meta.get(BATCH_BYTES, 0)
+        if header.frontier_us is not None:
+            self.frontier_us = header.frontier_us
+        if header.watermark_us is not None:
+            self.watermark_us = header.watermark_us
+        if header.kind is Kind.EPOCH:
+            said = header.meta.items()
+            self.meta = self.meta or {name: value for name, value in said if name not in (NEEDS, BATCH_BYTES)}
+        if header.kind is Kind.SNAPSHOT:
+            self.files, self.snapshot_end = {}, self.end[1]
+        self._keep(header, files)
+        if header.kind is Kind.DRAINED:
+            self.drained = True
+        if header.kind is Kind.ROLLED:
+            self.rolled, self.end, self.number, self.snapshot_end = True, next_blob(self.end), 0, 0
+        else:
+            self.rolled = False
+
+    def take_in(self, parcel: Parcel) -> None:
+        """Take in records of our own that are now at the end."""
+        for header, files in parcel.records:
+            self.add(header, files)
+
+    def prune(self) -> None:
+        """Forget the files that no restart needs any more."""
+        self.files = needed(self.files, self.last_batch)
+        self._prune_at = 64 + 2 * len(self.files)
+
+    def _keep(self, header: Header, files: Mapping[str, bytes]) -> None:
+        self.files |= files
+        self.files |= header.references
+        self._unpruned += header.files_unpacked
+        if len(self.files) > self._prune_at or self._unpruned > PRUNE_BYTES:  # seldom, so cheap on average
+            self.prune()
+            self._unpruned = 0
+
+    def _check(self, header: Header) -> None:
+        if header.group_id != self.group_id:
+            self.refuse(f"This record belongs to another group, {header.group_id.hex()}, not {self.group_id.hex()}")
+        if header.task != self.task:
+            self.refuse(f"This record is of task {header.task!r}, not {self.task!r}")
+        if header.number != self.number:
+            self.refuse(f"This is record {header.number} of its blob, where {self.number} belongs")
+        opens, is_epoch = header.number == 0, header.kind is Kind.EPOCH
+        if opens and not is_epoch:
+            self.refuse("The blob does not begin with an EPOCH")
+        if (header.number == 1 and self.end[0] > 0) != (header.kind is Kind.SNAPSHOT):
+            self.refuse("A SNAPSHOT is the second record of each blob but the first one, and no other")
+        if self.writer is not None:
+            # Rolling repeats the writer in the new blob's EPOCH.
+            rises = header.writer > self.writer or (opens and header.writer == self.writer)
+            if is_epoch and not rises:
+                self.refuse(f"EPOCH of writer {header.writer} after writer {self.writer}")
+            if not is_epoch and header.writer != self.writer:
+                self.refuse(f"A record of writer {header.writer} without its EPOCH, after writer {self.writer}")
+        if self.drained:
+            self.refuse("A record after DRAINED")
+        first_known = self.writer is None or header.kind is Kind.SNAPSHOT
+        if header.kind in (Kind.BATCH, Kind.DRAINED):
+            if header.batch <= self.last_batch:
+                self.refuse(f"Batch {header.batch} after batch {self.last_batch}")
+        elif not first_known and header.batch != self.last_batch:
+            self.refuse(f"The record says batch {header.batch} was the last one; it was {self.last_batch}")
+
+    def refuse(self, message: str) -> None:
+        """Raise CorruptState for what lies at the end."""
+        raise CorruptState(message, blob=self.blob, position=self.end[1])
+
+
+def take_over(
+    log: TaskLog, *, first: bool, meta: Mapping[str, Any], batch_bytes: int = 0, tried_bytes: int | None = None
+) -> Rule[None]:
+    """Read the log and make it ours. A drained one is only read.
+
+    `log.batch_bytes` then says how much input a batch may have: `batch_bytes` at most; less if it is known that
+    `tried_bytes` were too much, or if the last owner has appended nothing, which may have been too much for it.
+
+    Raises Superseded if a writer at or above ours has been here, StateLost if there is no log and it is not to be
+    created. An attempt must not be used twice: whoever failed to take over tries again with the next one.
+    """
+    log.end = (yield from _newest(log, first)), 0
+    yield from _unless_overtaken(log, _catch_up(log))
+    while not log.drained:
+        if log.writer is not None and log.writer >= log.owner:
+            raise Superseded(f"{log.task} belongs to writer {log.writer}; we are {log.owner}.")
+        if (yield from _land(log, (yield from _opening(log, meta, _batch_bytes(log, batch_bytes, tried_bytes))))):
+            return
+        yield from _unless_overtaken(log, _catch_up(log))
+
+
+def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
+    """Append the record that `make` makes, by `log_record`, once nothing is unsettled; where the log ends after it.
+
+    A batch that turns out to be appended already, since its first answer was lost, is not appended again.
+    """
+    unsettled = log.unsettled
+    if unsettled is not None:
+        yield from _place(log, unsettled)
+    record = make()
+    if unsettled is not None and _says(unsettled, record):
+        return log.end
+    if record.kind not in (Kind.BATCH, Kind.DRAINED, Kind.FRONTIER):
+        raise ValueError(f"{record.kind.name} is written by the rules alone.")
+    if record.kind is not Kind.FRONTIER and record.batch <= log.last_batch:
+        raise ValueError(f"Batch {record.batch} of {log.task}: batch {log.last_batch} is appended already.")
+    if log.drained:
+        raise ValueError(f"{log.task} is drained, nothing can follow.")
+
+    yield from _roll(log)
+    record = yield from _set_apart(log, replace(record, number=log.number))
+    yield from _place(log, _parcel(log, (yield from _spill(log, record))))
+    return log.end
+
+
+def set_aside(log: TaskLog, batch: int, slices: Sequence[Slice]) -> Rule[list[Slice]]:
+    """Put rows of a batch that is not appended yet into blobs of their own; the slices that its record is to hold.
+
+    So a batch may have more rows than memory holds. Nobody sees them before the record is appended.
+    """
+    if log.unsettled is not None:
+        yield from _place(log, log.unsettled)
+    yield from _roll(log)  # now: who deletes old blobs goes by the number of the record's own
+    references = yield from _put(log, f"{batch}-rows", [part.data for part in slices if isinstance(part.data, bytes)])
+    return [replace(part, data=next(references) if isinstance(part.data, bytes) else part.data) for part in slices]
+
+
+def look(log: TaskLog) -> Rule[bool]:
+    """Whether nothing is unsettled, found out by reading alone."""
+    if log.unsettled is None:
+        return True
+    span: Span | None = yield Read(log.blob, log.end[1], min(len(log.unsettled.data), COMPARED))
+    if span is not None and span.size == log.end[1]:
+        return False
+    parcel, log.unsettled = log.unsettled, None
+    if span is not None and span.data == parcel.data[: len(span.data)]:
+        log.take_in(parcel)
+    return True
+
+
+class StoredFiles:
+    """The files that a restart needs, read one by one, so that they never are in memory all at once."""
+
+    def __init__(self, log: TaskLog) -> None:
+        log.prune()
+        self.files = dict(log.files)
+        self._log = log
+        self._window = Window("")
+
+    def read(self, path: str) -> Rule[bytes]:
+        """The content of one. Superseded if it is gone because a higher writer has replaced it."""
+        content = self.files[path]
+        return (
+            content if isinstance(content, bytes) else (yield from _unless_overtaken(self._log, self._fetch(content)))
+        )
+
+    def _fetch(self, place: Reference) -> Rule[bytes]:
+        """Those in records lie near each other: one read brings many."""
+        if blob_index(self._log.prefix, place.blob) is None:
+            return (yield from fetch(place))
+        if self._window.name != place.blob:
+            self._window = Window(place.blob)
+        yield from self._window.reach(place.offset, place.length)
+        view = self._window.view(place.offset, place.length)
+        return bytes(checked(view, place.crc, blob=place.blob, position=place.offset))
+
+
+def restored_files(log: TaskLog) -> Rule[dict[str, bytes]]:
+    """All files that a restart needs."""
+    stored = StoredFiles(log)
+    files = {}
+    for path in stored.files:
+        files[path] = yield from stored.read(path)
+    return files
+
+
+def log_record(
+    log: TaskLog,
+    kind: Kind,
+    *,
+    number: int = 0,
+    batch: int | None = None,
+    frontier_us: int | None = None,
+    idle: bool | None = None,
+    watermark_us: int | None = None,
+    slices: Sequence[Slice] = (),
+    files: Mapping[str, Buffer | Reference] | None = None,
+    meta: Mapping[str, Any] | None = None,
+    needs: Mapping[str, int] | None = None,
+    batch_bytes: int | None = None,
+) -> Record:
+    """A record of the owner's. What is not given is as it was; frontier and watermark never fall."""
+    needs = log.needs if needs is None else needs
+    batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
+    repeated = {NEEDS: needs, BATCH_BYTES: batch_bytes}
+    return Record(
+        kind,
+        log.group_id,
+        log.task,
+        log.owner,
+        log.last_batch if batch is None else batch,
+        number,
+        _later(frontier_us, log.frontier_us),
+        log.idle if idle is None else idle,
+        _later(watermark_us, log.watermark_us),
+        slices,
+        files or {},
+        {**(meta or {}), **{name: value for name, value in repeated.items() if value}},
+    )
+
+
+def send(log_name: str, data: bytes, position: int) -> Rule[bool]:
+    """Append at exactly this position, as often as it takes. True: our bytes are there. False: others are.
+
+    Once others are there ours can never come: their position is taken.
+    """
+    tries = refusals = 0
+    while True:
+        answer = yield Append(log_name, data, position)
+        if answer is Sent.DONE:
+            return True
+        span: Span | None = yield Read(log_name, position, min(len(data), COMPARED))
+        if span is None:
+            raise StateLost("This blob of a log is gone", blob=log_name, position=position)
+        if span.size < position:
+            raise CorruptState(f"The log is {span.size} bytes long and was longer", blob=log_name, position=position)
+        if span.size > position:
+            return span.size >= position + len(data) and span.data == data[: len(span.data)]
+        if isinstance(answer, Denied):
+            refusals += 1
+            if refusals == REFUSALS_MAX:
+                raise CorruptState(f"The service takes no append: {answer.code}", blob=log_name, position=position)
+        tries += 1
+        yield Pause(tries)
+
+
+def _newest(log: TaskLog, first: bool) -> Rule[int]:
+    """The blob to read from: the newest one, or the one before if that was created and not yet opened."""
+    known = dict((yield from indexes(log.prefix)))
+    if not known:
+        if not first:
+            raise StateLost(
+                f"The log of {log.task} must exist and does not. It is never started afresh",
+                blob=blob_name(log.prefix, 0),
+            )
+        return 0
+    newest = max(known)
+    if known[newest] > 0 or newest == 0:
+        return newest
+    if newest - 1 not in known:
+        raise StateLost(
+            "The log's newest blob is empty and the one before it is gone", blob=blob_name(log.prefix, newest)
+        )
+    return newest - 1
+
+
+def _catch_up(log: TaskLog) -> Rule[None]:
+    """Read on to the end of the log, through ROLLED into the next blob. Rows are passed over."""
+    window = Window(log.blob)
+    while True:
+        if window.name != log.blob:
+            window = Window(log.blob)
+        position = log.end[1]
+        header = yield from window.header(position)
+        if header is None:
+            return
+        yield from window.reach(position, header.size + header.files_length)
+        packed = window.view(position + header.size, header.files_length)
+        log.add(header, decode_files(packed, header, blob=log.blob, position=position))
+        log.records += 1
+        log.length += header.length
+
+
+def _batch_bytes(log: TaskLog, most: int, tried: int | None) -> int:
+    """How much input a batch of the next owner may have.
+
+    Nobody can say what killed an owner before its first batch. If the batch did, the same one would kill the next.
+    A quarter at once, since what it was given may have been much less than allowed, and only few are to die of it.
+    """
+    least = min(BATCH_BYTES_MIN, most)
+    if tried is not None:
+        return max(min(tried // 2, most), least)
+    known = min(log.batch_bytes or most, most)
+    return max(known // 4, least) if log.is_fruitless else known
+
+
+def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = None) -> Rule[Parcel]:
+    """What a new owner, or a new blob, begins with."""
+    if log.end[1] == 0:
+        yield Create(log.blob)
+        if (log.meta or meta).get(INTERMEDIATE):
+            yield from _refuse_if_overtaken(log)
+    idle = log.idle and log.writer == log.owner  # a new owner is not idle before it says so
+    said: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
+    epoch = log_record(log, Kind.EPOCH, number=log.number, **said)
+    if log.end[0] == 0 or log.end[1] > 0:
+        return _parcel(log, epoch)
+    log.prune()
+    snapshot = log_record(log, Kind.SNAPSHOT, number=log.number + 1, files=log.files, **said)
+    return _parcel(log, epoch, (yield from _spill(log, snapshot)))
+
+
+def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
+    """Append what only a higher writer may prevent."""
+    if (yield from _land(log, parcel)):
+        return
+    header = yield from Window(log.blob).header(log.end[1])
+    if header is not None and header.group_id == log.group_id and header.writer > log.owner:
+        raise Superseded(f"{log.task} belongs to writer {header.writer} now; we are {log.owner}.")
+    log.refuse(f"Instead of what writer {log.owner} appended there is something else")
+
+
+def _unless_overtaken(log: TaskLog, rule: Rule[T]) -> Rule[T]:
+    """What a rule finds. A blob that is gone is a loss only if it is the log's last one."""
+    try:
+        return (yield from rule)
+    except StateLost:
+        yield from _refuse_if_overtaken(log)
+        raise
+
+
+def _refuse_if_overtaken(log: TaskLog) -> Rule[None]:
+    """Raise Superseded if the log goes on in a later blob than the one that we take for its last."""
+    if any(index > log.end[0] for index, _ in (yield from indexes(log.prefix))):
+        raise Superseded(f"The log of {log.task} went on behind {log.blob} while we, {log.owner}, were away.")
+
+
+def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
+    """Append at the end and take the records in. False: others were faster."""
+    sending = _unless_overtaken(log, send(log.blob, parcel.data, log.end[1]))
+    answer: Any = None
+    while True:
+        try:
+            operation = sending.send(answer)
+        except StopIteration as stop:
+            landed = bool(stop.value)
+            break
+        answer = yield operation
+        if answer is Sent.UNKNOWN:
+            log.unsettled = parcel
+    log.unsettled = None
+    if landed:
+        log.take_in(parcel)
+    return landed
+
+
+def _set_apart(log: TaskLog, record: Record) -> Rule[Record]:
+    """The record, its large and lasting files in blobs of their own: whatever rolls, they are written once."""
+    files = dict(record.files)
+    for path, content in record.files.items():
+        if not isinstance(content, Reference) and len(content) >= LARGE_BYTES and is_lasting(path):
+            crc = zlib.crc32(content)
+            mark = f"{log.owner}-{record.batch}-{path.rpartition('/')[2]}-{len(content)}-{crc:08x}"
+            name = large_name(log.prefix, log.end[0], mark)
+            yield Put(name, content)
+            files[path] = Reference(name, 0, len(content), crc)
+    return replace(record, files=files)
+
+
+def _spill(log: TaskLog, record: Record) -> Rule[Record]:
+    """The record, its largest parts moved to blobs of their own if it would be too large."""
+    moved = _too_large(record, log.limits.record_bytes)
+    if not moved:
+        return record
+    put = yield from _put(log, f"{record.batch}-{record.kind.name.lower()}", list(moved.values()))
+    references = dict(zip(moved, put, strict=True))
+    slices = tuple(replace(part, data=references.get(place, part.data)) for place, part in enumerate(record.slices))
+    files = {path: references.get(path, content) for path, content in record.files.items()}
+    return replace(record, slices=slices, files=files)
+
+
+def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[Reference]]:
+    """Write contents to immutable blobs, as many into one as `large_bytes` allows; where they are."""
+    references: list[Reference] = []
+    groups: list[list[Buffer]] = []
+    room = 0
+    for content in contents:
+        if len(content) > room:
+            groups.append([])
+            room = log.limits.large_bytes
+        groups[-1].append(content)
+        room -= len(content)
+    for group in groups:
+        data = group[0] if len(group) == 1 else b"".join(group)
+        # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
+        mark = f"{log.owner}-{what}-{len(data)}-{zlib.crc32(data):08x}"
+        name = large_name(log.prefix, log.end[0], mark)
+        yield Put(name, data)
+        offset = 0
+        for content in group:
+            references.append(Reference(name, offset, len(content), zlib.crc32(content)))
+            offset += len(content)
+    return iter(references)
+
+
+def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
+    """The largest slices (by their place) and files (by their path), until the rest fits into the limit."""
+    contents: dict[str | int, Buffer | Reference] = dict(enumerate(part.data for part in record.slices))
+    contents.update(record.files)
+    parts = [(key, content) for key, content in contents.items() if not isinstance(content, Reference)]
+    rest = sum(len(content) for _, content in parts)
+    moved: dict[str | int, Buffer] = {}
+    for key, content in sorted(parts, key=lambda part: -len(part[1])):
+        if rest <= limit:
+            break
+        moved[key] = content
+        rest -= len(content)
+    return moved
+
+
+def _roll(log: TaskLog) -> Rule[None]:
+    """Go on in the next blob if this one is full."""
+    if not log.rolled and _is_full(log):
+        yield from _place(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
+    if log.rolled:
+        yield from _place(log, (yield from _opening(log, log.meta)))
+
+
+def _is_full(log: TaskLog) -> bool:
+    return log.end[1] - log.snapshot_end >= log.limits.roll_bytes or log.number >= log.limits.roll_records
+
+
+def _parcel(log: TaskLog, *records: Record) -> Parcel:
+    """What is appended at the log's end. Of its files only the small ones stay in memory."""
+    encoded, taken, position = [], [], log.end[1]
+    for record in records:
+        data = encode(record)
+        header = decode_header(data, blob=log.blob, position=position)
+        small = {path: bytes(content) for path, content in record.files.items() if path not in header.references}  # type: ignore[arg-type]
+        encoded.append(data)
+        taken.append((header, small))
+        position += len(data)
+    return Parcel(b"".join(encoded), tuple(taken))
+
+
+def _says(parcel: Parcel, record: Record) -> bool:
+    """Whether the parcel holds this very batch."""
+    last = parcel.records[-1][0]
+    return last.kind is record.kind and last.kind in (Kind.BATCH, Kind.DRAINED) and last.batch == record.batch
+
+
+def _later(given: int | None, known: int | None) -> int | None:
+    if given is None or known is None:
+        return known if given is None else given
+    return max(given, known)

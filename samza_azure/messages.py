@@ -1,0 +1,236 @@
+"""What the supervisor and its container say to each other: one JSON object a line, over a socket pair.
+
+The supervisor commands, the container reports. A report repeats the whole state of a task, so a lost or repeated
+line does no harm. Times are seconds of CLOCK_BOOTTIME, the one clock that both processes share.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from samza_azure.logs.position import Ends
+
+#: What a container exits with whose JVM had no memory left: as the JVM itself does.
+OUT_OF_MEMORY = 3
+
+
+class Phase(StrEnum):
+    """Where a task is on its container."""
+
+    STARTING = "STARTING"
+    RUNNING = "RUNNING"
+    RELEASED = "RELEASED"  # closed for good under this attempt; nothing is unsettled
+    DRAINED = "DRAINED"  # its log ends in DRAINED
+    SUPERSEDED = "SUPERSEDED"  # a higher writer was found in its log
+    RESTART = "RESTART"  # the query ended for want of storage or permit; start it again, it is no failure
+    FAILED = "FAILED"
+
+
+class DrainStep(StrEnum):
+    """What the control blob asks of every processor."""
+
+    FREEZE = "FREEZE"
+    FLUSH = "FLUSH"
+
+
+class DrainPhase(StrEnum):
+    """What people are shown of a draining task."""
+
+    REQUESTED = "REQUESTED"
+    SOURCES_STOPPED = "SOURCES_STOPPED"
+    FLUSHING = "FLUSHING"
+    COMMITTED = "COMMITTED"
+    DRAINED = "DRAINED"
+
+
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """One stage as analysed. Its tasks are `name-0` to `name-<tasks - 1>`."""
+
+    name: str
+    inputs: tuple[str, ...]
+    output: str
+    tasks: int
+    partition_by: tuple[str, ...] = ()
+    schema: str = ""  # of the output, as DDL
+    stateful: tuple[str, ...] = ()  # names of its stateful operators
+    state: tuple[str, ...] = ()  # the same with their keys, for people
+    routed_for: str = ""  # the stage for which this one, that nobody wrote, routes the rows of its input
+    routed_by: tuple[str, ...] = ()  # and by which expressions
+    partitions: int = 1  # of the output
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The analysed pipeline: what the leader needs to know of it. Made by the container, which alone can import it."""
+
+    stages: tuple[StagePlan, ...]
+    sources: dict[str, int]  # source stream -> number of partitions
+    fingerprint: str  # of stages, streams, partitions, schemas, keys and state; not of the code
+    warnings: tuple[str, ...] = ()
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # stream -> the columns that decide the partition
+
+    def tasks(self) -> list[str]:
+        """All tasks, in the order of stages and numbers."""
+        return [f"{stage.name}-{number}" for stage in self.stages for number in range(stage.tasks)]
+
+    def stage_of(self, task: str) -> StagePlan:
+        """The stage that a task belongs to."""
+        name = task.rpartition("-")[0]
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """The source streams that a stage reads, by stage; without the stages that read none."""
+        read = {stage.name: tuple(each for each in stage.inputs if each in self.sources) for stage in self.stages}
+        return {stage: streams for stage, streams in read.items() if streams}
+
+
+def partitions_of(number: int, tasks: int, partitions: int) -> range:
+    """Which partitions of a stream a stage's task of this number reads, if the stage has so many tasks."""
+    return range(number, partitions, tasks)
+
+
+# What the supervisor says.
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Batches may be started and appends sent until then."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class StartTask:
+    """Restore a task from its log and run it as the writer (generation, attempt)."""
+
+    task: str
+    generation: int
+    attempt: int
+    first: bool  # its log may be created; otherwise a missing log is the fatal error "state lost"
+    run_id: str
+    group_id: str
+    positions: Ends = field(default_factory=dict)  # where a new run begins to read its sources; absent = 0, 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseTask:
+    """Shut the gate, let the running batch end, close the writer, report RELEASED."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """The drain notification of the control blob as it stands. `step` None: there is none (any more)."""
+
+    step: DrainStep | None
+    uuid: str = ""
+    ends: Ends = field(default_factory=dict)  # with FLUSH: where each source partition ends
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """Release everything, then end."""
+
+
+# What the container says.
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The session is up and the pipeline is analysed."""
+
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """The pipeline cannot run; the container ends. `message` is for the user."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alive:
+    """The container looks after its tasks, and its JVM answers. Once a second after `Ready`; for the supervisor."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskError:
+    """Why a task failed. Secrets are removed; at most 16 KiB."""
+
+    message: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReport:
+    """The whole state of one task, whenever it changed (batches at most every 500 ms)."""
+
+    task: str
+    generation: int
+    attempt: int
+    phase: Phase
+    batch: int = -1  # the last one appended
+    late: int = 0  # rows dropped as late, in this attempt
+    drain: DrainPhase | None = None
+    ends: Ends | None = None  # set once the freeze holds: the furthest end per source partition it has read to
+    frozen_for: str = ""  # the uuid of the drain that `ends` is an answer to; an earlier one may have been cancelled
+    read: Ends | None = None  # how far its appended batches have read each source partition
+    error: TaskError | None = None
+    appended_at: float | None = None  # of the first append of this attempt
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the task's log exists for certain."""
+        return self.phase in (Phase.RUNNING, Phase.DRAINED) or self.batch >= 0
+
+
+Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit
+Report: TypeAlias = Ready | Rejected | TaskReport
+
+_TYPES: dict[str, type] = {
+    kind.__name__: kind for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, TaskReport)
+}
+
+
+def encode(message: Command | Report | Alive) -> bytes:
+    """One line."""
+    return json.dumps({"is": type(message).__name__, **asdict(message)}).encode() + b"\n"
+
+
+def decode(line: bytes) -> Command | Report | Alive:
+    """The message of one line, as `encode` made it."""
+    fields: dict[str, Any] = json.loads(line)
+    kind = fields.pop("is")
+    match kind:
+        case "StartTask":
+            fields["positions"] = ends_from(fields["positions"])
+        case "Drain":
+            fields["step"] = fields["step"] and DrainStep(fields["step"])
+            fields["ends"] = ends_from(fields["ends"])
+        case "Ready":
+            fields["plan"] = plan_from(fields["plan"])
+        case "TaskReport":
+            fields["phase"] = Phase(fields["phase"])
+            fields["drain"] = fields["drain"] and DrainPhase(fields["drain"])
+            fields["ends"] = None if fields["ends"] is None else ends_from(fields["ends"])
+            fields["read"] = None if fields.get("read") is None else ends_from(fields["read"])
+            fields["error"] = fields["error"] and TaskError(**fields["error"])
+    message: Command | Report = _TYPES[kind](**fields)
+    return message
+
+
+def plan_from(fields: dict[str, Any]) -> Plan:
+    """A plan from its JSON form."""
+    texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
+    stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
+    keys = {stream: tuple(key) for stream, key in fields["keys"].items()}
+    return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]), keys)
+
+
+def ends_from(fields: dict[str, Any]) -> Ends:
+    """Positions from their JSON form, which has lists for pairs."""
+    return {partition: (int(blob), int(position)) for partition, (blob, position) in fields.items()}

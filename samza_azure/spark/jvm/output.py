@@ -1,0 +1,113 @@
+"""How the rows of a batch leave Spark: through blocks on the local disk, so that no heap has to hold them all.
+
+`toArrow` collects: all rows of a task lie in the JVM's heap as its result, and `spark.driver.maxResultSize` ends the
+query if they are more. Here the task writes record batches to a block on the disk while it computes them, as Spark does
+for `persist(DISK_ONLY)`, and we read that block. Memory holds a few MiB of the rows at a time.
+Promised: the plan runs once, and its state files are on disk when `run` gives its rows. For few rows it takes as long
+as `toArrow` does, for many it is faster.
+How a block is named and laid out is private to Spark. `tests/spark/test_output.py` pins it.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from samza_azure.errors import SamzaAzureError
+from samza_azure.spark.jvm.session import jvm_of
+
+#: A record batch should have about so many bytes. How many rows that is shows when rows have been seen.
+BATCH_BYTES = 4 << 20
+#: Before any rows were seen, and the bounds afterwards.
+ROWS_AT_FIRST = 1_000
+ROWS_MIN, ROWS_MAX = 16, 64 << 10
+#: Each message of an Arrow stream begins with these bytes.
+ARROW = b"\xff\xff\xff\xff"
+
+
+class Outlet:
+    """Runs the batches of one query, and hands out their rows."""
+
+    def __init__(self) -> None:
+        self._rows = ROWS_AT_FIRST
+        self._java: _Java | None = None
+        self._schema: pa.Schema | None = None
+
+    @contextmanager
+    def run(self, frame: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
+        """Run the plan. Its rows, partition by partition, can be read until the end of the `with` block."""
+        java = self._java = self._java or _Java(frame)
+        self._schema = self._schema or java.arrow_schema(frame)
+        rows = frame._jdf.toArrowBatchRdd(self._rows, "UTC", True, False)
+        rows.persist(java.on_disk)
+        try:
+            rows.foreachPartition(java.nothing)
+            yield self._read([java.block(rows.id(), number) for number in range(rows.getNumPartitions())])
+        finally:
+            rows.unpersist(False)
+
+    def _read(self, paths: list[str]) -> Iterator[pa.RecordBatch]:
+        widest = 0.0
+        for path in paths:
+            with open(path, "rb") as block:  # noqa: PTH123  # a path from Java
+                while data := _next(block):
+                    batch = pa.ipc.read_record_batch(pa.py_buffer(data), self._schema)
+                    widest = max(widest, len(data) / max(batch.num_rows, 1))
+                    yield batch
+        if widest:
+            self._rows = int(min(max(BATCH_BYTES / widest, ROWS_MIN), ROWS_MAX))
+
+
+def _next(block: IO[bytes]) -> bytes:
+    """The next array of bytes as Kryo writes it: its class, whether it was there before, its length, its bytes."""
+    if not _number(block):
+        return b""
+    _number(block)
+    length = _number(block) - 1
+    data = block.read(max(length, 0))
+    if len(data) != length or not data.startswith(ARROW):
+        raise SamzaAzureError(
+            "Spark has laid out the rows of a batch in a way that samza-azure does not know. "
+            "Leave out settings named spark.kryo, spark.serializer, spark.rdd and spark.io in [spark]."
+        )
+    return data
+
+
+def _number(block: IO[bytes]) -> int:
+    """Seven bits a byte, the lowest first; 0 at the end of the block, since no class has that number."""
+    value = shift = 0
+    while byte := block.read(1):
+        value |= (byte[0] & 0x7F) << shift
+        shift += 7
+        if byte[0] < 0x80:
+            break
+    return value
+
+
+class _Java:
+    """What is needed of the JVM, looked up once."""
+
+    def __init__(self, frame: DataFrame) -> None:
+        self._jvm = jvm = jvm_of(frame.sparkSession)
+        self.on_disk = jvm.org.apache.spark.storage.StorageLevel.DISK_ONLY()
+        # A function that can be sent to a task, and takes the rows without looking at them: they are written before.
+        identity = jvm.java.lang.Class.forName("scala.$less$colon$less$")
+        self.nothing = identity.getField("MODULE$").get(None).refl()
+        # By its field: the class of SparkEnv mentions classes that the wheel does not have.
+        manager = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
+        manager.setAccessible(True)
+        environment = frame.sparkSession.sparkContext._jsc.sc().env()
+        self._disk: Any = manager.get(environment).diskBlockManager()
+
+    def block(self, rows: int, partition: int) -> str:
+        """The file of one partition."""
+        return str(self._disk.getFile(f"rdd_{rows}_{partition}").getPath())
+
+    def arrow_schema(self, frame: DataFrame) -> pa.Schema:
+        """How the JVM lays out these columns: a block has batches only."""
+        schema = self._jvm.org.apache.spark.sql.util.ArrowUtils.toArrowSchema(
+            frame._jdf.schema(), "UTC", True, False, False
+        )
+        return pa.ipc.read_schema(pa.py_buffer(schema.serializeAsMessage()))

@@ -1,0 +1,48 @@
+"""Spark sessions with the settings of the container."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.java import Jvm, launch
+from samza_azure.spark.jvm.settings import settings_of
+
+
+def start_session(name: str, settings: Mapping[str, str], directory: Path) -> SparkSession:
+    """A session with the container's settings, and a JVM of its own. Call it from the main thread."""
+    chosen = settings_of(settings, directory)
+    return connect_session(name, chosen, launch(chosen, os.environ, directory))
+
+
+def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSession:
+    """Wait for a JVM that was started before, and make a session in it. These settings are all it gets."""
+    builder = SparkSession.builder.appName(name)
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    spark = _connected(builder, jvm)
+    _gateway_of(spark).proc = jvm.process  # as if pyspark had started it
+    return spark
+
+
+def jvm_of(spark: SparkSession) -> Any:
+    """The Java side of a session. There always is one here, which pyspark's types do not know."""
+    return spark.sparkContext._jvm
+
+
+def _gateway_of(spark: SparkSession) -> Any:
+    return spark.sparkContext._gateway
+
+
+def _connected(builder: SparkSession.Builder, jvm: Jvm) -> SparkSession:
+    """pyspark takes a JVM that is already there from these two variables. The secret does not stay in them."""
+    gateway = jvm.gateway()
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret
+    os.environ["PYSPARK_PYTHON"] = jvm.python
+    try:
+        return builder.getOrCreate()
+    finally:
+        del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]

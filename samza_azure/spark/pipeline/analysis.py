@@ -1,0 +1,411 @@
+"""What one stage is, found out before it runs: its columns, its state, its event time; or why it is refused.
+
+The stage's function is called once with empty streams of the right columns, and the plan that it makes is looked at.
+The rule: a stage that is accepted puts out what one Spark batch over the same rows would, whatever the number of
+partitions and tasks. What cannot keep it is refused, with the stage, the operator and what to write instead.
+Not noticed: a Python function that claims to be deterministic and is not.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
+
+from samza_azure.application import Stage
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.pipeline.bounds import Bounds, EventTime, Term, Unbounded, marked
+from samza_azure.spark.pipeline.catalyst import (
+    EVENT_TIME_MARK,
+    Node,
+    equalities,
+    identity,
+    input_directory,
+    is_marked,
+    kind_of,
+    read_plan,
+    references,
+)
+from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
+from samza_azure.spark.pipeline.operators import check_operators, described, fingerprint_of, keys_of, state_of
+from samza_azure.spark.pipeline.packages import check_packages, in_one_sentence
+from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
+from samza_azure.spark.pipeline.schema import check_columns, nullable
+
+#: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
+SPLIT = (
+    "Bound the time in the operator before it, as a join does by BETWEEN; or write what comes before as a stage of its "
+    "own, with event_time and frontier_lag on the stream between."
+)
+USE_MARKED = "Use the event time of an input, or window_time(window)."
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A stream as a stage sees it."""
+
+    stream: str
+    schema: StructType
+    event_time: str | None
+    partitions: int = 1
+    key: tuple[str, ...] = ()  # the columns by which it is partitioned; none: it is not known how
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """What the job file says about the stream that a stage writes."""
+
+    stream: str
+    event_time: str | None
+    frontier_lag_s: float | None  # None: nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """What holds the watermark of a stage back: the progress of an input, less the time that late rows have."""
+
+    reads: int  # the input's number
+    delay_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """One stage as Spark understands it."""
+
+    schema: StructType
+    sources: int  # that Spark starts for a task; more than inputs, where a stage joins a stream with itself
+    watermarks: tuple[Watermark, ...]
+    frontier: tuple[Term, ...]  # the least of these; none: the stage's records carry no frontier
+    stateful: tuple[str, ...]
+    state: tuple[str, ...]  # the same operators with their keys, for people
+    fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
+    placement: Placement
+    puts_out_changes: bool  # several rows for what is one row of a batch
+    needs_rocksdb: bool
+    warnings: tuple[str, ...]
+
+
+def analyse(
+    spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: Output, tasks: int | None, directory: Path
+) -> Analysis:
+    """Call the stage's function once and look at the plan that it made. `tasks`: how many the user asks for."""
+    directory = directory / stage.name
+    frames = [_empty_stream(spark, number, each, directory) for number, each in enumerate(inputs)]
+    frame = _called(spark, stage, frames)
+    root = read_plan(spark, frame, directory)
+    _check_inputs(stage, root, inputs)
+    plan = frame._jdf.queryExecution().analyzed()
+    check_packages(stage, [node.plan for node in root.walk()])
+    check_emission(stage, root)
+    _check_supported(spark, stage, plan)
+    check_operators(stage, root)
+    check_columns(frame.schema, f"Stage {stage.name}")
+    operators = [node for node in root.walk() if state_of(node)]
+    times = [EventTime(each.stream, each.event_time) for each in inputs]
+    bounds = Bounds(spark, times, updates=stage.output_mode == "update")
+    watermarks = _watermarks(stage, root, inputs, bounds)
+    for operator in operators:
+        _check_one_event_time(stage, operator)
+    _check_on_time(stage, operators, watermarks, bounds)
+    keyed = [Keyed(each.stream, each.partitions, each.key) for each in inputs]
+    placement = place_stage(spark, stage, root, keyed, tasks)
+    tracer = Tracer(spark)
+    delays = [str(each.delay_ms) for each in watermarks]
+    return Analysis(
+        schema=nullable(frame.schema, spark),
+        sources=_different(spark, root.leaves()),
+        watermarks=watermarks,
+        frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
+        stateful=tuple(state_of(node) or "" for node in operators),
+        state=tuple(described(node) for node in operators),
+        fingerprint=tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators),
+        placement=placement,
+        puts_out_changes=puts_out_changes(stage, root),
+        needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
+        warnings=_warnings(stage, plan, root),
+    )
+
+
+def _empty_stream(spark: SparkSession, number: int, each: Input, directory: Path) -> DataFrame:
+    """A stand-in for the stream: the same columns, no Python source to start."""
+    path = input_directory(directory, number, each.stream)
+    path.mkdir(parents=True, exist_ok=True)
+    return spark.readStream.schema(each.schema).format("json").load(str(path))
+
+
+def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> DataFrame:
+    """The stage's result, if calling it changed nothing else."""
+    queries = {query.id for query in spark.streams.active}
+    settings = dict(spark.conf.getAll)
+    try:
+        frame = stage.function(*frames)
+    except Exception as error:
+        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {in_one_sentence(error)}") from error
+    finally:
+        started = [query for query in spark.streams.active if query.id not in queries]
+        for query in started:
+            query.stop()
+        changed = _restored(spark, settings)
+    if started:
+        raise PipelineRefused(
+            f"Stage {stage.name} starts a query. Return the DataFrame instead; it is started for you."
+        )
+    if changed:
+        raise PipelineRefused(
+            f"Stage {stage.name} changes {', '.join(changed)}, which all stages share. Set it in the job file instead."
+        )
+    if not isinstance(frame, DataFrame):
+        raise PipelineRefused(f"Stage {stage.name} returns {type(frame).__name__}. Return a DataFrame.")
+    if not frame.isStreaming:
+        raise PipelineRefused(
+            f"Stage {stage.name} returns a DataFrame that does not stream. "
+            "Make it from the DataFrames that it is given."
+        )
+    return frame
+
+
+def _restored(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
+    """Put the session's settings back; the names of those that had changed."""
+    now = dict(spark.conf.getAll)
+    changed = sorted(key for key in now.keys() | settings.keys() if now.get(key) != settings.get(key))
+    for key in changed:
+        if key in settings:
+            spark.conf.set(key, settings[key])
+        else:
+            spark.conf.unset(key)
+    return changed
+
+
+def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
+    """No leaf is foreign, no input is without one."""
+    for node in root.walk():
+        if node.is_streaming and not node.children and node.reads is None:
+            raise PipelineRefused(
+                f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that it is given: "
+                f"name the stream in @app.stage(…) and in the job file."
+            )
+    used = {leaf.reads for leaf in root.leaves()}
+    for number, each in enumerate(inputs):
+        if number not in used:
+            raise PipelineRefused(
+                f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or take it out of @app.stage(…)."
+            )
+
+
+def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
+    """Spark starts one source for all leaves that are equal, as those of a DataFrame that is used twice may be."""
+    found = jvm_of(spark).java.util.HashSet()
+    for leaf in leaves:
+        found.add(leaf.plan)
+    return int(found.size())
+
+
+def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
+    """What Spark itself would refuse, but only when the query starts."""
+    jvm = jvm_of(spark)
+    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    mode = modes.Update() if stage.output_mode == "update" else modes.Append()
+    try:
+        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0].rstrip(";.")
+        raise PipelineRefused(
+            f"Stage {stage.name} cannot run as a stream: {reason}. If it is the combination that Spark refuses, write "
+            "its operators as stages of their own; if it is one operator, leave it out here and apply it to the output."
+        ) from error
+
+
+def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
+    found = []
+    if not plan.deterministic() or any(node.kind == "Sample" for node in root.walk()):
+        found.append("is not deterministic (rand, uuid, a non-deterministic function)")
+    if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
+        found.append("uses the time at which a batch runs")
+    warnings = [
+        f"Stage {stage.name} {each}: its output cannot be compared with a second run over the same input."
+        for each in found
+    ]
+    if any(node.kind in ("MapInPandas", "MapInArrow", "PythonMapInArrow") for node in root.walk()):
+        warnings.append(
+            f"Stage {stage.name} uses mapInPandas or mapInArrow: its function gets the rows in pieces that differ from "
+            "run to run, and must treat each row by itself."
+        )
+    return tuple(warnings)
+
+
+# Event time.
+
+
+def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bounds) -> tuple[Watermark, ...]:
+    """What the stage's watermark is the least of: each input with an event time that an operator with state reads.
+
+    An input that is not under a withWatermark counts, too: its rows must not be late because it is slower than the
+    others. They have the longest of the stage's delays, since that is what the operator behind grants them.
+    """
+    nodes = [node for node in root.walk() if node.kind == "EventTimeWatermark"]
+    if not nodes:
+        return ()
+    found: dict[int, int] = {}
+    for node in nodes:
+        _check_watermark(stage, node, inputs, bounds)
+        for leaf in node.leaves():
+            assert leaf.reads is not None
+            if inputs[leaf.reads].event_time is not None:
+                found[leaf.reads] = max(_delay_ms(node), found.get(leaf.reads, 0))
+    longest = max(found.values(), default=0)
+    for operator in root.walk():
+        for leaf in operator.leaves() if state_of(operator) else ():
+            assert leaf.reads is not None
+            if inputs[leaf.reads].event_time is not None:
+                found.setdefault(leaf.reads, longest)
+    return tuple(Watermark(reads, delay) for reads, delay in sorted(found.items()))
+
+
+def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: Bounds) -> None:
+    attribute = node.plan.eventTime()
+    column = str(attribute.name())
+    if is_marked(node.child.column(identity(attribute))):
+        raise PipelineRefused(f"Stage {stage.name} sets two watermarks on column {column}. Keep one withWatermark.")
+    if any(each.kind == "EventTimeWatermark" for each in node.child.walk()):
+        raise PipelineRefused(
+            f"Stage {stage.name} sets a watermark on column {column} behind another withWatermark. Keep the first one, "
+            "or write what follows it as a stage of its own."
+        )
+    bound = bounds.of(node.child, identity(attribute))
+    if isinstance(bound, Unbounded):
+        known = " or ".join(f"{each.stream}.{each.event_time}" for each in inputs if each.event_time)
+        remedy = bound.remedy or (
+            f"Set it on the event time of an input ({known}), before any join or aggregation."
+            if known
+            else f'Add to the job file, under [streams.{inputs[0].stream}]: event_time = "…".'
+        )
+        raise PipelineRefused(f"Stage {stage.name} sets a watermark on column {column}, but {bound.reason}. {remedy}")
+    earliest = min((term.shift_us for term in bound), default=0)
+    if -earliest > _delay_ms(node) * 1000:
+        raise PipelineRefused(
+            f"Stage {stage.name} sets a watermark of {_delay_ms(node) / 1000:g} seconds on column {column}, but what "
+            f"comes before it makes rows up to {-earliest / 1_000_000:g} seconds older than its inputs are. Use "
+            f'withWatermark("{column}", "{-(earliest // 1_000_000)} seconds") or more.'
+        )
+
+
+def _delay_ms(node: Node) -> int:
+    """The delay of a watermark, as Spark notes it on the column."""
+    attribute = node.column(identity(node.plan.eventTime()))
+    return int(attribute.metadata().getLong(EVENT_TIME_MARK))
+
+
+def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds) -> None:
+    """Whether what an operator drops as late is late: rows in time must not meet a watermark that has passed them."""
+    delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
+    for operator in operators:
+        shift = bounds.shift_us(operator)
+        if shift is None or state_of(operator) == "limit":
+            continue
+        for below, wanted in [(child, each) for child in operator.children for each in _watched(operator, child)]:
+            bound = bounds.of(below, wanted)
+            name = str(below.column(wanted).name())
+            reason, remedy = "", ""
+            if isinstance(bound, Unbounded):
+                reason, remedy = bound.reason, bound.remedy
+            elif any(term.shift_us < shift for term in bound if term.reads is None):
+                reason = "an operator before it puts rows out later than its watermark knows"
+            elif any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
+                reason = "its rows may be older than the input's event time by more than the withWatermark says"
+            if reason:
+                raise PipelineRefused(
+                    f"Stage {stage.name}: the {described(operator)} would drop rows as late that are in time, by "
+                    f"column {name}: {reason}. {remedy or SPLIT}"
+                )
+
+
+def _check_one_event_time(stage: Stage, operator: Node) -> None:
+    """Spark judges whether a row is late by one column, and gives up while the query starts if there are two."""
+    grouped = None
+    if operator.kind == "Aggregate":
+        grouped = {wanted for (key,) in keys_of(operator) for wanted in references(key)}
+    for child in operator.children:
+        times = [wanted for wanted in marked(child) if grouped is None or wanted in grouped]
+        if len(times) > 1:
+            names = " and ".join(str(child.column(wanted).name()) for wanted in times)
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(operator)} gets {names}, all of them with a watermark, and cannot "
+                "tell which of them is the event time. Drop all but one of them before it."
+            )
+
+
+def _watched(operator: Node, below: Node) -> list[int]:
+    """The columns by which an operator judges whether a row is late: those that Spark has marked.
+
+    A join by event time judges one side by the other's: its key is a time there, too, marked or not.
+    """
+    found = marked(below)
+    if operator.is_join_of_streams:
+        side = operator.children.index(below)
+        for pair in _compared_columns(operator):
+            own, other = pair[side], pair[1 - side]
+            if is_marked(other) and identity(own) not in found:
+                found.append(identity(own))
+    return [wanted for wanted in found if wanted in below.ids]
+
+
+def _compared_columns(join: Node) -> list[tuple[Any, Any]]:
+    return [pair for pair in equalities(join) if all(kind_of(each) == "AttributeReference" for each in pair)]
+
+
+def _frontier(
+    stage: Stage,
+    frame: DataFrame,
+    root: Node,
+    inputs: Sequence[Input],
+    output: Output,
+    bounds: Bounds,
+    watermarks: Sequence[Watermark],
+    operators: Sequence[Node],
+) -> tuple[Term, ...]:
+    """What the frontier of the stage's records is the least of: it must hold for its output's event time."""
+    if output.event_time is None:
+        return ()
+    column = next((each for each in root.output if str(each.name()) == output.event_time), None)
+    if column is None:
+        raise PipelineRefused(
+            f"streams.{output.stream}.event_time is {output.event_time!r}, but stage {stage.name} writes the columns "
+            f"{', '.join(frame.columns)}. Name one of them."
+        )
+    check_event_time(frame.schema, output.event_time, f"streams.{output.stream}.event_time")
+    bound = bounds.of(root, identity(column))
+    if not isinstance(bound, Unbounded):
+        return tuple(sorted(bound, key=lambda term: (term.reads is None, term.reads or 0, term.shift_us)))
+    if output.frontier_lag_s is None:
+        raise PipelineRefused(
+            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but nothing "
+            f"says how old its later rows can be: {bound.reason}. {bound.remedy or USE_MARKED} Or say under "
+            f"[streams.{output.stream}] how much older than the progress of the inputs rows can be: "
+            f'frontier_lag = "1 h".'
+        )
+    held = {each.reads for each in watermarks}  # these hold the watermark back
+    known = [Term(number) for number, each in enumerate(inputs) if each.event_time is not None and number not in held]
+    if operators and watermarks:
+        return (*known, Term(None))
+    known += [Term(number) for number in sorted(held)]
+    if not known:
+        raise PipelineRefused(
+            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but none of its "
+            f"inputs has an event time, so it would stand still. Add to the job file, under "
+            f'[streams.{inputs[0].stream}]: event_time = "…".'
+        )
+    return tuple(known)
+
+
+def check_event_time(schema: StructType, column: str, key: str) -> None:
+    """Refuse an event time that is no time."""
+    kind = schema[column].dataType
+    is_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
+    if not is_window and not isinstance(kind, TimestampType | TimestampNTZType | DateType):
+        raise PipelineRefused(
+            f"{key} is {column!r}, a column of type {kind.simpleString()}. An event time is a timestamp, a date or a "
+            f"window; make it one: to_timestamp({column})."
+        )

@@ -1,0 +1,409 @@
+"""How old the rows may be that a plan will still put out: the frontier of a stage, derived operator by operator.
+
+A bound of a column holds after every batch: no row that is put out later has an older value there. It is the least of
+some terms, each the frontier of an input, or the stage's watermark, plus a fixed time. An operator that puts out rows
+as they come passes the bound of its input on. One that keeps them, and puts them out when a partner comes or when the
+watermark has passed them, has a bound of its own, or none; then the reason is given.
+
+Promised: where a column has a bound, it holds for rows that are not late themselves.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.pipeline.catalyst import (
+    EVENT_TIME_MARK,
+    SESSION_MARK,
+    WINDOW_MARK,
+    Node,
+    conjuncts,
+    equalities,
+    identity,
+    is_marked,
+    items,
+    join_type,
+    kind_of,
+    named,
+    text,
+    without_alias,
+)
+from samza_azure.spark.pipeline.operators import JOIN, STATEFUL, state_of
+
+DAY_US = 86_400_000_000
+#: The longest of each unit that a time can be cut down to.
+UNITS_US = {
+    "microsecond": 1,
+    "millisecond": 1_000,
+    "second": 1_000_000,
+    "minute": 60_000_000,
+    "hour": 3_600_000_000,
+    "day": DAY_US,
+    "dd": DAY_US,
+    "week": 7 * DAY_US,
+    "month": 31 * DAY_US,
+    "mon": 31 * DAY_US,
+    "mm": 31 * DAY_US,
+    "quarter": 92 * DAY_US,
+    "year": 366 * DAY_US,
+    "yyyy": 366 * DAY_US,
+    "yy": 366 * DAY_US,
+}
+#: A state watermark is asked for at this one, far from zero; in milliseconds.
+PROBE_MS = 1 << 41
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Term:
+    """The frontier of an input, or, with None, the watermark that a batch ran with, and a time to add."""
+
+    reads: int | None
+    shift_us: int = 0
+
+    def later(self, by_us: int) -> "Term":
+        """The same, so much later."""
+        return Term(self.reads, self.shift_us + by_us)
+
+
+@dataclass(frozen=True, slots=True)
+class Unbounded:
+    """There is no bound, why, and what to write so that there is one."""
+
+    reason: str
+    remedy: str = ""
+
+
+Bound: TypeAlias = frozenset[Term] | Unbounded
+
+
+def least(bounds: Iterable[Bound]) -> Bound:
+    """A bound that holds for the rows of all of them."""
+    found: frozenset[Term] = frozenset()
+    for bound in bounds:
+        if isinstance(bound, Unbounded):
+            return bound
+        found |= bound
+    return found
+
+
+def shifted(bound: Bound, by_us: int | None, reason: str = "") -> Bound:
+    """The bound of a column that is so much later. None: nobody knows how much earlier it may be."""
+    if isinstance(bound, Unbounded):
+        return bound
+    return Unbounded(reason) if by_us is None else frozenset(term.later(by_us) for term in bound)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """What is said of an input's event time."""
+
+    stream: str
+    column: str | None
+
+
+class Bounds:
+    """The bounds of one plan's columns."""
+
+    def __init__(self, spark: SparkSession, inputs: Sequence[EventTime], *, updates: bool) -> None:
+        self._spark = spark
+        self._inputs = inputs
+        self._updates = updates
+
+    def of(self, node: Node, wanted: int) -> Bound:
+        """The bound of a column of this node's output."""
+        if not node.is_streaming:
+            return Unbounded("it comes from a table, which has no event time")
+        if node.reads is not None:
+            return self._of_input(node, wanted)
+        if node.kind in ("Project", "Aggregate", "Expand"):
+            return self._computed(node, wanted)
+        if node.kind == "Union":
+            place = node.ids.index(wanted)
+            return least(self.of(child, child.ids[place]) for child in node.children)
+        if node.is_join_of_streams:
+            return self._joined(node, wanted)
+        if node.kind == "UpdateEventTimeWatermarkColumn" and wanted == identity(node.plan.eventTime()):
+            return self._watermark(node.child)  # Spark refuses rows that are older
+        if node.kind in ("FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark"):
+            return Unbounded(f"it is put out by a function with state ({STATEFUL[node.kind]}), at any time")
+        below = next((child for child in node.children if wanted in child.ids), None)
+        if below is None:
+            return Unbounded(f"it is made by the operator {node.kind}")
+        return self.arriving(node, below, wanted)
+
+    def arriving(self, node: Node, below: Node, wanted: int) -> Bound:
+        """The bound of what an operator takes in: one with state drops what is older than its watermark."""
+        if state_of(node) not in (None, STATEFUL["GlobalLimit"]) and is_marked(below.column(wanted)):
+            return self._watermark(node)
+        return self.of(below, wanted)
+
+    def shift_us(self, node: Node) -> int | None:
+        """How much the watermark that an operator gets differs from the stage's. None: it gets none."""
+        shifts = [self._passed_on_us(child) for child in node.children if child.is_streaming]
+        return min((shift for shift in shifts if shift is not None), default=None)
+
+    def _watermark(self, node: Node) -> Bound:
+        shift = self.shift_us(node)
+        return Unbounded("no watermark reaches it") if shift is None else frozenset({Term(None, shift)})
+
+    def _passed_on_us(self, node: Node) -> int | None:
+        """As Spark's own propagation of the watermark from operator to operator has it."""
+        if node.kind == "EventTimeWatermark":
+            return 0
+        incoming = self.shift_us(node)
+        if incoming is None or node.kind == "FlatMapGroupsInPandasWithState":
+            return None
+        if state_of(node) != JOIN:
+            return incoming
+        return min([incoming, *(incoming + each for each in self._evicted_us(node) if each is not None)])
+
+    def _of_input(self, node: Node, wanted: int) -> Bound:
+        assert node.reads is not None
+        event_time, name = self._inputs[node.reads], str(node.column(wanted).name())
+        if name == event_time.column:
+            return frozenset({Term(node.reads)})
+        if event_time.column is None:
+            return Unbounded(
+                f"nothing is said about the event time of stream {event_time.stream!r}",
+                f'Add to the job file, under [streams.{event_time.stream}]: event_time = "{name}".',
+            )
+        return Unbounded(
+            f"it is the column {name} of stream {event_time.stream!r}, whose event time is {event_time.column}",
+            f"Use that column, or change streams.{event_time.stream}.event_time in the job file.",
+        )
+
+    # Columns that are computed.
+
+    def _computed(self, node: Node, wanted: int) -> Bound:
+        place = node.ids.index(wanted)
+        if node.kind == "Expand":
+            rows = [list(items(each))[place] for each in items(node.plan.projections())]
+            return least(self._of_expression(node, each, node.output[place]) for each in rows)
+        found = named(node.made, wanted)
+        return self._of_expression(node, without_alias(found), node.output[place])
+
+    def _of_expression(self, node: Node, expression: Any, column: Any = None) -> Bound:
+        """The bound of an expression over a node's child. Of a window its last instant counts."""
+        kind = kind_of(expression)
+        if kind == "AttributeReference":
+            return self._of_column(node, identity(expression))
+        if kind in ("KnownNullable", "KnownNotNull", "Alias"):
+            return self._of_expression(node, expression.children().apply(0), column)
+        if kind == "Literal":
+            return frozenset() if expression.value() is None else Unbounded(f"it is the constant {text(expression)}")
+        if kind == "Cast":
+            return self._of_cast(node, expression)
+        if kind == "TimestampAddInterval":
+            base = self._of_expression(node, expression.children().apply(0))
+            return shifted(base, interval_us(expression.children().apply(1)), _computed_text(expression))
+        if kind == "TruncTimestamp":
+            unit = expression.format()
+            known = UNITS_US.get(str(unit.value()).lower()) if kind_of(unit) == "Literal" else None
+            base = self._of_expression(node, expression.timestamp())
+            return shifted(base, None if known is None else -known, _computed_text(expression))
+        if kind == "GetStructField" and kind_of(expression.child()) == "AttributeReference":
+            return self._of_window_field(node, expression)
+        if (window := _window_time_of(expression)) is not None:
+            return self._of_column(node, identity(window))
+        if column is not None and any(is_marked(column, mark) for mark in (WINDOW_MARK, SESSION_MARK)):
+            time = _time_in(expression)  # a window ends after the times in it
+            return self._of_expression(node, time) if time is not None else Unbounded(_computed_text(expression))
+        return Unbounded(_computed_text(expression))
+
+    def _of_column(self, node: Node, wanted: int) -> Bound:
+        if node.kind != "Aggregate":
+            return self.of(node.child, wanted)
+        if is_marked(node.child.column(wanted)):
+            return self._watermark(node)
+        if self._updates or state_of(node) is None:
+            return self.of(node.child, wanted)  # a group is put out when a row of it comes
+        return Unbounded("the aggregation keeps its groups, and it is not their event time")
+
+    def _of_cast(self, node: Node, expression: Any) -> Bound:
+        source, target = (str(each.dataType().simpleString()) for each in (expression.children().apply(0), expression))
+        base = self._of_expression(node, expression.children().apply(0))
+        if source == target or {source, target} == {"timestamp", "timestamp_ntz"}:
+            return base  # the session's zone is UTC
+        if source in ("timestamp", "timestamp_ntz") and target == "date":
+            return shifted(base, -DAY_US)
+        return Unbounded(_computed_text(expression))
+
+    def _of_window_field(self, node: Node, expression: Any) -> Bound:
+        """`window.end` is later than each time in it; `window.start` earlier than its end by its length."""
+        window = expression.child()
+        field = str(expression.extractFieldName())
+        if not any(is_marked(window, mark) for mark in (WINDOW_MARK, SESSION_MARK)):
+            return Unbounded(_computed_text(expression))
+        base = self._of_column(node, identity(window))
+        if field == "end":
+            return base
+        length = self._window_us(node.child, identity(window)) if is_marked(window, WINDOW_MARK) else None
+        return shifted(
+            base, None if length is None else -length, "it is the start of a session, as long as that may be"
+        )
+
+    def _window_us(self, node: Node, wanted: int) -> int | None:
+        """The length of the windows in a column, from the expression that makes them."""
+        if wanted not in node.ids:
+            return None
+        if node.kind in ("Project", "Expand", "Aggregate"):
+            place = node.ids.index(wanted)
+            if node.kind == "Expand":
+                made = list(items(node.plan.projections().apply(0)))[place]
+            else:
+                made = without_alias(node.made[place])
+            if kind_of(made) == "AttributeReference":
+                return self._window_us(node.child, identity(made))
+            return _made_window_us(made)
+        lengths = [self._window_us(child, wanted) for child in node.children if wanted in child.ids]
+        return lengths[0] if lengths else None
+
+    # Joins.
+
+    def _joined(self, node: Node, wanted: int) -> Bound:
+        """A row comes out when its later half arrives, and where a half may be missing, when no partner can come."""
+        left, right = node.children
+        mine, other = (left, right) if wanted in left.ids else (right, left)
+        bounds = [self.arriving(node, mine, wanted), self._when_partner_comes(node, mine, other, wanted)]
+        kind = join_type(node)
+        if kind in ("FullOuter", "LeftOuter" if mine is left else "RightOuter"):
+            evicted = self._evicted_us(node)[0 if mine is left else 1]
+            incoming = self.shift_us(node)
+            if evicted is None or incoming is None or not is_marked(mine.column(wanted)):
+                return Unbounded("the outer join puts rows without a partner out late, by another column's time")
+            bounds.append(frozenset({Term(None, incoming + evicted)}))
+        return least(bounds)
+
+    def _when_partner_comes(self, node: Node, mine: Node, other: Node, wanted: int) -> Bound:
+        """The bound that the join's condition sets: how much older than its partner a row can be."""
+        sides = (0, 1) if mine is node.children[0] else (1, 0)
+        reasons = []
+        for pair in equalities(node):
+            own, theirs = pair[sides[0]], pair[sides[1]]
+            if kind_of(own) == kind_of(theirs) == "AttributeReference" and identity(own) == wanted:
+                bound = self.arriving(node, other, identity(theirs))
+                if not isinstance(bound, Unbounded):
+                    return bound
+        condition = node.plan.condition()
+        for each in conjuncts(condition.get()) if condition.isDefined() else ():
+            found = _at_least(each, wanted, frozenset(other.ids))
+            if found is None:
+                continue
+            column, by_us = found
+            bound = shifted(self.arriving(node, other, column), by_us)
+            if not isinstance(bound, Unbounded):
+                return bound
+            reasons.append(bound.reason)
+        name = str(mine.column(wanted).name())
+        return Unbounded(
+            f"the join keeps rows until a partner comes, and its condition does not say how much older than the "
+            f"partner {name} can be" + (f" ({reasons[0]})" if reasons else "")
+        )
+
+    def _evicted_us(self, node: Node) -> tuple[int | None, int | None]:
+        """Of left and right: how far behind the watermark rows are still kept, as Spark works it out."""
+        helper = jvm_of(
+            self._spark
+        ).org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper
+        sequence, pairs = jvm_of(self._spark).PythonUtils.toSeq, equalities(node)
+        left, right = (sequence(list(child.output)) for child in node.children)
+        keys = [sequence([pair[side] for pair in pairs]) for side in (0, 1)]
+        option = jvm_of(self._spark).scala.Option
+        found = helper.getStateWatermark(left, right, *keys, node.plan.condition(), option.apply(PROBE_MS), False)
+        return _evicted(found._1()), _evicted(found._2())
+
+
+def _evicted(found: Any) -> int | None:
+    return (int(found.get()) - PROBE_MS) * 1000 if found.isDefined() else None
+
+
+def _computed_text(expression: Any) -> str:
+    return f"it is computed: {text(expression)[:120]}"
+
+
+def interval_us(expression: Any) -> int | None:
+    """A constant interval in microseconds; None: it is not constant, or has months."""
+    if not expression.foldable():
+        return None
+    value = expression.eval(None)
+    if isinstance(value, int):
+        return value
+    if value is None or int(value.months):
+        return None
+    return int(value.days) * DAY_US + int(value.microseconds)
+
+
+def _linear(expression: Any) -> tuple[int, int] | None:
+    """A column plus a constant time: its id, and the time. None: it is something else."""
+    kind = kind_of(expression)
+    if kind == "AttributeReference":
+        return identity(expression), 0
+    children = list(items(expression.children()))
+    if kind == "Cast" and str(expression.dataType().simpleString()) == str(children[0].dataType().simpleString()):
+        return _linear(children[0])
+    if kind == "TimestampAddInterval":
+        base, by_us = _linear(children[0]), interval_us(children[1])
+        return None if base is None or by_us is None else (base[0], base[1] + by_us)
+    return None
+
+
+def _at_least(condition: Any, wanted: int, others: frozenset[int]) -> tuple[int, int] | None:
+    """What a comparison says of a column: not older than which other column plus which time."""
+    kind = kind_of(condition)
+    if kind in ("LessThan", "LessThanOrEqual"):
+        small, great = condition.left(), condition.right()
+    elif kind in ("GreaterThan", "GreaterThanOrEqual"):
+        small, great = condition.right(), condition.left()
+    elif kind == "EqualTo":
+        forward = _compared(condition.left(), condition.right(), wanted, others)
+        return forward or _compared(condition.right(), condition.left(), wanted, others)
+    else:
+        return None
+    return _compared(small, great, wanted, others)
+
+
+def _compared(small: Any, great: Any, wanted: int, others: frozenset[int]) -> tuple[int, int] | None:
+    less, more = _linear(small), _linear(great)
+    if less is None or more is None or more[0] != wanted or less[0] not in others:
+        return None
+    return less[0], less[1] - more[1]
+
+
+def _window_time_of(expression: Any) -> Any | None:
+    """The window of `window_time(window)`: its end less a microsecond."""
+    if kind_of(expression) != "PreciseTimestampConversion" or kind_of(expression.child()) != "Subtract":
+        return None
+    end = expression.child().left()
+    field = end.child() if kind_of(end) == "PreciseTimestampConversion" else None
+    if field is None or kind_of(field) != "GetStructField" or str(field.extractFieldName()) != "end":
+        return None
+    return field.child() if kind_of(field.child()) == "AttributeReference" else None
+
+
+def _time_in(window: Any) -> Any | None:
+    """The time of which a window is made: what is turned into a number of microseconds."""
+    for child in items(window.children()):
+        is_number = str(child.dataType().simpleString()) == "bigint"
+        if (found := _time_in(child)) is not None:
+            return found
+        if kind_of(child) == "PreciseTimestampConversion" and is_number:
+            return child.child()
+    return None
+
+
+def _made_window_us(made: Any) -> int | None:
+    """The length of the windows that a named_struct(start, …, end, …) makes."""
+    if kind_of(made) != "CreateNamedStruct":
+        return None
+    end = list(items(made.children()))[3]
+    while kind_of(end) in ("KnownNullable", "PreciseTimestampConversion"):
+        end = end.children().apply(0)
+    return int(end.right().value()) if kind_of(end) == "Add" and kind_of(end.right()) == "Literal" else None
+
+
+def marked(node: Node) -> list[int]:
+    """The columns that Spark takes for event time in a node's output."""
+    return [wanted for wanted, column in zip(node.ids, node.output, strict=True) if is_marked(column, EVENT_TIME_MARK)]

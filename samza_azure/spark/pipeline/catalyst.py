@@ -1,0 +1,207 @@
+"""A stage's analysed plan as a tree of nodes, and what can be asked of Catalyst's expressions. All of it over py4j.
+
+The tree is read once. Expressions stay on the Java side: they are compared, rebuilt and turned into columns there.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+
+from samza_azure.spark.jvm.session import jvm_of
+
+#: Spark marks a column that holds event time, or a window of it, with the first of these; a window with the others.
+EVENT_TIME_MARK = "spark.watermarkDelayMs"
+WINDOW_MARK = "spark.timeWindow"
+SESSION_MARK = "spark.sessionWindow"
+
+
+@dataclass(slots=True, eq=False)
+class Node:
+    """One operator of the plan. Nodes are compared by identity: two leaves may read the same stream."""
+
+    kind: str
+    plan: Any
+    children: tuple["Node", ...]
+    is_streaming: bool
+    output: tuple[Any, ...]  # Catalyst's attributes
+    ids: tuple[int, ...]  # theirs
+    reads: int | None = None  # the input of the stage that a leaf stands for
+
+    @property
+    def child(self) -> "Node":
+        """The only child, or the first one."""
+        return self.children[0]
+
+    def walk(self) -> Iterator["Node"]:
+        """This node and all below it, from the top."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def leaves(self) -> tuple["Node", ...]:
+        """The inputs that are read below this node."""
+        return tuple(node for node in self.walk() if node.reads is not None)
+
+    @property
+    def columns(self) -> dict[int, Any]:
+        """The attributes of its output by their ids."""
+        return dict(zip(self.ids, self.output, strict=True))
+
+    def column(self, identity: int) -> Any:
+        """The attribute of this node's output with that id."""
+        return self.output[self.ids.index(identity)]
+
+    @property
+    def made(self) -> tuple[Any, ...]:
+        """The named expressions of a projection or an aggregation."""
+        plan = self.plan
+        return tuple(items(plan.projectList() if self.kind == "Project" else plan.aggregateExpressions()))
+
+    @property
+    def is_join_of_streams(self) -> bool:
+        """Whether this is a join with state on both sides."""
+        return self.kind == "Join" and all(child.is_streaming for child in self.children)
+
+
+def input_directory(directory: Path, number: int, stream: str) -> Path:
+    """What the stand-in for one input of a stage reads. The plan shows it, so it tells which input a leaf is."""
+    return directory / f"{number}-{stream}"
+
+
+def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
+    """The plan of a streaming DataFrame that was made of stand-ins below `directory`.
+
+    Common table expressions are inlined, and expressions that Spark replaces before it runs them are replaced.
+    """
+    optimizer = jvm_of(spark).org.apache.spark.sql.catalyst.optimizer
+    plan = optimizer.InlineCTE(True, False, False).apply(frame._jdf.queryExecution().analyzed())
+    plan = optimizer.RewriteWithExpression.apply(optimizer.ReplaceExpressions.apply(plan))
+    return _node(plan, directory)
+
+
+def _node(plan: Any, directory: Path) -> Node:
+    children = tuple(_node(child, directory) for child in items(plan.children()))
+    output = tuple(items(plan.output()))
+    ids = tuple(identity(attribute) for attribute in output)
+    streaming = bool(plan.isStreaming())
+    return Node(kind_of(plan), plan, children, streaming, output, ids, None if children else _input_of(plan, directory))
+
+
+def _input_of(leaf: Any, directory: Path) -> int | None:
+    """Which input a leaf stands for. None: it is none of ours."""
+    if kind_of(leaf) != "StreamingRelation":
+        return None
+    path = leaf.dataSource().options().get("path")
+    if not path.isDefined() or Path(path.get()).parent != directory:
+        return None
+    return int(Path(path.get()).name.partition("-")[0])
+
+
+def items(sequence: Any) -> Iterator[Any]:
+    """The elements of a Scala sequence."""
+    for index in range(sequence.size()):
+        yield sequence.apply(index)
+
+
+def kind_of(thing: Any) -> str:
+    """The simple name of its class."""
+    return str(thing.getClass().getSimpleName())
+
+
+def identity(attribute: Any) -> int:
+    """The id of an attribute or an alias."""
+    return int(attribute.exprId().id())
+
+
+def is_marked(attribute: Any, mark: str = EVENT_TIME_MARK) -> bool:
+    """Whether Spark takes this column for event time."""
+    return bool(attribute.metadata().contains(mark))
+
+
+def references(expression: Any) -> frozenset[int]:
+    """The ids of the attributes in it."""
+    return frozenset(identity(each) for each in items(expression.references().toSeq()))
+
+
+def contains(expression: Any, kind: str) -> bool:
+    """Whether there is such an expression anywhere in it."""
+    return kind_of(expression) == kind or any(contains(child, kind) for child in items(expression.children()))
+
+
+def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> Any:
+    """The expression with attributes replaced."""
+    if kind_of(expression) == "AttributeReference":
+        return by.get(identity(expression), expression)
+    if not references(expression) & by.keys():
+        return expression
+    children = [substituted(spark, child, by) for child in items(expression.children())]
+    return expression.withNewChildren(jvm_of(spark).PythonUtils.toSeq(children))
+
+
+def without_alias(expression: Any) -> Any:
+    """What an alias stands for."""
+    return without_alias(expression.child()) if kind_of(expression) == "Alias" else expression
+
+
+def conjuncts(expression: Any) -> Iterator[Any]:
+    """The parts of a condition that must all hold."""
+    if kind_of(expression) == "And":
+        yield from conjuncts(expression.left())
+        yield from conjuncts(expression.right())
+    else:
+        yield expression
+
+
+def text(expression: Any) -> str:
+    """The expression as SQL, without the ids that differ from one analysis to the next. Text in quotes stays."""
+    return re.sub(r"('(?:[^'\\]|\\.)*')|#\d+L?", lambda found: found[1] or "", str(expression.sql()))
+
+
+def data_type(expression: Any) -> Any:
+    """Its type, as JSON has it."""
+    return json.loads(expression.dataType().json())
+
+
+def equalities(join: Node, kinds: Sequence[str] = ("EqualTo", "EqualNullSafe")) -> list[tuple[Any, Any]]:
+    """The pairs of expressions, left and right, that a join's condition holds equal, in one of these ways."""
+    condition = join.plan.condition()
+    left, right = (frozenset(child.ids) for child in join.children)
+    found = []
+    for each in conjuncts(condition.get()) if condition.isDefined() else ():
+        if kind_of(each) not in kinds:
+            continue
+        sides = each.left(), each.right()
+        first, second = (references(side) for side in sides)
+        if first and second and first <= left and second <= right:
+            found.append(sides)
+        elif first and second and first <= right and second <= left:
+            found.append((sides[1], sides[0]))
+    return found
+
+
+def join_type(join: Node) -> str:
+    """Inner, LeftOuter, RightOuter, FullOuter, LeftSemi, …"""
+    return str(join.plan.joinType().toString())
+
+
+def column(spark: SparkSession, expression: Any) -> Column:
+    """The expression as a column of a DataFrame that has its attributes; null where it cannot be computed."""
+    sql = jvm_of(spark).org.apache.spark.sql
+    return Column(sql.classic.ExpressionUtils.column(sql.catalyst.expressions.TryEval(expression)))
+
+
+def rebound(spark: SparkSession, expression: Any, leaf: Node, frame: DataFrame) -> Any:
+    """An expression over a leaf's columns as one over the columns of the same names of a DataFrame."""
+    ours = {str(each.name()): each for each in items(frame._jdf.queryExecution().analyzed().output())}
+    by = {number: ours[str(each.name())] for number, each in zip(leaf.ids, leaf.output, strict=True)}
+    return substituted(spark, expression, by)
+
+
+def named(sequence: Sequence[Any], wanted: int) -> Any | None:
+    """The alias or attribute with that id in a list of named expressions."""
+    return next((each for each in sequence if identity(each) == wanted), None)

@@ -1,0 +1,68 @@
+"""Which partition of its output stream a row goes to, computed inside the plan.
+
+The same numbers as `samza_azure.logs.partition`, of which this is the form for Spark; a test compares the two.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    ByteType,
+    DataType,
+    DateType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructType,
+)
+
+from samza_azure.errors import PipelineRefused
+
+#: The column that carries the destination from the plan to the writer. It is not part of the stream.
+COLUMN = "__samza_azure_destination"
+KEY_TYPES = (StringType, ByteType, ShortType, IntegerType, LongType, BooleanType, DateType, BinaryType)
+#: Their names in SQL; the narrower integers first.
+INTEGERS = ("tinyint", "smallint", "int", "bigint")
+#: Equal values of types of one family have the same canonical bytes, and so the same partition.
+FAMILIES = {each: each for each in ("string", "boolean", "date", "binary")} | dict.fromkeys(INTEGERS, "integer")
+
+
+def check_key(schema: StructType, key: str, what: str, columns: str) -> None:
+    """Refuse a key that is no column, or whose type has no canonical bytes. `what` begins the sentence."""
+    if key not in schema.names:
+        raise PipelineRefused(f"{what}, but {columns}. Name one of them.")
+    kind = schema[key].dataType
+    if not isinstance(kind, KEY_TYPES):
+        raise PipelineRefused(
+            f"{what}, a column of type {kind.simpleString()}. Use a string, integer, boolean, date or binary column."
+        )
+
+
+def with_destination(frame: DataFrame, by: Sequence[Column], partitions: int, *, like_keys: bool = True) -> DataFrame:
+    """The same rows with their partition, from 0: by their canonical bytes, or by Spark's own hash."""
+    if not like_keys:
+        return frame.withColumn(COLUMN, F.pmod(F.hash(*by), F.lit(partitions)).cast("int"))
+    types = frame.select(*(each.alias(f"key{number}") for number, each in enumerate(by))).schema.fields
+    return frame.withColumn(COLUMN, destination(by, [field.dataType for field in types], partitions))
+
+
+def destination(by: Sequence[Column], types: Sequence[DataType], partitions: int) -> Column:
+    """The partition of a row, from 0. Null goes to 0."""
+    columns = [_canonical(column, kind) for column, kind in zip(by, types, strict=True)]
+    data = columns[0] if len(columns) == 1 else reduce(F.concat, [_framed(column) for column in columns])
+    return F.coalesce(F.pmod(F.crc32(data), F.lit(partitions)), F.lit(0)).cast("int")
+
+
+def _canonical(column: Column, kind: DataType) -> Column:
+    return column if isinstance(kind, BinaryType) else column.cast("string").cast("binary")
+
+
+def _framed(data: Column) -> Column:
+    """Its length, a colon and the bytes; a null is a tilde."""
+    length = F.concat(F.octet_length(data).cast("string"), F.lit(":")).cast("binary")
+    return F.coalesce(F.concat(length, data), F.lit("~").cast("binary"))

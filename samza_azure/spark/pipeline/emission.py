@@ -1,0 +1,224 @@
+"""Whether all rows that a batch would put out come out of a stream, and none that it would not.
+
+In output mode append a row of an aggregation or of an outer join comes out once the watermark has passed its time, so
+there has to be one that is not null. In output mode update an aggregation puts out a row for each change of a group:
+the last one of each group is the batch's row, as long as every change comes out and shows its group.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from samza_azure.application import Stage
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.catalyst import (
+    SESSION_MARK,
+    WINDOW_MARK,
+    Node,
+    conjuncts,
+    equalities,
+    identity,
+    is_marked,
+    items,
+    join_type,
+    kind_of,
+    references,
+    text,
+    without_alias,
+)
+from samza_azure.spark.pipeline.operators import described, state_of
+
+#: Operators that put out each row that they take in, and nothing else.
+PASSING = frozenset(
+    {
+        "CollectMetrics",
+        "EventTimeWatermark",
+        "Project",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "SubqueryAlias",
+        "View",
+    }
+)
+#: Expressions that are null where one of their operands is, so that a filter by them keeps no row without it.
+STRICT = frozenset({"EqualTo", "GreaterThan", "GreaterThanOrEqual", "IsNotNull", "LessThan", "LessThanOrEqual"})
+#: Functions of a time that are null only where it is.
+OF_TIME = frozenset({"Cast", "KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
+
+
+def check_emission(stage: Stage, root: Node) -> None:
+    """Refuse a stage of which rows would stay in state for ever, or come out that no batch has."""
+    aggregations = [node for node in root.walk() if node.kind == "Aggregate" and node.is_streaming]
+    if stage.output_mode == "update":
+        for aggregation in aggregations:
+            _check_changes(stage, root, aggregation)
+    else:
+        for aggregation in aggregations:
+            _check_complete(stage, aggregation)
+    for node in root.walk():
+        if node.is_join_of_streams:
+            _check_outer(stage, node)
+            _check_null_keys(stage, node)
+        elif node.kind == "DeduplicateWithinWatermark" and node.is_streaming:
+            for time in _times(node.child):
+                _check_not_null(stage, node.child, time, f"the {described(node)} does not know how long to keep it")
+
+
+def puts_out_changes(stage: Stage, root: Node) -> bool:
+    """Whether the stage's output has several rows for what is one row of a batch."""
+    return stage.output_mode == "update" and any(node.kind == "Aggregate" and node.is_streaming for node in root.walk())
+
+
+# Append.
+
+
+def _check_complete(stage: Stage, aggregation: Node) -> None:
+    """A group is put out when the watermark has passed it."""
+    keys = list(items(aggregation.plan.groupingExpressions()))
+    times = [key for key in keys if any(_is_event_time(aggregation.child, each) for each in references(key))]
+    if not times:
+        raise PipelineRefused(
+            f"Stage {stage.name}: no group of the {described(aggregation)} is ever complete, since its keys have no "
+            "event time with a watermark, and in output mode append only complete groups are put out. Group by a "
+            'window as well, rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or put out a row '
+            'for each change of a group: @app.stage(…, output_mode="update").'
+        )
+    for key in times:
+        if kind_of(key) == "AttributeReference":
+            _check_not_null(stage, aggregation.child, key, f"the {described(aggregation)} never completes its group")
+
+
+def _is_event_time(node: Node, wanted: int) -> bool:
+    return wanted in node.ids and is_marked(node.column(wanted))
+
+
+def _times(node: Node) -> list[Any]:
+    return [each for each in node.output if is_marked(each)]
+
+
+def _check_outer(stage: Stage, join: Node) -> None:
+    """A row without a partner comes out when the watermark has passed its time."""
+    kind = join_type(join)
+    left, right = join.children
+    for side, where in ((left, ("LeftOuter", "FullOuter")), (right, ("RightOuter", "FullOuter"))):
+        if kind in where:
+            for time in _times(side):
+                _check_not_null(stage, side, time, f"the {described(join)} waits for its partner for ever")
+
+
+def _check_null_keys(stage: Stage, join: Node) -> None:
+    """Spark finds partners by their keys as bytes, in which null equals null; in a batch it equals nothing.
+
+    It goes well where one side has no nulls. Spark takes them out by itself on the sides of which no row without a
+    partner comes out, as far as the key is a column there.
+    """
+    kind = join_type(join)
+    taken_out = {"Inner": (0, 1), "LeftSemi": (0, 1), "LeftOuter": (1,), "RightOuter": (0,)}.get(kind, ())
+    for pair in equalities(join, ["EqualTo"]):
+        columns = [_column_of(each) for each in pair]
+        if any(columns[side] is not None for side in taken_out):
+            continue
+        known = zip(join.children, columns, strict=True)
+        if any(column is not None and _is_never_null(side, identity(column)) for side, column in known):
+            continue
+        left, right = (text(each) for each in pair)
+        raise PipelineRefused(
+            f"Stage {stage.name}: the {described(join)} would take rows for partners whose {left} and {right} are "
+            f'null, which a batch does not. Take them out on one side before the join, .where("{left} IS NOT NULL"), '
+            "as a column if it is computed; where they are wanted, add them again by a union."
+        )
+
+
+def _column_of(key: Any) -> Any | None:
+    """The column that a key is, in another type at most."""
+    while kind_of(key) == "Cast" and "TRY" not in str(key.evalMode().toString()):
+        key = key.child()
+    return key if kind_of(key) == "AttributeReference" else None
+
+
+def _check_not_null(stage: Stage, node: Node, time: Any, consequence: str) -> None:
+    if _is_never_null(node, identity(time)):
+        return
+    name = str(time.name())
+    raise PipelineRefused(
+        f"Stage {stage.name}: where {name} is null, {consequence}, and the row would never be put out. Take such rows "
+        f'out before it, .where("{name} IS NOT NULL"); where they are wanted, add them again by a union.'
+    )
+
+
+def _is_never_null(node: Node, wanted: int) -> bool:
+    """Whether a column of this node's output has no nulls, as the plan tells it."""
+    if not node.column(wanted).nullable():
+        return True
+    if not node.children:
+        return False
+    is_window = any(is_marked(node.column(wanted), mark) for mark in (WINDOW_MARK, SESSION_MARK))
+    if is_window and not any(wanted in child.ids for child in node.children):
+        return True  # where Spark makes windows, it takes out the rows that have no time
+    match node.kind:
+        case "Filter":
+            if any(kind_of(each) in STRICT and wanted in _operands(each) for each in conjuncts(node.plan.condition())):
+                return True
+        case "Project" | "Aggregate":
+            made = without_alias(next(each for each in node.made if identity(each) == wanted))
+            is_column = kind_of(made) == "AttributeReference" or kind_of(made) in OF_TIME
+            return is_column and all(_is_never_null(node.child, each) for each in references(made))
+        case "Union":
+            place = node.ids.index(wanted)
+            return all(_is_never_null(child, child.ids[place]) for child in node.children)
+        case "Join" if join_type(node) not in ("Inner", "LeftSemi", "LeftAnti", "Cross"):
+            kept = {"LeftOuter": 0, "RightOuter": 1}.get(join_type(node))
+            return kept is not None and _is_passed(node.children[kept : kept + 1], wanted)
+    return _is_passed(node.children, wanted)
+
+
+def _is_passed(children: Sequence[Node], wanted: int) -> bool:
+    return any(wanted in child.ids and _is_never_null(child, wanted) for child in children)
+
+
+def _operands(condition: Any) -> set[int]:
+    return {identity(each) for each in items(condition.children()) if kind_of(each) == "AttributeReference"}
+
+
+# Update.
+
+
+def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
+    """Between an aggregation and the output, every change passes and keeps its key."""
+    keys = [
+        {identity(made) for made in aggregation.made if without_alias(made).semanticEquals(key)}
+        for key in items(aggregation.plan.groupingExpressions())
+    ]
+    for node in _above(root, aggregation):
+        if node.kind not in PASSING:
+            what = state_of(node) or node.kind
+            raise PipelineRefused(
+                f"Stage {stage.name}: in output mode update the {described(aggregation)} puts out a row for each "
+                f"change of a group, and behind it comes an operator ({what}) that does not pass each of them on: rows "
+                "would stay that a later change takes back. Return the groups as they are, and do the rest where they "
+                "are read; or group by a window and use output mode append."
+            )
+        if node.kind == "Project":
+            keys = [{identity(made) for made in node.made if _shows(made, key)} for key in keys]
+    if not all(keys):
+        raise PipelineRefused(
+            f"Stage {stage.name}: in output mode update the {described(aggregation)} puts out a row for each change of "
+            "a group, and without all of its keys nobody can tell which row takes the place of which. Return the keys."
+        )
+
+
+def _above(root: Node, wanted: Node) -> Iterator[Node]:
+    """The nodes between a node and the root, from below."""
+    for child in root.children:
+        if wanted in child.walk():
+            yield from _above(child, wanted)
+            yield root
+
+
+def _shows(made: Any, key: set[int]) -> bool:
+    """Whether a column tells a key: it is the key, or an end of the window that is the key."""
+    below = without_alias(made)
+    if kind_of(below) == "GetStructField" and str(below.extractFieldName()) in ("start", "end"):
+        below = below.child()
+    return kind_of(below) == "AttributeReference" and identity(below) in key

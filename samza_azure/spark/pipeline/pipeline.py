@@ -1,0 +1,407 @@
+"""The pipeline: put in order, analysed, cut into tasks. All that can be wrong with it is said here.
+
+A stream that no stage writes is a source stream; its partitions and its schema stand in the job file. A stream
+between two stages has the schema of the stage that writes it.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from samza_azure.application import Application, Stage
+from samza_azure.config import Config, Stream
+from samza_azure.errors import PipelineRefused
+from samza_azure.messages import Plan, StagePlan, partitions_of
+from samza_azure.spark.pipeline.analysis import Analysis, Input, Output, analyse, check_event_time
+from samza_azure.spark.pipeline.bounds import Term
+from samza_azure.spark.pipeline.catalyst import column, rebound
+from samza_azure.spark.pipeline.destination import check_key, with_destination
+from samza_azure.spark.pipeline.placement import Placement, Route
+from samza_azure.spark.pipeline.schema import check_columns, parse_schema
+from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
+
+
+@dataclass(frozen=True, slots=True)
+class Producer:
+    """One log that a task reads, and the destinations in it that are for this task."""
+
+    prefix: str
+    destinations: frozenset[int]
+    source: str | None = None  # "flights/0" of a source stream; None: a task of this run writes it
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInput:
+    """One input of one task."""
+
+    stream: str
+    schema: StructType
+    producers: tuple[Producer, ...]
+    idle_timeout_s: float
+    key: tuple[str, ...] = ()  # the columns by which the stream is partitioned
+    partitions: int = 0  # of the stream
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedStage:
+    """A stage with all that its tasks need to run."""
+
+    stage: Stage
+    plan: StagePlan
+    analysis: Analysis
+    partitions: int | None  # of the stream it writes; None: each task writes a partition of its own
+    event_time: str | None  # of the stream it writes
+    frontier_lag_us: int
+    route: Route | None = None  # it passes its input on unchanged, by these expressions
+
+    def with_destination(self, spark: SparkSession, frame: DataFrame) -> DataFrame:
+        """The rows that the stage puts out, with the partition of the output stream that each goes to."""
+        if self.partitions is None or self.partitions == 1:
+            return frame
+        if self.route is None:
+            return with_destination(frame, [frame[f"`{key}`"] for key in self.stage.partition_by], self.partitions)
+        # Rows come here before any filter of the stage behind, so what cannot be computed of one is no error yet.
+        by = [column(spark, rebound(spark, each, self.route.leaf, frame)) for each in self.route.expressions]
+        return with_destination(frame, by, self.partitions, like_keys=self.route.like_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """What the container runs."""
+
+    plan: Plan
+    stages: Mapping[str, AnalysedStage]
+    streams: Mapping[str, "AnalysedStream"]
+
+    def stage_of(self, task: str) -> AnalysedStage:
+        """The stage of a task."""
+        return self.stages[self.plan.stage_of(task).name]
+
+    def inputs_of(self, task: str, run_id: str) -> tuple[TaskInput, ...]:
+        """What a task reads. The order is fixed by the plan: offsets refer to producers by their place in it."""
+        stage = self.stage_of(task).plan
+        number = int(task.rpartition("-")[2])
+        return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
+
+    def readers_of(self, task: str, run_id: str) -> list[str]:
+        """The logs of the tasks that read what this one writes."""
+        prefix = f"runs/{run_id}/{task}"
+        tasks = [f"{stage.name}-{number}" for stage in self.plan.stages for number in range(stage.tasks)]
+        return [
+            f"runs/{run_id}/{reader}"
+            for reader in tasks
+            if any(producer.prefix == prefix for each in self.inputs_of(reader, run_id) for producer in each.producers)
+        ]
+
+    def _input(self, name: str, number: int, tasks: int, run_id: str) -> TaskInput:
+        stream = self.streams[name]
+        mine = partitions_of(number, tasks, stream.partitions)
+        if stream.writer is None:
+            producers = [Producer(f"streams/{name}/{part}", frozenset({0}), f"{name}/{part}") for part in mine]
+        else:
+            writer = self.stages[stream.writer]
+            # Without partition_by, partition i is written by task i alone.
+            writers = mine if writer.partitions is None else range(writer.plan.tasks)
+            producers = [Producer(f"runs/{run_id}/{stream.writer}-{task}", frozenset(mine)) for task in writers]
+        return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key, stream.partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysedStream:
+    """A stream that a stage reads."""
+
+    partitions: int
+    schema: StructType
+    event_time: str | None
+    idle_timeout_s: float
+    writer: str | None  # the stage; None: a source stream
+    key: tuple[str, ...]  # the columns by which its rows are partitioned; none: nobody knows how
+
+
+def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:
+    """Check each stage against the streams it reads, in the order in which rows pass through them."""
+    stages = _ordered(application.stages)
+    writers = {stage.output: stage for stage in stages}
+    streams: dict[str, AnalysedStream] = {}
+    analysed: dict[str, AnalysedStage] = {}
+    for stage in stages:
+        for name in stage.inputs:
+            if name not in writers and name not in streams:
+                streams[name] = _source_stream(spark, stage, name, config)
+            elif name in writers and analysed[writers[name].name].analysis.puts_out_changes:
+                raise _reads_changes(stage, writers[name])
+        analysis = _analysis(spark, stage, streams, config, directory)
+        inputs = list(stage.inputs)
+        routers: dict[int, AnalysedStage] = {}
+        for number, route in sorted(analysis.placement.routes.items()):
+            taken = {*writers, *streams, *(router.plan.name for router in routers.values())}
+            routers[number] = _router(stage, number, route, streams, config, taken)
+        _check_meeting(stage, list(routers.values()))
+        for number, router in routers.items():
+            analysed[router.plan.name] = router
+            streams[router.plan.output] = _intermediate_stream(router, config, ())
+            inputs[number] = router.plan.output
+        analysed[stage.name] = done = _analysed_stage(stage, inputs, analysis, streams, config)
+        if any(stage.output in other.inputs for other in stages):
+            streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
+    sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}
+    return Pipeline(_plan(list(analysed.values()), sources, streams, config), analysed, streams)
+
+
+def _ordered(stages: Sequence[Stage]) -> list[Stage]:
+    """Each stage behind those that write what it reads."""
+    if not stages:
+        raise PipelineRefused("The application has no stage. Decorate a function with @app.stage(input, output=…).")
+    waiting = list(stages)
+    ordered: list[Stage] = []
+    while waiting:
+        unwritten = {stage.output for stage in waiting}
+        ready = next((stage for stage in waiting if not unwritten.intersection(stage.inputs)), None)
+        if ready is None:
+            names = ", ".join(stage.name for stage in waiting)
+            raise PipelineRefused(f"The stages {names} wait for each other's output. Break the circle.")
+        ordered.append(ready)
+        waiting.remove(ready)
+    return ordered
+
+
+def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config) -> AnalysedStream:
+    declared = config.streams.get(name)
+    if declared is None or declared.schema is None:
+        raise PipelineRefused(
+            f"Stage {stage.name} reads stream {name!r}, which no stage writes, and the job file does not say what is "
+            f'in it. Add: [streams.{name}] with schema = "…" and partitions = ….'
+        )
+    schema = parse_schema(spark, declared.schema, name)
+    check_columns(schema, f"streams.{name}.schema")
+    if declared.event_time is not None and declared.event_time not in schema.names:
+        raise PipelineRefused(
+            f"streams.{name}.event_time is {declared.event_time!r}, but its schema has the columns "
+            f"{', '.join(schema.names)}. Name one of them."
+        )
+    if declared.event_time is not None:
+        check_event_time(schema, declared.event_time, f"streams.{name}.event_time")
+    for key in declared.key:
+        check_key(
+            schema, key, f"streams.{name}.key has {key!r}", f"its schema has the columns {', '.join(schema.names)}"
+        )
+    return AnalysedStream(
+        declared.partitions, schema, declared.event_time, declared.idle_timeout_s, writer=None, key=declared.key
+    )
+
+
+def _intermediate_stream(written_by: AnalysedStage, config: Config, key: tuple[str, ...]) -> AnalysedStream:
+    declared = config.streams.get(written_by.plan.output) or Stream()
+    return AnalysedStream(
+        written_by.plan.partitions,
+        written_by.analysis.schema,
+        written_by.event_time,
+        declared.idle_timeout_s,
+        written_by.plan.name,
+        key,
+    )
+
+
+def _key_of_output(stage: AnalysedStage, streams: Mapping[str, AnalysedStream]) -> tuple[str, ...]:
+    """The key of what a stage writes: its own, or where each task keeps to its partition, that of its inputs."""
+    if stage.partitions is not None:
+        return stage.stage.partition_by
+    is_one_to_one = all(streams[name].partitions == stage.plan.tasks for name in stage.plan.inputs)
+    return stage.analysis.placement.output_key if is_one_to_one else ()
+
+
+def _analysis(
+    spark: SparkSession, stage: Stage, streams: Mapping[str, AnalysedStream], config: Config, directory: Path
+) -> Analysis:
+    declared = config.streams.get(stage.output) or Stream()
+    read = [streams[name] for name in stage.inputs]
+    inputs = [
+        Input(name, stream.schema, stream.event_time, stream.partitions, stream.key)
+        for name, stream in zip(stage.inputs, read, strict=True)
+    ]
+    output = Output(stage.output, declared.event_time, declared.frontier_lag_s)
+    analysis = analyse(spark, stage, inputs, output, stage.tasks or config.task.count, directory)
+    for key in stage.partition_by:
+        columns = ", ".join(analysis.schema.names)
+        check_key(analysis.schema, key, f"Stage {stage.name} has partition_by {key!r}", f"writes the columns {columns}")
+    return analysis
+
+
+def _router(
+    stage: Stage,
+    number: int,
+    route: Route,
+    streams: Mapping[str, AnalysedStream],
+    config: Config,
+    taken: set[str],
+) -> AnalysedStage:
+    """The stage that nobody wrote: it passes an input on unchanged, partitioned as the stage behind it needs it."""
+    read = stage.inputs[number]
+    name = f"{stage.name}-{read}" + (f"-{number}" if stage.inputs.count(read) > 1 else "")
+    if name in taken:
+        raise PipelineRefused(
+            f"The rows of stream {read!r} have to be routed for stage {stage.name}, through a stream called {name!r}. "
+            "A stream of the pipeline has this name already; rename that one."
+        )
+    stream, declared = streams[read], config.streams.get(name)
+    partitions = route.partitions or max(streams[each].partitions for each in stage.inputs)
+    if declared is not None and route.partitions in (None, declared.partitions):
+        partitions = declared.partitions
+    elif declared is not None:
+        raise PipelineRefused(
+            f"streams.{name}.partitions is {declared.partitions}, but its rows meet those of a stream with "
+            f"{route.partitions} partitions in stage {stage.name}. Write {route.partitions}, or take the line out."
+        )
+    tasks = stream.partitions if config.task.count is None else min(stream.partitions, config.task.count)
+    analysis = Analysis(
+        schema=stream.schema,
+        sources=1,
+        watermarks=(),
+        frontier=() if stream.event_time is None else (Term(0),),
+        stateful=(),
+        state=(),
+        fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
+        placement=Placement({}, ()),
+        puts_out_changes=False,
+        needs_rocksdb=False,
+        warnings=(),
+    )
+    plan = StagePlan(
+        name=name,
+        inputs=(read,),
+        output=name,
+        tasks=tasks,
+        schema=stream.schema.toDDL(),
+        routed_for=stage.name,
+        routed_by=route.texts,
+        partitions=partitions,
+    )
+    return AnalysedStage(
+        stage=Stage(name, (read,), name, (), "append", _unchanged),
+        plan=plan,
+        analysis=analysis,
+        partitions=partitions,
+        event_time=stream.event_time,
+        frontier_lag_us=0,
+        route=route,
+    )
+
+
+def _reads_changes(stage: Stage, writer: Stage) -> PipelineRefused:
+    return PipelineRefused(
+        f"Stage {stage.name} reads stream {writer.output!r}, to which stage {writer.name} writes a row for each change "
+        f"of a group (output mode update), and it would take each change for a row of its own. Let {writer.name} group "
+        "by a window as well, behind withWatermark, in output mode append: then each group is written once."
+    )
+
+
+def _check_meeting(stage: Stage, routers: Sequence[AnalysedStage]) -> None:
+    """Rows that meet in one operator come from streams with the same number of partitions."""
+    partitions: dict[int, AnalysedStage] = {}
+    for router in routers:
+        assert router.route is not None
+        other = partitions.setdefault(router.route.group, router)
+        if other.partitions != router.partitions:
+            raise PipelineRefused(
+                f"streams.{other.plan.output}.partitions is {other.partitions}, and streams.{router.plan.output}."
+                f"partitions is {router.partitions}. Their rows meet in stage {stage.name}: write the same for both."
+            )
+
+
+def _unchanged(rows: DataFrame) -> DataFrame:
+    return rows
+
+
+def _analysed_stage(
+    stage: Stage,
+    inputs: Sequence[str],
+    analysis: Analysis,
+    streams: Mapping[str, AnalysedStream],
+    config: Config,
+) -> AnalysedStage:
+    declared = config.streams.get(stage.output) or Stream()
+    tasks = _task_count(stage, inputs, streams, config)
+    check_chosen(stage.name, config.task.state, needs_rocksdb=analysis.needs_rocksdb)
+    if not stage.partition_by and declared.partitions not in (1, tasks):
+        raise PipelineRefused(
+            f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "
+            f"so each of its {tasks} tasks writes one partition. Add partition_by=…, or take the line out."
+        )
+    partitions = declared.partitions if stage.partition_by else None
+    plan = StagePlan(
+        name=stage.name,
+        inputs=tuple(inputs),
+        output=stage.output,
+        tasks=tasks,
+        partition_by=stage.partition_by,
+        schema=analysis.schema.toDDL(),
+        stateful=analysis.stateful,
+        state=analysis.state,
+        partitions=tasks if partitions is None else partitions,
+    )
+    return AnalysedStage(
+        stage=stage,
+        plan=plan,
+        analysis=analysis,
+        partitions=partitions,
+        event_time=declared.event_time,
+        frontier_lag_us=round((declared.frontier_lag_s or 0.0) * 1_000_000),
+    )
+
+
+def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, AnalysedStream], config: Config) -> int:
+    """One task per partition, or as many as the user says. Where no rows have to meet, inputs may differ."""
+    least = min(streams[name].partitions for name in inputs)
+    wanted = stage.tasks or config.task.count
+    return least if wanted is None else min(least, wanted)
+
+
+def _plan(
+    stages: Sequence[AnalysedStage],
+    sources: Mapping[str, int],
+    streams: Mapping[str, AnalysedStream],
+    config: Config,
+) -> Plan:
+    warnings = [warning for stage in stages for warning in stage.analysis.warnings]
+    described = {
+        "stages": [
+            {
+                "name": stage.plan.name,
+                "inputs": stage.plan.inputs,
+                "output": stage.plan.output,
+                "tasks": stage.plan.tasks,
+                "partition_by": stage.plan.partition_by,
+                "schema": stage.plan.schema,
+                "state": stage.analysis.fingerprint,
+                "kept": kind_of_state(config.task.state, needs_rocksdb=stage.analysis.needs_rocksdb)
+                if stage.plan.stateful
+                else None,
+                "event_time": stage.event_time,
+                "frontier_lag_us": stage.frontier_lag_us,
+                "output_mode": stage.stage.output_mode,
+            }
+            for stage in sorted(stages, key=lambda stage: stage.plan.name)
+        ],
+        "streams": {
+            name: {
+                "partitions": stream.partitions,
+                "schema": stream.schema.toDDL(),
+                "event_time": stream.event_time,
+                "key": stream.key,
+            }
+            for name, stream in streams.items()
+        },
+    }
+    canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
+    return Plan(
+        stages=tuple(stage.plan for stage in stages),
+        sources=dict(sources),
+        fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
+        warnings=tuple(warnings),
+        keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
+    )

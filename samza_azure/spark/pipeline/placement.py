@@ -1,0 +1,469 @@
+"""In which task a row is treated: the columns by which each input of a stage must be partitioned.
+
+An operator with state is right only if all rows that agree in its keys meet in one task. So its keys are traced to
+expressions over the columns of each input, through everything that lies between. If they contain the key by which the
+input's stream is partitioned, nothing has to be done. If not, the input is routed by those expressions first, through a
+stream of its own. What no partitioning of the inputs can satisfy is refused.
+
+Promised: a stage that is accepted has, for each of its operators with state, the rows of one key in one task.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql import SparkSession
+
+from samza_azure.application import Stage
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.catalyst import (
+    Node,
+    contains,
+    equalities,
+    items,
+    join_type,
+    kind_of,
+    named,
+    references,
+    substituted,
+    text,
+    without_alias,
+)
+from samza_azure.spark.pipeline.destination import FAMILIES, INTEGERS
+from samza_azure.spark.pipeline.operators import described, keys_of, state_of
+
+#: Operators that may take rows out.
+REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
+
+#: The remedy that always works, as long as one task is fast enough.
+ON_ONE_TASK = "Run the stage on one task: @app.stage(…, tasks=1)."
+
+#: An expression for each leaf below a node: rows of the node that agree in it come from rows that agree in these.
+Place: TypeAlias = dict[Node, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """What is known of the stream that an input reads."""
+
+    stream: str
+    partitions: int
+    key: tuple[str, ...]  # the columns by which it is partitioned; none: it is not known how
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """By what the rows of an input are routed to the tasks that need them."""
+
+    leaf: Node  # one that reads the input: the expressions are over its columns
+    expressions: tuple[Any, ...]
+    like_keys: bool  # as `partition_by` would; otherwise by Spark's own hash, which takes more types
+    partitions: int | None  # as many as an input beside it has; None: free to choose
+    group: int  # inputs of one group meet in an operator, so they have the same number of partitions
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The expressions as people read them."""
+        return tuple(text(each) for each in self.expressions)
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The inputs that have to be routed, by their number, and the key that the stage's output then has."""
+
+    routes: Mapping[int, Route]
+    output_key: tuple[str, ...]
+
+
+class Tracer:
+    """Follows expressions from an operator down to the inputs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def place(self, node: Node, expression: Any) -> Place | None:
+        """What an expression over a node's output is for each leaf below. None: rows that agree in it may be apart."""
+        if not expression.deterministic():
+            return None
+        if node.reads is not None:
+            if not references(expression) or not references(expression) <= set(node.ids) or not _can_route(expression):
+                return None
+            return {node: substituted(self._spark, expression, node.columns)}  # without the names of aliases
+        match node.kind:
+            case "Project" | "Aggregate":
+                return self._through(node, expression)
+            case "Expand":
+                return self._through_expand(node, expression)
+            case "Union":
+                return self._through_union(node, expression)
+            case "Join":
+                return self._through_join(node, expression)
+        if node.kind in REMOVING and contains(expression, "PythonUDF"):
+            return None  # the function would be asked for rows that the stage keeps from it
+        streaming = [child for child in node.children if child.is_streaming]
+        if len(streaming) == 1 and references(expression) <= set(streaming[0].ids):
+            return self.place(streaming[0], expression)
+        return None  # a column that this operator makes
+
+    def origins(self, node: Node, expression: Any) -> list[str]:
+        """What an expression is made of, as text, as far down as it can be followed."""
+        if not references(expression):
+            return [text(expression)]
+        if node.reads is not None:
+            return [text(substituted(self._spark, expression, node.columns))]
+        if node.kind in ("Project", "Aggregate"):
+            return self.origins(node.child, self._inlined(expression, node.made))
+        if node.kind in ("Expand", "Union"):
+            found = [
+                each
+                for child, substitute in self._alternatives(node, expression)
+                for each in self.origins(child, substitute)
+            ]
+            return list(dict.fromkeys(found))
+        below = [child for child in node.children if references(expression) <= set(child.ids)]
+        return self.origins(below[0], expression) if below else [text(expression)]
+
+    def _inlined(self, expression: Any, columns: Sequence[Any]) -> Any:
+        by = {}
+        for wanted in references(expression):
+            found = named(columns, wanted)
+            if found is not None:
+                by[wanted] = without_alias(found)
+        return substituted(self._spark, expression, by)
+
+    def same(self, one: Route, other: Route) -> bool:
+        """Whether two routes of one input send each row to the same partition."""
+        names = {str(each.name()): each for each in one.leaf.output}
+        by = {number: names[str(each.name())] for number, each in zip(other.leaf.ids, other.leaf.output, strict=True)}
+        settings = [(each.like_keys, each.partitions, len(each.expressions)) for each in (one, other)]
+        return settings[0] == settings[1] and all(
+            substituted(self._spark, theirs, by).semanticEquals(ours)
+            for ours, theirs in zip(one.expressions, other.expressions, strict=True)
+        )
+
+    def _through(self, node: Node, expression: Any) -> Place | None:
+        inlined = self._inlined(expression, node.made)
+        if contains(inlined, "AggregateExpression") or not references(inlined) <= set(node.child.ids):
+            return None
+        return self.place(node.child, inlined)
+
+    def _alternatives(self, node: Node, expression: Any) -> Iterator[tuple[Node, Any]]:
+        """The expression over each branch of a union, or over the child for each projection of an expand."""
+        wanted = references(expression)
+        if node.kind == "Union":
+            for child in node.children:
+                by = {old: new for old, new in zip(node.ids, child.output, strict=True) if old in wanted}
+                yield child, substituted(self._spark, expression, by)
+        else:
+            for projection in items(node.plan.projections()):
+                columns = zip(node.ids, items(projection), strict=True)
+                by = {old: without_alias(new) for old, new in columns if old in wanted}
+                yield node.child, substituted(self._spark, expression, by)
+
+    def _through_expand(self, node: Node, expression: Any) -> Place | None:
+        """A row becomes several: only what is the same in all of them tells where they are."""
+        (_, first), *others = self._alternatives(node, expression)
+        if not all(first.semanticEquals(other) for _, other in others):
+            return None
+        return self.place(node.child, first)
+
+    def _through_union(self, node: Node, expression: Any) -> Place | None:
+        found: Place = {}
+        for child, substitute in self._alternatives(node, expression):
+            place = self.place(child, substitute)
+            if place is None:
+                return None
+            found |= place
+        return found
+
+    def _through_join(self, node: Node, expression: Any) -> Place | None:
+        left, right = node.children
+        if not node.is_join_of_streams:
+            side = left if left.is_streaming else right
+            keeps_all = join_type(node) == ("LeftOuter" if side is left else "RightOuter")
+            if not references(expression) <= set(side.ids) or (not keeps_all and contains(expression, "PythonUDF")):
+                return None
+            return self.place(side, expression)
+        for first, second in equalities(node):
+            if _is_held_by(join_type(node), expression, first, second):
+                return _both(self.place(left, first), self.place(right, second))
+        return None
+
+
+def _is_held_by(kind: str, expression: Any, left: Any, right: Any) -> bool:
+    """Whether an expression over a join's output tells, in every row, the value that both sides were joined by.
+
+    Where a side can be missing its columns are null, and such rows are where their other side is.
+    """
+    if kind == "FullOuter":
+        if kind_of(expression) != "Coalesce":
+            return False
+        sides = list(items(expression.children()))
+        return len(sides) == 2 and (
+            (sides[0].semanticEquals(left) and sides[1].semanticEquals(right))
+            or (sides[0].semanticEquals(right) and sides[1].semanticEquals(left))
+        )
+    from_left = kind in ("Inner", "Cross", "LeftOuter", "LeftSemi") and _is_composed(left, [expression])
+    return from_left or (kind in ("Inner", "Cross", "RightOuter") and _is_composed(right, [expression]))
+
+
+def _both(one: Place | None, other: Place | None) -> Place | None:
+    return None if one is None or other is None else one | other
+
+
+def _can_route(expression: Any) -> bool:
+    """Whether equal values have equal hashes: not so of maps and variants, and of text with a collation of its own."""
+    return not _has_type(expression, "COLLATE", "MAP<", "VARIANT")
+
+
+def _has_type(expression: Any, *words: str) -> bool:
+    kind = str(expression.dataType().sql())
+    return any(word in kind for word in words)
+
+
+# The decision.
+
+
+def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[Keyed], tasks: int | None) -> Placement:
+    """How each input must be partitioned; PipelineRefused, with what to write, if no partitioning is right.
+
+    `tasks` is the number of tasks that the user asks for. One task needs no partitioning at all.
+    """
+    if tasks == 1 or all(each.partitions == 1 for each in inputs):
+        return Placement({}, ())
+    for node in root.walk():
+        if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
+            raise PipelineRefused(
+                f"Stage {stage.name}: the {described(node)} has an initial state, of which each task would take the "
+                "whole. Run the stage on one task, @app.stage(…, tasks=1); or produce the initial state into a stream."
+            )
+    tracer = Tracer(spark)
+    keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
+    routes: dict[int, Route | None] = {}
+    for number, group in enumerate(_groups([node for node in root.walk() if state_of(node)])):
+        for leaf, route in _decided(_columns(stage, tracer, group), keys, inputs, number).items():
+            assert leaf.reads is not None
+            before = routes.setdefault(leaf.reads, route)
+            if before is not route and (before is None or route is None or not tracer.same(before, route)):
+                raise _two_routes(stage, _stream(leaf, inputs).stream)
+            if route is not None:
+                keys[leaf] = route.expressions if route.like_keys else ()
+    routed = {reads: route for reads, route in routes.items() if route is not None}
+    return Placement(routed, _output_key(tracer, root, keys))
+
+
+def _stream(leaf: Node, inputs: Sequence[Keyed]) -> Keyed:
+    assert leaf.reads is not None
+    return inputs[leaf.reads]
+
+
+def _key_columns(leaf: Node, stream: Keyed) -> tuple[Any, ...]:
+    by_name = {str(each.name()): each for each in leaf.output}
+    return tuple(by_name[name] for name in stream.key)
+
+
+def _groups(operators: Sequence[Node]) -> list[list[Node]]:
+    """Each uppermost operator with those below it: they share inputs, so one partitioning must suit them all."""
+    groups: list[list[Node]] = []
+    for operator in operators:  # from the top
+        if not any(operator in group for group in groups):
+            groups.append([node for node in operator.walk() if state_of(node)])
+    return groups
+
+
+def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[Place]:
+    """What the inputs below may be partitioned by so that every operator has its rows together."""
+    offers = [(operator, _offered(tracer, operator)) for operator in group]
+    leaves = set(group[0].leaves())
+    found: list[Place] = []
+    for candidate in [place for _, places in offers for place in places if place.keys() == leaves]:
+        suits = all(_suits(candidate, operator, places) for operator, places in offers)
+        if suits and not any(_is_same(candidate, other) for other in found):
+            found.append(candidate)
+    if not found:
+        raise _impossible(stage, offers)
+    return found
+
+
+def _offered(tracer: Tracer, operator: Node) -> list[Place]:
+    """The keys of an operator, those that could be followed to all inputs below it."""
+    places = []
+    for keys in keys_of(operator):
+        traced = [tracer.place(child, key) for child, key in zip(operator.children, keys, strict=False)]
+        if None not in traced:
+            places.append({leaf: each for place in traced if place for leaf, each in place.items()})
+    return places
+
+
+def _suits(candidate: Place, operator: Node, places: Sequence[Place]) -> bool:
+    """Whether rows that agree in the operator's keys agree in the candidate, too."""
+    here = {leaf: candidate[leaf] for leaf in operator.leaves()}
+    if any(_is_same(here, place) for place in places):
+        return True
+    if len(here) > 1:
+        return False  # composed expressions would have to be composed alike on all sides
+    ((leaf, expression),) = here.items()
+    return _is_composed(expression, [place[leaf] for place in places])
+
+
+def _is_composed(expression: Any, parts: Sequence[Any]) -> bool:
+    """Whether an expression is one of these, or is computed of some of them and of constants."""
+    if any(expression.semanticEquals(part) for part in parts):
+        return True
+    return _is_computed(expression, [part for part in parts if _is_one_value(part)])
+
+
+def _is_computed(expression: Any, parts: Sequence[Any]) -> bool:
+    if any(expression.semanticEquals(part) for part in parts):
+        return True
+    if kind_of(expression) == "AttributeReference":
+        return False
+    return all(_is_computed(child, parts) for child in items(expression.children()))
+
+
+def _is_one_value(expression: Any) -> bool:
+    """Whether equal keys give equal results in any function: 0.0 and -0.0 are one key, and two texts."""
+    return not _has_type(expression, "COLLATE", "MAP<", "VARIANT", "FLOAT", "DOUBLE")
+
+
+def _is_same(one: Place, other: Place) -> bool:
+    return one.keys() == other.keys() and all(one[leaf].semanticEquals(other[leaf]) for leaf in one)
+
+
+def _decided(
+    columns: Sequence[Place], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed], group: int
+) -> dict[Node, Route | None]:
+    """Which leaves are routed, and by what; None: it stays as it is. As many as possible stay."""
+    leaves = list(columns[0])
+    best: dict[Node, Route | None] = {}
+    for anchor in leaves:
+        chosen = _columns_of_key(anchor, keys[anchor], columns)
+        if not chosen or not all(_family(place[leaf]) for place in chosen for leaf in leaves):
+            continue
+        partitions = _stream(anchor, inputs).partitions
+        decided: dict[Node, Route | None] = {}
+        for leaf in leaves:
+            wanted = tuple(place[leaf] for place in chosen)
+            stays = _stream(leaf, inputs).partitions == partitions and _is_key(keys[leaf], wanted)
+            decided[leaf] = None if stays else Route(leaf, wanted, True, partitions, group)
+        if not best or list(decided.values()).count(None) > list(best.values()).count(None):
+            best = decided
+    if best:
+        return best
+    chosen = [place for place in columns if not any(_is_time(each) for each in place.values())] or list(columns)
+    like_keys = all(_family(each) for place in chosen for each in place.values())
+    return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None, group) for leaf in leaves}
+
+
+def _columns_of_key(leaf: Node, key: Sequence[Any], columns: Sequence[Place]) -> list[Place]:
+    """The columns that are the leaf's key, in its order; none, if they are not all there."""
+    found = [next((place for place in columns if _is_column(place[leaf], part)), None) for part in key]
+    return [place for place in found if place is not None] if None not in found else []
+
+
+def _is_key(key: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    return len(key) == len(wanted) and all(_is_column(each, part) for each, part in zip(wanted, key, strict=True))
+
+
+def _is_column(expression: Any, column: Any) -> bool:
+    """Whether it is this column. A wider integer has the same canonical bytes, and so the same partition."""
+    if expression.semanticEquals(column):
+        return True
+    if kind_of(expression) != "Cast":
+        return False
+    wide, narrow = (str(each.dataType().simpleString()) for each in (expression, expression.child()))
+    widens = wide in INTEGERS and narrow in INTEGERS and INTEGERS.index(wide) >= INTEGERS.index(narrow)
+    return widens and _is_column(expression.child(), column)
+
+
+def _family(expression: Any) -> str | None:
+    """Types of one family have the same canonical bytes for equal values. None: it cannot be a `partition_by` key."""
+    return FAMILIES.get(str(expression.dataType().simpleString()))
+
+
+def _is_time(expression: Any) -> bool:
+    """Whether it is a time or a window of it: all that arrives at a time would go to one task."""
+    return "timestamp" in str(expression.dataType().simpleString())
+
+
+def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]) -> tuple[str, ...]:
+    """The columns of the stage's output by which it is partitioned already, since each task writes one partition."""
+    lengths = {len(key) for key in keys.values()}
+    if lengths in ({0}, set()) or len(lengths) > 1:
+        return ()
+    names = []
+    for number in range(lengths.pop()):
+        for column in root.output:
+            place = tracer.place(root, column) if _family(column) else None
+            if place is not None and all(_is_column(place[leaf], key[number]) for leaf, key in keys.items()):
+                names.append(str(column.name()))
+                break
+        else:
+            return ()
+    return tuple(names)
+
+
+def _two_routes(stage: Stage, stream: str) -> PipelineRefused:
+    return PipelineRefused(
+        f"Stage {stage.name} uses the rows of stream {stream!r} in two operators that need them partitioned by "
+        f'different columns. Name the stream twice, @app.stage("{stream}", "{stream}", …): the function then gets two '
+        "DataFrames, and each is partitioned as its operator needs it."
+    )
+
+
+def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[Place]]]) -> PipelineRefused:
+    for operator, places in offers:
+        if not keys_of(operator):
+            return PipelineRefused(
+                f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {ON_ONE_TASK}"
+                + (
+                    " Where that is too slow, group by a key in a stage before it."
+                    if operator.kind == "Aggregate"
+                    else ""
+                )
+            )
+        if not places:
+            return PipelineRefused(
+                f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but "
+                f"{_obstacle(operator)}. {_split(operator, 'Write what comes before as a stage of its own')}"
+            )
+    (upper, _), *_, (lower, _) = offers
+    return PipelineRefused(
+        f"Stage {stage.name}: no partitioning of its inputs suits both the {described(lower)} and the "
+        f"{described(upper)}, which share no key. "
+        f"{_split(upper, f'Write two stages, the first of them with the {described(lower)}')}"
+    )
+
+
+def _obstacle(operator: Node) -> str:
+    """Why no part of an operator's key tells where a row of an input belongs."""
+    parts = [part for key in keys_of(operator) for part in key]
+    if any(_is_random(child, each) for child in operator.children for part in parts for each in references(part)):
+        return "its key is not deterministic, so that the same row would belong now here, now there"
+    if not any(_can_route(part) for part in parts):
+        return "values of the key's type that are equal may have different bytes: a collation, a map or a variant"
+    return (
+        "no part of the key can be told from a row of an input alone: an operator before it makes it, or a join before "
+        "it goes by another key"
+    )
+
+
+def _is_random(node: Node, wanted: int) -> bool:
+    """Whether a projection computes a column by a function that gives another value each time."""
+    made = named(node.made, wanted) if node.kind == "Project" else None
+    if made is not None and not made.deterministic():
+        return True
+    below = frozenset({wanted}) if made is None else references(made)
+    return any(_is_random(child, each) for child in node.children for each in below if each in child.ids)
+
+
+def _split(operator: Node, first: str) -> str:
+    """What to write: a stage before, if its output can be partitioned by the operator's keys; or one task."""
+    keys = [key for key, *_ in keys_of(operator)]
+    names = [
+        str(key.name()) for key in keys if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)
+    ]
+    if not names:
+        return ON_ONE_TASK
+    by = repr(names[0]) if len(names) == 1 else f"[{', '.join(map(repr, names))}]"
+    return f"{first} with partition_by={by}. Or: {ON_ONE_TASK[0].lower()}{ON_ONE_TASK[1:]}"

@@ -1,0 +1,121 @@
+"""Which columns a stream may have, and how its rows are laid out in Arrow.
+
+A stream's schema is nullable throughout, whatever Spark found out about the stage that writes it: a later version of
+the same stage may find out something else, and the log's rows must not change because of it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    MapType,
+    StructType,
+    UserDefinedType,
+    YearMonthIntervalType,
+    _parse_datatype_json_string,
+)
+
+from samza_azure.errors import ConfigError, PipelineRefused
+from samza_azure.spark.jvm.session import jvm_of
+
+#: By the name that Spark gives the type, since some of these types have no public class in pyspark.
+_REFUSED = {
+    "time": "a TIME; write it as a string or as an integer of seconds",
+    "geometry": "a geometry; write it as binary (ST_AsBinary)",
+    "geography": "a geography; write it as binary (ST_AsBinary)",
+}
+
+
+def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
+    """The columns of a stream as the job file declares them."""
+    try:
+        declared = jvm_of(spark).org.apache.spark.sql.types.StructType.fromDDL(ddl)
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        raise PipelineRefused(
+            f"streams.{stream}.schema cannot be read: {reason}. "
+            'Write it like "carrier string, ts timestamp, delay double".'
+        ) from error
+    return nullable(_parse_datatype_json_string(declared.json()), spark)
+
+
+def nullable(schema: DataType, spark: SparkSession) -> StructType:
+    """The same schema, with every column and every element allowed to be null, and without metadata."""
+    ddl = jvm_of(spark).org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable().toDDL()
+    parsed = jvm_of(spark).org.apache.spark.sql.types.StructType.fromDDL(ddl)
+    result = _parse_datatype_json_string(parsed.json())
+    assert isinstance(result, StructType)
+    return result
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """How Spark and the logs lay out these columns."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def fitted(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
+    """Rows of a log, laid out as their reader expects them. ConfigError if it expects other columns or other types."""
+    if rows.schema.equals(schema):
+        return rows
+    there, here = ({column.name: _type_name(column.type) for column in each} for each in (rows.schema, schema))
+    if there != here:
+        differences = [
+            f"{name} is {there.get(name, 'missing')} in the log, {here.get(name, 'missing')} in the schema"
+            for name in {**here, **there}
+            if there.get(name) != here.get(name)
+        ]
+        raise ConfigError(
+            f"The rows of stream {stream!r} do not fit its schema: {'; '.join(differences)}. "
+            f"Make streams.{stream}.schema what was written, or write what it says into another stream."
+        )
+    return rows.select(schema.names).cast(schema)
+
+
+def _type_name(kind: pa.DataType) -> str:
+    """By Spark's name: what is the same to Spark may be laid out in several ways."""
+    try:
+        return str(from_arrow_type(kind).simpleString())
+    except PySparkException:
+        return str(kind)
+
+
+def check_columns(schema: StructType, where: str) -> None:
+    """Refuse columns that would not come out of a log as they went in, with what to write instead."""
+    counted = Counter(name.lower() for name in schema.names)
+    for name, times in counted.items():
+        if times > 1:
+            raise PipelineRefused(f"{where} has {times} columns called {name}. Rename or drop one with select().")
+    for column in schema.fields:
+        for path, kind in _inside(column.name, column.dataType):
+            reason = _why_refused(kind)
+            if reason:
+                raise PipelineRefused(f"{where}: column {path} is {reason}.")
+
+
+def _inside(path: str, kind: DataType) -> Iterator[tuple[str, DataType]]:
+    yield path, kind
+    if isinstance(kind, StructType):
+        for field in kind.fields:
+            yield from _inside(f"{path}.{field.name}", field.dataType)
+    elif isinstance(kind, ArrayType):
+        yield from _inside(f"{path}.element", kind.elementType)
+    elif isinstance(kind, MapType):
+        yield from _inside(f"{path}.key", kind.keyType)
+        yield from _inside(f"{path}.value", kind.valueType)
+
+
+def _why_refused(kind: DataType) -> str | None:
+    if isinstance(kind, YearMonthIntervalType):
+        return "a year-month interval, which Arrow cannot carry; write it as a number of months"
+    if isinstance(kind, CalendarIntervalType):
+        return "a calendar interval, which Arrow cannot carry; write it as months, days and microseconds"
+    if isinstance(kind, UserDefinedType):
+        return "of a user-defined type; write the struct that it is made of"
+    return _REFUSED.get(kind.simpleString().partition("(")[0])

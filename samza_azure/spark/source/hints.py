@@ -1,0 +1,94 @@
+"""Which logs have grown: heard from the hint rows, told to the sources on this machine and to other processors.
+
+Hints are never needed for correctness; late, lost or old ones cost time. So a question that failed is asked again
+later, and a hint that could not be told waits for the log's next one: readers look by themselves meanwhile.
+One table query answers for all tasks of the container; what a task here has appended its neighbours know at once.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+from samza_azure.errors import SamzaAzureError
+from samza_azure.logs.position import Position
+from samza_azure.spark.source.gate_files import write_json
+from samza_azure.storage.interface import Hints, Value
+from samza_azure.storage.log import hint_position, hint_values
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.2
+#: When nothing moves, and after an error.
+POLL_SLOWLY_S = 1.0
+QUIET_POLLS = 25
+
+
+class HintBoard:
+    """All that is known of the lengths of logs, in a file that sources read."""
+
+    def __init__(self, hints: Hints, path: Path) -> None:
+        self._hints = hints
+        self._path = path
+        self._lock = threading.Lock()
+        self._known: dict[str, Position] = {}
+        self._to_publish: dict[str, Mapping[str, Value]] = {}
+        self._publish_now = threading.Event()
+        self._written = ""
+        self.wanted = False  # whether any task here listens
+        self._write()
+
+    def start(self) -> None:
+        """Listen and tell, until the process ends."""
+        threading.Thread(target=self._listen, name="hints-listen", daemon=True).start()
+        threading.Thread(target=self._tell, name="hints-tell", daemon=True).start()
+
+    def appended(self, prefix: str, end: Position, frontier_us: int | None, drained: bool) -> None:
+        """A task of ours has appended: its readers here hear it now, those elsewhere soon."""
+        with self._lock:
+            self._to_publish[prefix] = hint_values(end, frontier_us, drained)
+            self._learn({prefix: end})
+        self._publish_now.set()
+
+    def _learn(self, found: Mapping[str, Position]) -> bool:
+        news = {prefix: end for prefix, end in found.items() if end > self._known.get(prefix, (-1, -1))}
+        self._known.update(news)
+        if news:
+            self._write()
+        return bool(news)
+
+    def _write(self) -> None:
+        text = json.dumps(self._known)
+        if text != self._written:
+            write_json(self._path, self._known)
+            self._written = text
+
+    def _listen(self) -> None:
+        quiet = 0
+        wait = threading.Event()
+        while True:
+            wait.wait(POLL_S if quiet < QUIET_POLLS else POLL_SLOWLY_S)
+            if not self.wanted:
+                continue
+            try:
+                rows = self._hints.poll()
+                with self._lock:
+                    ends = {prefix: hint_position(values) for prefix, values in rows.items()}
+                    moved = self._learn({prefix: end for prefix, end in ends.items() if end is not None})
+                quiet = 0 if moved else quiet + 1
+            except SamzaAzureError as error:
+                log.info("Hints were not heard: %s", error)
+                quiet = QUIET_POLLS
+
+    def _tell(self) -> None:
+        while True:
+            self._publish_now.wait()
+            self._publish_now.clear()
+            with self._lock:
+                waiting, self._to_publish = self._to_publish, {}
+            for prefix, values in waiting.items():
+                try:
+                    self._hints.publish(prefix, values)
+                except SamzaAzureError as error:
+                    log.info("The hint of %s was not told: %s", prefix, error)

@@ -1,0 +1,411 @@
+"""What a source does: looks for new records, decides on the next offset, and reads what it has promised.
+
+Promised: `latest` never raises and never waits longer than a second; raising would kill the query. On a storage error
+it stays where it is, leaves a note for the container and tries again. What it has promised is readable: small ranges
+are downloaded before the offset is returned, larger ones are read in a worker, which tries until the permit ends.
+"""
+
+import json
+import os
+import pickle
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.types import StructType
+
+from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.operations import blob_name
+from samza_azure.logs.position import Position
+from samza_azure.logs.reading import Part
+from samza_azure.logs.source_log import in_words, partitioning_of
+from samza_azure.machine import boot_time
+from samza_azure.spark.pipeline.schema import arrow_schema, fitted
+from samza_azure.spark.source.account import blobs
+from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.log import LogReader
+from samza_azure.streams.idleness import in_question, is_quiet
+from samza_azure.streams.offset import Offset, Place, State
+from samza_azure.streams.pace import Pace, Progress, next_offset
+
+#: `latest` gives its answer within this time, whatever the storage does.
+PATIENCE_S = 0.8
+#: Every producer is asked at least so often, whatever its hint says; with many of them less often.
+UNASKED_S = 5.0
+UNASKED_EACH_S = 0.5
+#: A hint that was ahead of the log is not believed again at once.
+DOUBT_S = 1.0
+#: After a storage error.
+BACK_OFF_S = 1.0
+TICK_S = 1.0
+#: Ranges up to here are handed to Spark with the offset (a worker costs 10 ms, but is faster from about here on).
+PREFETCH_ROWS = 2_000
+PREFETCH_BYTES = 256 << 10
+
+
+def read_range(
+    path: str, schema: StructType, start: Mapping[str, Any], end: Mapping[str, Any], found: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """All rows between two offsets, producer by producer. `found` is a file with what the scan has found of them."""
+    spec = Spec.read(Path(path))
+    first, last = Offset.from_json(start), Offset.from_json(end)
+    known: list[list[Part]] | None = None if found is None else pickle.loads(Path(found).read_bytes())  # noqa: S301
+    try:
+        for number, (reader, here, there) in enumerate(zip(_readers(spec), first.at, last.at, strict=True)):
+            if here.position != there.position:
+                parts = None if known is None else known[number]
+                slices = _patiently(reader, here.position, there.position, parts, spec)
+                yield from _batches(slices, arrow_schema(schema), spec.stream)
+    except StorageUnavailable:
+        raise
+    except SamzaAzureError as error:  # Spark would wrap it into pages of its own
+        note = Path(spec.files["acknowledgements"]) / f"{os.getpid()}-read"
+        Acknowledgement(version=-1, corrupt=str(error)).write(note)
+        raise
+
+
+def _readers(spec: Spec) -> list[LogReader]:
+    group_id = None if spec.group_id is None else bytes.fromhex(spec.group_id)
+    logs = blobs()
+    return [LogReader(logs, prefix, frozenset(parts), group_id=group_id) for prefix, parts, _ in spec.producers]
+
+
+def _patiently(
+    reader: LogReader, start: Position, end: Position, parts: list[Part] | None, spec: Spec
+) -> Iterator[bytes]:
+    """The slices of a range. A storage error is waited out while the permit holds; no slice comes twice."""
+    given = 0
+    while True:
+        try:
+            slices = reader.slices(start, end) if parts is None else reader.fetch(parts)
+            for number, data in enumerate(slices):
+                if number >= given:
+                    given += 1
+                    yield data
+            return
+        except StorageUnavailable:
+            if boot_time() >= _permit(spec):
+                raise
+            time.sleep(0.2)
+
+
+def _batches(slices: Iterator[bytes], schema: pa.Schema, stream: str) -> Iterator[pa.RecordBatch]:
+    for data in slices:
+        for batch in decode(data):
+            yield fitted(batch, schema, stream)
+
+
+def _permit(spec: Spec) -> float:
+    return float(Path(spec.files["permit"]).read_text())
+
+
+class Poller:
+    """Looks for records beyond the offset where Spark stands. One round at a time, in a thread of its own."""
+
+    def __init__(self, path: str, schema: StructType) -> None:
+        self.spec = spec = Spec.read(Path(path))
+        self.schema = arrow_schema(schema)
+        self.readers = _readers(spec)
+        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark)
+        self.thread = ThreadPoolExecutor(1, "poller")
+        self.round: tuple[Gate, Future[Offset]] | None = None
+        self.acknowledged: Acknowledgement | None = None
+        self.file = Path(spec.files["acknowledgements"]) / f"{os.getpid()}-{id(self)}"
+        self._acknowledge(Acknowledgement(version=-1))
+        self.hints = HintFile(Path(spec.files["hints"]), [prefix for prefix, _, _ in spec.producers])
+        self.based_on: tuple[Offset, int] | None = None
+        self.heads: list[Place] = []
+        self.parts: list[list[Part]] = []
+        self.due = [0.0] * len(self.readers)
+        self.silent_since: list[float | None] = [None] * len(self.readers)
+        self.is_checked = [False] * len(self.readers)  # partitioned as the job file says
+        self.resting_until = 0.0
+        self.last_rows = self.last_tick = -1e9
+        self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
+        self.found: tuple[str, str, list[list[Part]]] | None = None  # of a range that a worker reads
+        self.questioned_at = -1e9
+
+    def initial(self) -> dict[str, Any]:
+        """Where a task without a batch begins."""
+        places = tuple(Place((blob, position)) for blob, position in self.spec.starts)
+        return Offset(self.spec.stream, 0, None, places).to_json()
+
+    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        """The next offset, or `start`."""
+        try:
+            gate = Gate.read(Path(self.spec.files["gate"]))
+            if gate.shut:
+                self._answered(gate, start, at_end=False)
+                return start
+            if boot_time() >= _permit(self.spec):
+                return start
+            return self._next(start, gate)
+        except StorageUnavailable as error:
+            self._failed(trouble=str(error))
+        except SamzaAzureError as error:
+            self._failed(corrupt=str(error))
+        except Exception as error:  # noqa: BLE001  # raising would kill the query
+            self._failed(trouble=f"{type(error).__name__}: {error}")
+        return start
+
+    def _next(self, start: dict[str, Any], gate: Gate) -> dict[str, Any]:
+        if self.round is None:
+            self.round = gate, self.thread.submit(self._look, Offset.from_json(start), gate)
+        asked_under, future = self.round
+        wait([future], PATIENCE_S)
+        if not future.done():
+            return start  # the round goes on, and is answered in a later call
+        offset = future.result()
+        self.round = None
+        if asked_under.version != gate.version:
+            return start  # decided under another gate; the next call asks again
+        result = start if offset.to_json() == start else offset.to_json()
+        if result is not start:
+            self._given()
+        self._answered(gate, result, self._is_at_end(offset.at, gate))
+        return result
+
+    def prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
+        """The rows of this range, if they are here. None: a worker reads them."""
+        if Offset.from_json(start).positions == Offset.from_json(end).positions:
+            return iter(())
+        if self.ready is None or self.ready[:2] != (_text(start), _text(end)):
+            return None
+        return iter(self.ready[2])
+
+    def handed_on(self, start: dict[str, Any], end: dict[str, Any]) -> str | None:
+        """A file with what the last scan has found in this range, so that no worker downloads it again.
+
+        Small records come whole with their headers. The file of one batch is replaced by that of the next.
+        """
+        if self.found is None or self.found[:2] != (_text(start), _text(end)):
+            return None
+        path = self.file.parent.parent / f"found-{self.file.name}"
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(pickle.dumps(self.found[2]))
+        fresh.rename(path)
+        return str(path)
+
+    # One round: scan who is due, decide, download what is small. Runs in the poller's thread.
+
+    def _look(self, start: Offset, gate: Gate) -> Offset:
+        """What lies beyond `start`. A round that took too long is answered in a later call, for the same start."""
+        if self.based_on != (start, gate.version):
+            if self.heads != list(start.at):  # what was seen beyond is seen again
+                self.due = [0.0] * len(self.readers)
+            self.based_on, self.heads = (start, gate.version), list(start.at)
+            self.parts = [[] for _ in self.readers]
+        if gate.frozen and gate.ends is None and self.spec.is_source_stream:
+            return start
+        now = boot_time()
+        if now >= self.resting_until and not start.step:
+            self._scan_all(gate, now)
+        self._question_the_idle(now)
+        found = Progress(
+            heads=tuple(self.heads),
+            rows=sum(part.rows for parts in self.parts for part in parts),
+            is_at_end=bool(start.step) or self._is_at_end(self.heads, gate),
+            since_rows=now - self.last_rows,
+            since_tick=now - self.last_tick,
+        )
+        offset = next_offset(start, found, self.pace, step=gate.step, draining=gate.draining)
+        if offset != start:
+            self._prefetch(start, offset, found.rows)
+        return offset
+
+    def _question_the_idle(self, now: float) -> None:
+        """Who is idle holds nobody back, but only if there is still nothing to read where it stood: asked now."""
+        questioned = in_question(self.heads)
+        is_due = now - self.questioned_at >= TICK_S
+        if questioned and is_due:
+            self.questioned_at = now
+        for number in questioned:
+            head = self.heads[number]
+            is_idle = is_due and self.readers[number].is_unchanged(head.position)
+            self.heads[number] = replace(head, state=State.IDLE if is_idle else State.DOUBTED)
+
+    def _scan_all(self, gate: Gate, now: float) -> None:
+        room = (gate.batch_bytes or self.spec.batch_bytes) - sum(
+            part.place.length for parts in self.parts for part in parts
+        )
+        hints = self.hints.read()
+        due = [number for number in range(len(self.readers)) if self._is_due(number, gate, hints, now)]
+        for number in due:
+            if room > 0:
+                room -= self._scan(number, gate, max(room // len(due), 1), hints)
+
+    def _is_due(self, number: int, gate: Gate, hints: Sequence[Position | None], now: float) -> bool:
+        head = self.heads[number]
+        if head.state is State.DRAINED:
+            return False
+        end = self._end(number, gate)
+        if self.spec.is_source_stream and gate.frozen and (end is None or head.position >= end):
+            return False
+        hint = hints[number]
+        return now >= self.due[number] or (hint is not None and hint > head.position)
+
+    def _end(self, number: int, gate: Gate) -> Position | None:
+        """Where a drain ends this producer's log. A source partition of which nobody read anything has no end: 0."""
+        partition = self.spec.producers[number][2]
+        if partition is None or gate.ends is None:
+            return None
+        return gate.ends.get(partition, (0, 0))
+
+    def _scan(self, number: int, gate: Gate, room: int, hints: Sequence[Position | None]) -> int:
+        head = self.heads[number]
+        self._check_partitioning(number)
+        found = self.readers[number].scan(head.position, room, self._end(number, gate))
+        now = boot_time()
+        if found.records:
+            state = State.DRAINED if found.drained else State.IDLE if found.idle else State.ACTIVE
+            frontier = head.frontier_us
+            if found.frontier_us is not None:
+                frontier = max(found.frontier_us, found.frontier_us if frontier is None else frontier)
+            self.heads[number] = Place(found.end, frontier, state)
+            self.parts[number] += found.parts
+            self.silent_since[number] = None
+        elif found.end != head.position:
+            self.heads[number] = Place(found.end, head.frontier_us, head.state)
+        if found.at_end:
+            self._at_its_end(number, now, hints)
+        else:
+            self.due[number] = 0.0
+        return found.size
+
+    def _check_partitioning(self, number: int) -> None:
+        """Rows that were not partitioned as the job file says would be looked for in the wrong task."""
+        if not self.spec.key or self.is_checked[number]:
+            return
+        reader = self.readers[number]
+        first = reader.opening()
+        if first is None:
+            return
+        theirs, ours = partitioning_of(first.meta), (tuple(self.spec.key), self.spec.partitions)
+        if theirs != ours:
+            raise ConfigError(
+                f"The job file says of stream {self.spec.stream} {in_words(ours)}, but {reader.prefix} was begun with "
+                f"{in_words(theirs)}. Take streams.{self.spec.stream}.key out, so that the rows are routed where they "
+                "have to be; or produce them into another stream."
+            )
+        self.is_checked[number] = True
+
+    def _at_its_end(self, number: int, now: float, hints: Sequence[Position | None]) -> None:
+        """Nothing more for now. Silence makes a source partition idle; of a task only its owner may say so."""
+        hint, head = hints[number], self.heads[number]
+        believed = hint is None or hint <= head.position
+        self.due[number] = now + (self._unasked_s() if believed else DOUBT_S)
+        if not believed:
+            self.hints.doubt(number)
+        since = self.silent_since[number]
+        if since is None:
+            self.silent_since[number] = now
+        elif self.spec.is_source_stream and head.state is State.ACTIVE and now - since >= self.spec.idle_timeout_s:
+            self.heads[number] = Place(head.position, head.frontier_us, State.IDLE)
+
+    def _unasked_s(self) -> float:
+        return min(max(UNASKED_S, UNASKED_EACH_S * len(self.readers)), 60.0)
+
+    def _is_at_end(self, places: Sequence[Place], gate: Gate) -> bool:
+        """Whether a drain can flush: source streams stand at their ends, all producing tasks are drained."""
+        if gate.ends is None:
+            return False
+        if not self.spec.is_source_stream:
+            return all(place.state is State.DRAINED for place in places)
+        ends = [self._end(number, gate) or (0, 0) for number in range(len(places))]
+        for (prefix, _, _), end, place in zip(self.spec.producers, ends, places, strict=True):
+            if place.position > end:
+                raise CorruptState(
+                    f"The drain ends this source log at {end}, and this task has read further: the next run would read "
+                    "those rows again. Nothing is drained. Was an older control.json put back? Then restore the newest "
+                    "copy and start again",
+                    blob=blob_name(prefix, place.position[0]),
+                    position=place.position[1],
+                )
+        return all(place.position == end for end, place in zip(ends, places, strict=True))
+
+    def _prefetch(self, start: Offset, offset: Offset, rows: int) -> None:
+        size = sum(part.place.length for parts in self.parts for part in parts)
+        self.ready = self.found = None
+        if size > PREFETCH_BYTES or rows > PREFETCH_ROWS:
+            if any(part.data is not None for parts in self.parts for part in parts):
+                self.found = (_text(start.to_json()), _text(offset.to_json()), self.parts)
+            return
+        slices = (
+            data
+            for reader, parts in zip(self.readers, self.parts, strict=True)
+            if parts
+            for data in reader.fetch(parts)
+        )
+        batches = list(_batches(slices, self.schema, self.spec.stream))
+        self.ready = (_text(start.to_json()), _text(offset.to_json()), batches)
+
+    # What was found, told to Spark and to the container.
+
+    def _given(self) -> None:
+        now = boot_time()
+        if any(self.parts):
+            self.last_rows = now
+        self.last_tick = now
+
+    def _answered(self, gate: Gate, offset: dict[str, Any], at_end: bool) -> None:
+        """The container waits for this after each change of the gate, and in a drain for the end."""
+        places = Offset.from_json(offset).at
+        self._acknowledge(
+            Acknowledgement(
+                version=gate.version,
+                offset=offset if gate.frozen or gate.shut or is_quiet(places) else None,
+                is_at_end=at_end,
+                is_quiet=is_quiet(places) and is_quiet(self.heads),
+            )
+        )
+
+    def _failed(self, *, trouble: str | None = None, corrupt: str | None = None) -> None:
+        """Rest, and leave a note. Silence that could not be listened to does not count."""
+        self.round, self.resting_until = None, boot_time() + BACK_OFF_S
+        self.silent_since = [None] * len(self.readers)
+        self._acknowledge(Acknowledgement(version=-1, trouble=trouble, corrupt=corrupt))
+
+    def _acknowledge(self, said: Acknowledgement) -> None:
+        if said != self.acknowledged:
+            self.acknowledged = said
+            said.write(self.file)
+
+
+class HintFile:
+    """How long the producers' logs are, as the container has heard. Read again only when the file has changed."""
+
+    def __init__(self, path: Path, prefixes: Sequence[str]) -> None:
+        self.path = path
+        self.prefixes = prefixes
+        self.stamp = 0
+        self.known: list[Position | None] = [None] * len(prefixes)
+        self.doubted: list[Position | None] = [None] * len(prefixes)
+
+    def read(self) -> list[Position | None]:
+        """By producer; None: no hint, or one that turned out to be wrong."""
+        try:
+            stamp = self.path.stat().st_mtime_ns
+            if stamp != self.stamp:
+                told: Mapping[str, Sequence[int]] = json.loads(self.path.read_text())
+                self.known = [self._position(told.get(prefix)) for prefix in self.prefixes]
+                self.stamp = stamp
+        except (OSError, ValueError):
+            pass
+        return [None if hint == wrong else hint for hint, wrong in zip(self.known, self.doubted, strict=True)]
+
+    def doubt(self, number: int) -> None:
+        """Do not believe this one again before it changes."""
+        self.doubted[number] = self.known[number]
+
+    @staticmethod
+    def _position(hint: Sequence[int] | None) -> Position | None:
+        return None if hint is None else (hint[0], hint[1])
+
+
+def _text(offset: dict[str, Any]) -> str:
+    return json.dumps(offset, sort_keys=True)

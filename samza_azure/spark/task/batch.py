@@ -1,0 +1,176 @@
+"""What happens in foreachBatch: the batch becomes one record, the record is appended, the watermark is set.
+
+Promised: a batch's rows, its state and its place in the inputs become durable together, or not at all. A storage that
+does not answer is waited for inside; only the log's own rules end the waiting (see `LogWriter`).
+"""
+
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Kind, Slice
+from samza_azure.spark.jvm.output import Outlet
+from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.pipeline.destination import COLUMN
+from samza_azure.spark.pipeline.pipeline import AnalysedStage
+from samza_azure.spark.pipeline.schema import arrow_schema
+from samza_azure.spark.task.checkpoint import NewFiles, Planned, planned
+from samza_azure.storage.arrow import one_slice, slices, tables
+from samza_azure.storage.log import LogWriter
+from samza_azure.streams.watermark import frontier_us, next_watermark_us
+
+#: Between two tries of the same append, when storage or permit are missing.
+RETRY_S = 0.2
+#: So much of a batch's rows is laid out at once, and so much of what is laid out is held before it is written.
+LAID_OUT_BYTES = 32 << 20
+HELD_BYTES = 32 << 20
+
+T = TypeVar("T")
+
+
+def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
+    """The rows by destination, laid out as the stream's schema says. Without keys a task writes its own partition."""
+    schema = arrow_schema(stage.analysis.schema)
+    if COLUMN in table.column_names:
+        rows = table.cast(schema.append(table.schema.field(COLUMN)))
+        return slices(rows, destinations=COLUMN, event_time=stage.event_time)
+    if table.num_rows == 0:
+        return []
+    return [one_slice(0 if stage.partitions else number, table.cast(schema), stage.event_time)]
+
+
+def _watermark_us(plan: Planned, stage: AnalysedStage) -> int | None:
+    """The watermark after a batch of the stage."""
+    delays = ((stage.plan.inputs[each.reads], each.delay_ms) for each in stage.analysis.watermarks)
+    return next_watermark_us(plan.offsets, plan.step, delays)
+
+
+def _frontier_us(plan: Planned, stage: AnalysedStage) -> int | None:
+    """The frontier that the record of a batch carries."""
+    terms = (
+        (None if each.reads is None else stage.plan.inputs[each.reads], each.shift_us)
+        for each in stage.analysis.frontier
+    )
+    return frontier_us(plan.offsets, plan.watermark_ms, terms, stage.frontier_lag_us)
+
+
+class BatchWriter:
+    """The foreachBatch of one task."""
+
+    def __init__(
+        self,
+        stage: AnalysedStage,
+        number: int,
+        log: LogWriter,
+        checkpoint: Path,
+        files: NewFiles,
+        own_watermark: Callable[[], OwnedWatermark],
+        needs: Callable[[], Mapping[str, int]],
+        batch_bytes: Callable[[], int],
+        appended: Callable[[int, Planned], None],
+    ) -> None:
+        self._stage = stage
+        self._number = number
+        self._log = log
+        self._checkpoint = checkpoint
+        self._files = files
+        self._own_watermark = own_watermark
+        self._watermark: OwnedWatermark | None = None
+        self._needs = needs
+        self._batch_bytes = batch_bytes
+        self._appended = appended
+        self._outlet = Outlet()
+        self._running = threading.Lock()
+        self.closed = threading.Event()
+        self.error: BaseException | None = None
+        self.idle = False  # whether the last record says so
+
+    def __call__(self, frame: DataFrame, batch: int) -> None:
+        """Called by Spark, once per batch."""
+        with self._running:
+            try:
+                self._write(frame, batch)
+            except BaseException as error:
+                self.error = self.error or error
+                raise
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for the running batch to end; whether it has."""
+        if not self._running.acquire(timeout=seconds):
+            return False
+        self._running.release()
+        return True
+
+    def declare_idle(self, stood_at: Mapping[str, Position]) -> None:
+        """Say that the inputs have been at their end for long, and where that is. The next record takes it back."""
+        if self._running.acquire(blocking=False):
+            try:
+                self._log.append_frontier(None, idle=True, stood_at=stood_at)
+                self.idle = True
+            finally:
+                self._running.release()
+
+    def _write(self, frame: DataFrame, batch: int) -> None:
+        with self._outlet.run(frame) as rows:  # the plan has run, its state files are on disk
+            if batch <= self._log.last_batch:
+                return  # a replay: its record is in the log already
+            parts = self._parts(batch, rows)
+        plan = planned(self._checkpoint, batch)
+        files = self._files.of_batch(batch)
+        watermark = _watermark_us(plan, self._stage)
+        self._own().raise_to(0 if watermark is None else watermark // 1000)
+        batch_bytes = self._batch_bytes()
+        self._insist(
+            lambda: self._log.append(
+                batch,
+                kind=Kind.DRAINED if plan.step >= 2 else Kind.BATCH,
+                frontier_us=_frontier_us(plan, self._stage),
+                watermark_us=watermark,
+                slices=parts,
+                files=files,
+                needs=self._needs(),
+                batch_bytes=batch_bytes,
+            )
+        )
+        self._files.recorded(files)
+        self.idle = False
+        self._appended(batch, plan)
+
+    def _parts(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Slice]:
+        """The slices of the record, by destination. Of many rows all but the last are written before the record."""
+        written: list[Slice] = []
+        held: list[Slice] = []
+        for table in tables(rows, LAID_OUT_BYTES):
+            held += _slices(table, self._stage, self._number)
+            if sum(len(part.data) for part in held if isinstance(part.data, bytes)) > HELD_BYTES:
+                written += self._insist(partial(self._log.set_aside, batch, held))
+                held = []
+        return sorted((*written, *held), key=lambda part: part.destination)
+
+    def _insist(self, write: Callable[[], T]) -> T:
+        """Write, as often as it takes while storage or permit are missing, until the task is closed."""
+        while True:
+            try:
+                return write()
+            except (PermitExpired, StorageUnavailable):
+                if self.closed.wait(RETRY_S):
+                    raise
+
+    def _own(self) -> OwnedWatermark:
+        if self._watermark is None:
+            self._watermark = self._own_watermark()
+        return self._watermark
+
+
+def is_waiting_for_storage(error: BaseException | None) -> bool:
+    """Whether a query ended for want of storage or permit: to be started again, and no failure."""
+    return isinstance(error, PermitExpired | StorageUnavailable) or (
+        not isinstance(error, SamzaAzureError) and error is not None and "StorageUnavailable" in str(error)
+    )

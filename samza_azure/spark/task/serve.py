@@ -1,0 +1,79 @@
+"""A container from the moment its JVM is on the way: session, pipeline, tasks."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from samza_azure.config import Config
+from samza_azure.errors import SamzaAzureError
+from samza_azure.messages import OUT_OF_MEMORY, Ready
+from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm.session import connect_session
+from samza_azure.spark.jvm.watermark import probe
+from samza_azure.spark.pipeline.module import load
+from samza_azure.spark.pipeline.pipeline import analyse_pipeline
+from samza_azure.spark.source.account import blobs, hints
+from samza_azure.spark.source.gate_files import PermitFile
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.source import LogSource
+from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.secrets import Secrets
+from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+#: A container that has lived so long makes the class-data archive for the next one, if there is none.
+ARCHIVE_AFTER_S = 60.0
+
+
+def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
+    """Report the plan, then do as told until Exit."""
+    permit = PermitFile(directory / "permit")
+    spark = connect_session(config.app.name, settings, jvm)
+    threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True).start()
+    log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
+    probe(spark)
+    with ThreadPoolExecutor(1) as thread:  # Spark starts a Python process to register a source
+        registered = thread.submit(spark.dataSource.register, LogSource)
+        pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
+        registered.result()
+    board = HintBoard(hints(), directory / "hints")
+    board.start()
+    around = Surroundings(
+        spark=spark,
+        config=config,
+        pipeline=pipeline,
+        blobs=blobs(),
+        hints=board,
+        directory=directory,
+        may_append=permit.holds,
+        clean=Secrets(config).removed_from,
+        changed=lambda: channel.commands.put(None),
+        starting=threading.Lock(),
+    )
+    channel.tell(Ready(pipeline.plan))
+    log.info("Ready: %s", ", ".join(pipeline.plan.tasks()))
+    threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
+    Tasks(channel, around, permit).run()
+
+
+def _die_with_java(jvm: java.Jvm) -> None:
+    """Without its JVM a container can only fail its tasks. The supervisor starts another."""
+    code = jvm.process.wait()
+    log.error("The JVM ended with code %d", code)
+    sys.stderr.flush()
+    os._exit(code if code == OUT_OF_MEMORY else 1)
+
+
+def _make_archive() -> None:
+    """For the next start on this machine. It runs with what the processor has left over, and may fail."""
+    try:
+        java.build_archive(os.environ)
+    except (OSError, subprocess.SubprocessError, SamzaAzureError) as error:
+        log.info("The class-data archive was not made: %s", error)

@@ -1,0 +1,561 @@
+"""One task's life on this container: restored, run, drained or released. It is started once; again means a new `Task`.
+
+A task moves through its phases in one direction. What Spark does after the writer is closed does not count: the log's
+last record is the state. So a query is stopped after the report, off the path.
+"""
+
+import logging
+import shutil
+import threading
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from samza_azure.config import Config
+from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.logs.position import Ends, Position
+from samza_azure.logs.record import Writer
+from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
+from samza_azure.machine import boot_time
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport
+from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
+from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
+from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.source import FORMAT
+from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
+from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.spark.task.size import in_units, too_large, why_too_large
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.streams.offset import Offset
+
+log = logging.getLogger(__name__)
+
+STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+TRIGGER = "100 milliseconds"
+QUERY_START_S = 120.0
+#: After so many batches of less input than usual the next ones may have twice as much.
+GROW_AFTER = 50
+SOURCE_START_S = 5.0
+#: Where Spark begins to describe the query, in the message of what ended it.
+QUERY_DESCRIBED = "\n=== Streaming Query ==="
+#: While the storage does not say what became of the last append, it is asked again after this time.
+ASK_AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all tasks of a container share."""
+
+    spark: SparkSession
+    config: Config
+    pipeline: Pipeline
+    blobs: Blobs
+    hints: HintBoard
+    directory: Path
+    may_append: Callable[[], bool]
+    clean: Callable[[str], str]  # takes secrets out of a message
+    changed: Callable[[], None]  # a task has something to tell at once
+    starting: threading.Lock  # queries start one after the other
+
+
+class Task:
+    """One task under one writer."""
+
+    def __init__(self, around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> None:
+        """`tried_bytes` of input in one batch are known to have been too much for this machine."""
+        self.start_message = start
+        self.tried_bytes = tried_bytes
+        self.name = start.task
+        self.stage: AnalysedStage = around.pipeline.stage_of(start.task)
+        self.inputs: tuple[TaskInput, ...] = around.pipeline.inputs_of(start.task, start.run_id)
+        self.prefix = f"runs/{start.run_id}/{start.task}"
+        self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
+        self._around = around
+        self._directory = around.directory / "tasks" / start.task / f"{start.generation}-{start.attempt}"
+        self._lock = threading.Lock()
+        self._gate = Gate()
+        self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
+        self._writer: LogWriter | None = None
+        self._batches: BatchWriter | None = None
+        self._query: StreamingQuery | None = None
+        self._has_query = threading.Event()
+        self._taken_over = threading.Event()  # or not to be: `start` appends nothing by itself after this
+        self._releasing = self._finishing = False
+        self.is_finished = threading.Event()  # its query is gone, the task may be started here again
+        self._step = 0  # that the last record has reached
+        self._stands_at: Sequence[Offset] = ()  # where it stands in its inputs
+        self._quiet_since: float | None = None
+        self._small_batches = 0  # appended while batches must be smaller than usual
+        self._blob = 0  # of the log, that the last record went to
+        self._late_through = -1  # batches whose late rows are counted
+
+    @property
+    def report(self) -> TaskReport:
+        """The state of the task, as the supervisor is told."""
+        with self._lock:
+            return self._report
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether a drain freezes it: at least one input is a source stream."""
+        return any(producer.source for each in self.inputs for producer in each.producers)
+
+    def _tell(self, **fields: Any) -> None:
+        with self._lock:
+            self._report = replace(self._report, **fields)
+
+    def _end(self, phase: Phase, error: BaseException | None = None) -> None:
+        """The first ending counts."""
+        said = None
+        if error is not None:
+            message = in_short(error)
+            trace = "".join(traceback.format_exception(error))
+            said = TaskError(self._around.clean(message)[:4096], self._around.clean(trace)[-12288:])
+        with self._lock:
+            if self._report.phase in (Phase.STARTING, Phase.RUNNING):
+                self._report = replace(self._report, phase=phase, error=said)
+        self._around.changed()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more happens under this writer."""
+        return self.report.phase not in (Phase.STARTING, Phase.RUNNING)
+
+    # Starting.
+
+    def start(self) -> None:
+        """Restore it and start its query. Runs in a thread of its own; what goes wrong is in the report."""
+        try:
+            self._start()
+        except Superseded as error:
+            log.info("%s: %s", self.name, error)
+            self._end(Phase.SUPERSEDED)
+        except Exception as error:  # noqa: BLE001  # the stage's own code runs in there
+            self._end(Phase.RESTART if is_waiting_for_storage(error) else Phase.FAILED, error)
+        finally:
+            self._taken_over.set()
+        if self.is_over and self.begins_to_finish():
+            self.finish()
+
+    def _start(self) -> None:
+        start = self.start_message
+        writer, restored = take_over(
+            self._around.blobs,
+            self.prefix,
+            group_id=bytes.fromhex(start.group_id),
+            task=self.name,
+            writer=Writer(start.generation, start.attempt),
+            first=start.first,
+            may_append=self._around.may_append,
+            meta=self._meta(),
+            batch_bytes=self._around.config.task.batch_bytes,
+            tried_bytes=self.tried_bytes,
+        )
+        self._writer = writer
+        self._taken_over.set()
+        self._tell(batch=restored.last_batch)
+        if restored.drained:
+            self._tell(drain=DrainPhase.COMMITTED)
+            self._end(Phase.DRAINED)
+            return
+        check_unchanged(self.name, self._state, restored.files)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        checkpoint = self._directory / "checkpoint"
+        last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
+        self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
+        with self._lock:
+            if restored.batch_bytes < self._around.config.task.batch_bytes:
+                log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
+                self._gate = self._gate.changed(batch_bytes=restored.batch_bytes)
+            if self._step >= 1:
+                self._gate = self._gate.changed(step=2)
+            self._gate.write(self._directory / "gate")
+        (self._directory / "acknowledgements").mkdir()
+        self._batches = BatchWriter(
+            self.stage,
+            int(self.name.rpartition("-")[2]),
+            writer,
+            checkpoint,
+            NewFiles(checkpoint, restored.files),
+            self._own_watermark,
+            self._needs,
+            self._batch_bytes,
+            self._appended,
+        )
+        with self._around.starting:
+            if not self.is_over and not self._releasing:
+                self._start_query(checkpoint)
+
+    def _meta(self) -> dict[str, Any]:
+        """What the log's first record says of its rows."""
+        return {
+            "stream": self.stage.plan.output,
+            "schema": self.stage.plan.schema,
+            "partitions": self.stage.partitions or self.stage.plan.tasks,
+            "event_time": self.stage.event_time,
+            INTERMEDIATE: self.stage.plan.output in self._around.pipeline.streams,  # a drain's clean-up deletes it
+        }
+
+    def _start_query(self, checkpoint: Path) -> None:
+        spark, stage = self._around.spark, self.stage
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
+        spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
+        frames = [self._read(number, each) for number, each in enumerate(self.inputs)]
+        frame = stage.with_destination(spark, stage.stage.function(*frames))
+        assert self._batches is not None
+        self._query = (
+            frame.writeStream.queryName(f"{self.name}-{self._directory.name}")
+            .outputMode(stage.stage.output_mode)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime=TRIGGER)
+            .foreachBatch(self._batches)
+            .start()
+        )
+        self._has_query.set()
+        with self._lock:
+            if self._report.phase is Phase.STARTING:
+                self._report = replace(self._report, phase=Phase.RUNNING)
+        self._around.changed()
+        self._await_source()
+
+    def _await_source(self) -> None:
+        """Let the next query start when this one's source is up: its processes serve the next one too."""
+        wait = threading.Event()
+        until = boot_time() + SOURCE_START_S
+        while boot_time() < until and not self._acknowledgements() and self._query is not None and not self.is_over:
+            wait.wait(0.05)
+
+    def _read(self, number: int, each: TaskInput) -> DataFrame:
+        """A streaming DataFrame over one input's logs."""
+        around, task = self._around, self._around.config.task
+        is_source = any(producer.source for producer in each.producers)
+        spec = Spec(
+            stream=each.stream,
+            producers=[
+                (producer.prefix, sorted(producer.destinations), producer.source) for producer in each.producers
+            ],
+            starts=[self._starts(producer) for producer in each.producers],
+            is_source_stream=is_source,
+            group_id=None if is_source else self.start_message.group_id,
+            has_watermark=bool(self.stage.analysis.watermarks),
+            idle_timeout_s=each.idle_timeout_s,
+            commit_s=task.commit_ms / 1000,
+            batch_bytes=task.batch_bytes,
+            key=each.key if is_source else (),
+            partitions=each.partitions,
+            files={
+                "permit": str(around.directory / "permit"),
+                "hints": str(around.directory / "hints"),
+                "gate": str(self._directory / "gate"),
+                "acknowledgements": str(self._directory / "acknowledgements"),
+            },
+        )
+        path = self._directory / f"input-{number}"
+        spec.write(path)
+        return around.spark.readStream.format(FORMAT).schema(each.schema).option("spec", str(path)).load()
+
+    def _starts(self, producer: Producer) -> Position:
+        """Where a task without a batch begins to read."""
+        return self.start_message.positions.get(producer.source or "", (0, 0))
+
+    def _own_watermark(self) -> OwnedWatermark:
+        """In the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
+        if not self._has_query.wait(QUERY_START_S) or self._query is None:
+            raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
+        return OwnedWatermark(self._around.spark, self._query)
+
+    def _appended(self, batch: int, plan: Planned) -> None:
+        """After each record."""
+        writer = self._writer
+        assert writer is not None
+        self._step, self._stands_at = plan.step, plan.offsets
+        is_drained = plan.step >= 2
+        if writer.position[0] > self._blob:
+            self._blob = writer.position[0]
+            threading.Thread(target=self._forget, args=(writer,), name=f"forget-{self.name}", daemon=True).start()
+        if self.stage.plan.output in self._around.pipeline.streams:
+            self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
+        is_first = self.report.appended_at is None
+        self._tell(batch=batch, read=self._read_to(plan.offsets), appended_at=self.report.appended_at or boot_time())
+        if is_first or self._gate.draining:
+            self._around.changed()
+        if is_drained:
+            self._tell(drain=DrainPhase.COMMITTED)
+            self._end(Phase.DRAINED)
+
+    def _needs(self) -> dict[str, int]:
+        """From which blob on the next batch, and all after it, read the logs of this run."""
+        ours = f"runs/{self.start_message.run_id}/"
+        return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(ours)}
+
+    def _batch_bytes(self) -> int:
+        """How much input the next batch may have. What was made smaller grows again, but not soon."""
+        most = self._around.config.task.batch_bytes
+        with self._lock:
+            now = self._gate.batch_bytes or most
+            if now < most:
+                self._small_batches += 1
+                if self._small_batches % GROW_AFTER == 0:
+                    now = min(2 * now, most)
+                    self._set_gate(self._gate.changed(batch_bytes=now))
+        return now
+
+    def _forget(self, writer: LogWriter) -> None:
+        """A blob was begun: delete old ones that all readers are done with. What is read by no task is kept for ever.
+
+        It only saves space, so an error is no failure; the next blob's beginning tries again.
+        """
+        readers = self._around.pipeline.readers_of(self.name, self.start_message.run_id)
+        try:
+            if readers and (number := writer.forget(readers)):
+                log.info("%s: %d old blobs were deleted", self.name, number)
+        except SamzaAzureError as error:
+            log.info("%s: old blobs were not deleted: %s", self.name, error)
+
+    # Running: looked at by the container several times a second.
+
+    def check(self, drain: Drain) -> None:
+        """Notice what has happened since, and take the next step of a drain."""
+        if self.report.phase is not Phase.RUNNING or self._releasing or self._query is None or self._batches is None:
+            return
+        said = self._acknowledgements()
+        if corrupt := next((each.corrupt for each in said if each.corrupt), None):
+            self._end(Phase.FAILED, SamzaAzureError(corrupt))
+            return
+        if self._batches.error is not None or not self._query.isActive:
+            self._query_ended()
+            return
+        self.follow(drain)
+        self._advance(drain, said)
+        self._perhaps_idle(said)
+
+    def _query_ended(self) -> None:
+        assert self._batches is not None and self._query is not None
+        error: BaseException | None = self._batches.error or self._query.exception()
+        if isinstance(error, Superseded):
+            log.info("%s: %s", self.name, error)
+            self._end(Phase.SUPERSEDED)
+        elif error is None or is_waiting_for_storage(error):
+            self._end(Phase.RESTART, error)
+        else:
+            self._end(Phase.FAILED, self._explained(error))
+
+    def _explained(self, error: BaseException) -> BaseException:
+        """An error for want of memory, in words that help; any other as it is."""
+        cause = why_too_large(error)
+        if cause is None or self._writer is None:
+            return error
+        offsets = self._directory / "checkpoint" / "offsets"
+        batch = max((int(path.name) for path in offsets.glob("*") if path.name.isdecimal()), default=0)
+        try:
+            rows, size = self._input_of(batch)
+        except (OSError, SamzaAzureError) as other:
+            log.info("%s: what batch %d has read is not known: %s", self.name, batch, other)
+            return error
+        self.tried_bytes = size or None
+        least = min(BATCH_BYTES_MIN, self._around.config.task.batch_bytes)
+        explained = SamzaAzureError(too_large(self.name, batch, rows, size, cause, least, self._around.config.spark))
+        explained.__cause__ = error
+        return explained
+
+    def _input_of(self, batch: int) -> tuple[int, int]:
+        """How many rows a batch that was not appended has read, and how many bytes they have in the logs."""
+        rows = size = 0
+        before = {(offset.of, number): offset for number, offset in enumerate(self._stands_at)}
+        for number, offset in enumerate(planned(self._directory / "checkpoint", batch).offsets):
+            each = next(each for each in self.inputs if each.stream == offset.of)
+            first = before.get((offset.of, number))
+            starts = first.positions if first else [self._starts(producer) for producer in each.producers]
+            for producer, start, end in zip(each.producers, starts, offset.positions, strict=True):
+                reader = LogReader(self._around.blobs, producer.prefix, frozenset(producer.destinations))
+                for found in reader.scans(start, end):
+                    rows, size = rows + found.rows, size + found.size
+        return rows, size
+
+    def _acknowledgements(self) -> list[Acknowledgement]:
+        try:
+            return Acknowledgement.read_all(self._directory / "acknowledgements")
+        except FileNotFoundError:
+            return []  # replaced just now; the next look sees it
+
+    def _perhaps_idle(self, said: list[Acknowledgement]) -> None:
+        """Only a live owner may say that its task is idle, and only when all that it reads is."""
+        batches = self._batches
+        assert batches is not None
+        is_quiet = len(said) >= self.stage.analysis.sources and all(each.is_quiet for each in said)
+        if not is_quiet or batches.idle or self._step >= 1 or not self._has_appended(said):
+            self._quiet_since = None
+            return
+        now = boot_time()
+        self._quiet_since = self._quiet_since or now
+        if now - self._quiet_since < max(each.idle_timeout_s for each in self.inputs):
+            return
+        try:
+            batches.declare_idle(self._stand())
+        except SamzaAzureError as error:
+            log.info("%s could not be declared idle: %s", self.name, error)
+            self._quiet_since = None
+
+    def _has_appended(self, said: list[Acknowledgement]) -> bool:
+        """Whether all that the sources have given out is in the log."""
+        given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
+        return bool(given) and _places(given) == _places(self._stands_at)
+
+    def _stand(self) -> dict[str, Position]:
+        """Where the task stands in each log that it reads, as its last record has it."""
+        stands: dict[str, Position] = {}
+        for offset in self._stands_at:
+            producers = next(item for item in self.inputs if item.stream == offset.of).producers
+            for producer, place in zip(producers, offset.at, strict=True):
+                stands[producer.prefix] = min(place.position, stands.get(producer.prefix, place.position))
+        return stands
+
+    def count_late(self) -> None:
+        """Add up the rows that Spark has dropped as late. It tells them with each finished batch."""
+        query = self._query
+        if query is None or not self.stage.analysis.watermarks or self._late_through >= self.report.batch:
+            return
+        try:
+            late, through = late_since(query._jsq.recentProgress(), self._late_through)
+            self._late_through = through
+        except Exception as error:  # noqa: BLE001  # the query may be ending
+            log.info("%s: late rows were not counted: %s", self.name, error)
+            return
+        if late:
+            self._tell(late=self.report.late + late)
+
+    # Draining.
+
+    def follow(self, drain: Drain) -> None:
+        """Bring the gate to what the drain asks for, as far as it can tell."""
+        with self._lock:
+            gate = self._gate
+            if drain.step is None:
+                if gate.draining and gate.ends is None:
+                    gate = gate.changed(frozen=False, draining=False)
+                    self._report = replace(self._report, drain=None, ends=None, frozen_for="")
+            elif not gate.draining or (drain.step is DrainStep.FLUSH and gate.ends is None):
+                ends = dict(drain.ends) if drain.step is DrainStep.FLUSH else None
+                gate = gate.changed(frozen=True, draining=True, ends=ends)
+                if self._report.drain is None:
+                    self._report = replace(self._report, drain=DrainPhase.REQUESTED)
+            if gate is not self._gate:
+                self._set_gate(gate)
+
+    def _set_gate(self, gate: Gate) -> None:
+        """Under the lock."""
+        self._gate = gate
+        with suppress(FileNotFoundError):  # not laid out yet: `start` writes it; or gone already
+            gate.write(self._directory / "gate")
+
+    def _advance(self, drain: Drain, said: list[Acknowledgement]) -> None:
+        """One step further, if all sources of the task have said what it needs."""
+        if drain.step is None:
+            return
+        gate, report = self._gate, self.report
+        has_answered = len(said) >= self.stage.analysis.sources and all(each.version == gate.version for each in said)
+        if has_answered and self.reads_source and report.frozen_for != drain.uuid:
+            offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
+            ends = self._read_to([*self._stands_at, *offsets])
+            self._tell(ends=ends, frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
+        if drain.step is not DrainStep.FLUSH or gate.ends is None:
+            return
+        with self._lock:
+            if gate.step == 0 and has_answered and all(each.is_at_end for each in said):
+                self._set_gate(self._gate.changed(step=1))
+                self._report = replace(self._report, drain=DrainPhase.FLUSHING)
+            elif gate.step == 1 and self._step >= 1:
+                self._set_gate(self._gate.changed(step=2))
+
+    def _read_to(self, offsets: Iterable[Offset]) -> Ends:
+        """How far each source partition has been read, over all sources of the task."""
+        ends: Ends = {}
+        for offset in offsets:
+            producers = next(each for each in self.inputs if each.stream == offset.of).producers
+            for producer, place in zip(producers, offset.at, strict=True):
+                if producer.source is not None:
+                    ends[producer.source] = max(place.position, ends.get(producer.source, (0, 0)))
+        return ends
+
+    # Ending.
+
+    def release(self, patience_s: float) -> None:
+        """Shut the gate, let the running batch end, close the writer, say so. Then stop the query."""
+        self._releasing = self._finishing = True
+        with self._lock:
+            self._set_gate(self._gate.changed(shut=True))
+        self._taken_over.wait()
+        if self._batches is not None and not self.is_over:
+            self._batches.wait(patience_s)
+        self._close_writer()
+        with self._lock:
+            if self._report.phase is not Phase.DRAINED:
+                self._report = replace(self._report, phase=Phase.RELEASED)
+        self._around.changed()
+        self.finish()
+
+    def begins_to_finish(self) -> bool:
+        """Whether somebody must call `finish`: true once, for a task that ended by itself."""
+        with self._lock:
+            begins, self._finishing = not self._finishing, True
+        return begins
+
+    def finish(self) -> None:
+        """Close the writer, end the query, forget the directory. What the query still does does not count."""
+        self._close_writer()
+        with self._around.starting:
+            query, self._query = self._query, None
+        if query is not None:
+            try:
+                query.stop()
+            except Exception as error:  # noqa: BLE001  # Spark may be on its way out
+                log.info("The query of %s did not stop: %s", self.name, error)
+        shutil.rmtree(self._directory, ignore_errors=True)
+        self.is_finished.set()
+
+    def _close_writer(self) -> None:
+        """No append after this; nothing unsettled, as far as the storage can be asked in the time for letting go.
+
+        An append that was lost on its way leaves a doubt that no question ends. The next owner's EPOCH does.
+        """
+        if self._batches is not None:
+            self._batches.closed.set()
+        wait, until = threading.Event(), boot_time() + self._around.config.task.shutdown_ms / 1000
+        while self._writer is not None and not self._writer.close() and boot_time() < until:
+            wait.wait(ASK_AGAIN_S)
+
+
+def in_short(error: BaseException) -> str:
+    """What went wrong, without Spark's description of the query, which is in the traceback too."""
+    text = str(error) if isinstance(error, SamzaAzureError) else f"{type(error).__name__}: {error}"
+    return text.partition(QUERY_DESCRIBED)[0]
+
+
+def late_since(progresses: Sequence[Any], through: int) -> tuple[int, int]:
+    """Rows that the batches after `through` have dropped as late, and the last of these batches.
+
+    Each element is asked for over a socket, so this goes back from the newest one and no further than it must.
+    """
+    late, last = 0, through
+    for place in range(len(progresses) - 1, -1, -1):
+        progress = progresses[place]
+        batch = progress.batchId()
+        if batch <= through:
+            break
+        late += sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators())
+        last = max(last, batch)
+    return late, last
+
+
+def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:
+    """Where each source stands, in an order of their own: two may read one stream."""
+    return sorted((offset.of, offset.positions) for offset in offsets)

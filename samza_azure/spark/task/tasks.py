@@ -1,0 +1,158 @@
+"""All tasks of one container: told what to do over the channel, looked at several times a second, reported on."""
+
+import logging
+import queue
+import threading
+import traceback
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from samza_azure.machine import boot_time
+from samza_azure.messages import (
+    Alive,
+    Command,
+    Drain,
+    Exit,
+    Permit,
+    Phase,
+    ReleaseTask,
+    StartTask,
+    TaskError,
+    TaskReport,
+)
+from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.source.gate_files import PermitFile
+from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.task import Surroundings, Task
+
+log = logging.getLogger(__name__)
+
+#: How often tasks are looked at, how often a task's batches are told, and how often that we are alive.
+LOOK_S = 0.25
+LOOK_DRAINING_S = 0.05
+TELL_S = 0.5
+LIFE_S = 1.0
+
+
+class Tasks:
+    """The tasks of one processor, on one Spark session."""
+
+    def __init__(self, channel: Channel, around: Surroundings, permit: PermitFile) -> None:
+        self._channel = channel
+        self._around = around
+        self._patience_s = around.config.task.shutdown_ms / 1000
+        self._permit = permit
+        self._drain = Drain(None)
+        self._tasks: dict[str, Task] = {}
+        self._told: dict[str, tuple[float, TaskReport]] = {}
+        self._starts = ThreadPoolExecutor(32, "start")
+        self._ends = ThreadPoolExecutor(32, "end")  # of its own: a start may wait for long, and a hand-over must not
+
+    def run(self) -> None:
+        """Do as told until Exit. A sign of life is given while this goes round and the JVM answers."""
+        alive_at = -LIFE_S
+        while True:
+            if boot_time() - alive_at >= LIFE_S:
+                jvm_of(self._around.spark).System.nanoTime()
+                self._channel.tell(Alive())
+                alive_at = boot_time()
+            try:
+                command = self._channel.commands.get(timeout=LOOK_S if self._drain.step is None else LOOK_DRAINING_S)
+            except queue.Empty:
+                command = None
+            if isinstance(command, Exit):
+                return self._exit()
+            if command is None:
+                self._look()
+            else:
+                self._obey(command)
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Permit(until):
+                self._permit.set(until)
+            case StartTask():
+                self._start(command)
+            case ReleaseTask(name):
+                self._release(name)
+            case Drain():
+                self._drain = command
+                for task in self._tasks.values():
+                    task.follow(command)
+
+    def _start(self, command: StartTask) -> None:
+        before = self._tasks.get(command.task)
+        if before is not None:
+            known = before.start_message
+            if (known.generation, known.attempt) >= (command.generation, command.attempt):
+                return  # repeated: the report says how it is
+        try:
+            task = Task(self._around, command, before.tried_bytes if before is not None else None)
+        except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
+            self._channel.tell(_failed(command, error, self._around))
+            return
+        self._tasks[command.task] = task
+        self._around.hints.wanted = True
+        task.follow(self._drain)
+        self._starts.submit(_start_after, before, task, self._patience_s)
+        self._tell(task)
+
+    def _release(self, name: str) -> None:
+        task = self._tasks.get(name)
+        if task is not None:
+            self._ends.submit(task.release, self._patience_s)
+
+    def _look(self) -> None:
+        for task in list(self._tasks.values()):
+            try:
+                task.check(self._drain)
+                task.count_late()
+            except Exception:
+                log.exception("%s could not be looked at", task.name)
+            self._tell(task)
+            if task.is_over and task.begins_to_finish():
+                self._ends.submit(task.finish)
+        self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
+
+    def _tell(self, task: Task) -> None:
+        """A new phase at once, new batches now and then."""
+        now, report = boot_time(), task.report
+        told_at, told = self._told.get(task.name, (0.0, None))
+        if report == told:
+            return
+        is_news = told is None or _without_batches(report) != _without_batches(told)
+        if is_news or now - told_at >= TELL_S:
+            self._told[task.name] = (now, report)
+            self._channel.tell(report)
+
+    def _exit(self) -> None:
+        """Release everything that runs; what is released is told."""
+        for task in self._tasks.values():
+            if not task.is_over:
+                self._ends.submit(task.release, self._patience_s)
+        wait = threading.Event()
+        while any(not task.is_over for task in self._tasks.values()):
+            for task in self._tasks.values():
+                self._tell(task)
+            wait.wait(0.02)
+        for task in self._tasks.values():
+            self._tell(task)
+
+
+def _start_after(before: Task | None, task: Task, patience_s: float) -> None:
+    """Start a task; if it ran here before, only when that query is gone: their names and files must not meet."""
+    if before is not None:
+        before.release(patience_s)
+        before.is_finished.wait()
+    task.start()
+
+
+def _without_batches(report: TaskReport) -> TaskReport:
+    return replace(report, batch=-1, late=0, read=None)
+
+
+def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:
+    message, trace = around.clean(str(error)), around.clean("".join(traceback.format_exception(error)))
+    return TaskReport(
+        command.task, command.generation, command.attempt, Phase.FAILED, error=TaskError(message[:4096], trace[-12288:])
+    )

@@ -1,0 +1,229 @@
+"""What a group does when a command asks for something: stop, drain, think better of it. On the emulator, without Spark.
+
+The members live on threads of this process, the commands are processes of their own, as a user would start them.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.coordinator import Ending
+from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
+from samza_azure.host.status import document, read
+from samza_azure.storage.connection import Account
+
+PATIENCE_S = 30.0
+JOB = """
+app = {{ name = "asked", id = "{id}", main = "none:none" }}
+azure.storage.connect = "${{CONNECT}}"
+job.coordinator.profile = "fast"
+"""
+
+
+class Member(SharedTasks):
+    """Its tasks read a source, as far as the leader can tell, and never say that they stand still for a drain."""
+
+    def __init__(self, config: Config, name: str, count: int, *, reads: bool) -> None:
+        super().__init__(AzureJobCoordinatorFactory().get_job_coordinator(name, config), "part", count)
+        self.may_let_go = threading.Event()
+        self.may_let_go.set()
+        if reads:
+            [stage] = self._plan.stages
+            self._plan = replace(self._plan, stages=(replace(stage, inputs=("in",)),), sources={"in": count})
+
+    def on_stop(self, task: str) -> None:
+        self.may_let_go.wait(PATIENCE_S)
+
+    @property
+    def ending(self) -> Ending | None:
+        return self.coordinator.ending  # type: ignore[attr-defined, no-any-return]
+
+
+class Group:
+    """Members and the job file that they share with the commands."""
+
+    def __init__(self, emulator: Azurite, directory: Path) -> None:
+        self.environment = {**os.environ, "CONNECT": emulator.connection_string}
+        self.job = directory / "job.toml"
+        self.job.write_text(JOB.format(id=uuid.uuid4().hex[:8]))
+        self.config = Config.load(self.job, environment=self.environment)
+        self.account = Account.from_config(self.config.storage)
+        self.account.ensure_created()
+        self.runner = asyncio.Runner()
+        self.members: list[Member] = []
+
+    def start(self, *names: str, count: int = 4, reads: bool = True) -> list[Member]:
+        started = [Member(self.config, name, count, reads=reads) for name in names]
+        for member in started:
+            member.start()
+        self.members += started
+        return started
+
+    def close(self) -> None:
+        for member in self.members:
+            member.may_let_go.set()
+            member.stop()
+        self.runner.run(self.account.aclose())
+        self.runner.close()
+        self.account.close()
+
+    def begin(self, name: str, *options: str) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "samza_azure", name, str(self.job), *options]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=pipe, text=True)
+
+    def command(self, name: str, *options: str) -> tuple[int, str, str]:
+        process = self.begin(name, *options)
+        said, progress = process.communicate(timeout=60)
+        return process.returncode, said, progress
+
+    def status(self) -> dict[str, Any]:
+        return document("asked", *self.runner.run(read(self.account.control_blob(), self.account.rows())))
+
+    def until(self, what: str, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds(shown := self.status()):
+            assert time.monotonic() < deadline, f"{what}: {shown}"
+            time.sleep(0.05)
+        return shown
+
+    def write(self, partition: str, key: str, values: Mapping[str, str | int | bool]) -> None:
+        answer = self.runner.run(self.account.rows().insert(partition, key, values, timeout=10))
+        assert isinstance(answer, str)
+
+
+def all_run(shown: dict[str, Any]) -> bool:
+    return bool(shown["tasks"]) and all(task["phase"] == "RUNNING" for task in shown["tasks"])
+
+
+def generations(shown: dict[str, Any]) -> dict[str, int]:
+    return {task["name"]: task["generation"] for task in shown["tasks"]}
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+@pytest.fixture
+def group(emulator: Azurite, tmp_path: Path) -> Iterator[Group]:
+    group = Group(emulator, tmp_path)
+    yield group
+    group.close()
+
+
+def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:
+    members = group.start("a", "b")
+    before = group.until("all run", all_run)
+    run_id = before["run_id"]
+
+    code, said, progress = group.command("stop", "--wait")
+    assert (code, progress) == (0, f"Stop of run {run_id} requested.\n")
+    assert said.startswith(f"Run {run_id} is stopped after ") and said.endswith(" s.\n")
+    stopped = Ending(0, f"Run {run_id} is stopped. The next start resumes it.")
+    assert [member.coordinator.wait(PATIENCE_S) and member.ending for member in members] == [stopped, stopped]  # type: ignore[attr-defined]
+    assert group.status()["phase"] == "STOPPED"
+    assert group.command("stop", "--wait") == (0, "Nobody runs.\n", "")
+
+    group.start("a", "c")
+    after = group.until("all run again", lambda shown: all_run(shown) and shown["phase"] == "RUNNING")
+    assert (after["run_id"], after["stop"]) == (run_id, None)
+    assert all(generations(after)[task] > generation for task, generation in generations(before).items())
+
+
+def test_a_stop_of_a_fleet_that_was_killed_ends_and_does_not_stop_the_next_one(group: Group) -> None:
+    [member] = group.start("a")
+    before = group.until("all run", all_run)
+    member.stop()
+    group.write(MEMBERS, "ghost", columns(ProcessorRow("ghost", "f" * 32, adopted=2, state=State.ACTIVE)))
+
+    code, said, _ = group.command("stop", "--wait")
+    assert (code, said.endswith(" s. ghost did not answer.\n")) == (0, True)
+
+    [member] = group.start("a")
+    after = group.until("all run again", all_run)
+    assert (after["run_id"], after["stop"]) == (before["run_id"], None)
+    group.until("the ghost is dead", lambda shown: [p["state"] for p in shown["processors"]] == ["ACTIVE", "DEAD"])
+    assert (member.ending, all_run(group.status())) == (None, True)
+
+
+def test_a_drain_is_cancelled_before_it_flushes_and_nothing_has_happened(group: Group) -> None:
+    group.start("a", "b")
+    before = group.until("all run", all_run)
+    run_id = before["run_id"]
+    assert group.command("drain", "--cancel") == (0, f"Run {run_id} is not draining.\n", "")
+
+    waiting = group.begin("drain", "--wait")
+    group.until("frozen", lambda shown: (shown["drain"] or {}).get("step") == "FREEZE")
+    assert group.command("drain", "--cancel") == (0, f"The drain of run {run_id} is cancelled; the run goes on.\n", "")
+    _, progress = waiting.communicate(timeout=30)
+    assert waiting.returncode == 1
+    assert f"The drain of run {run_id} was cancelled. The run goes on." in progress
+    after = group.status()
+    assert (after["phase"], after["drain"], generations(after)) == ("RUNNING", None, generations(before))
+
+
+def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) -> None:
+    [member] = group.start("a", reads=False)
+    run_id = group.until("all run", all_run)["run_id"]
+    member.may_let_go.clear()
+    assert group.command("drain") == (0, "", f"Drain of run {run_id} requested.\n")
+    group.until("flushing", lambda shown: (shown["drain"] or {}).get("step") == "FLUSH")
+    end = "samza-azure drain --wait waits for its end.\n"
+    assert group.command("drain", "--cancel") == (
+        2,
+        "",
+        f"samza-azure: Run {run_id} flushes already: its drain cannot be cancelled any more. {end}",
+    )
+    assert group.command("stop") == (
+        2,
+        "",
+        f"samza-azure: Run {run_id} flushes already: it ends by itself and cannot be stopped any more. {end}",
+    )
+    member.may_let_go.set()
+    assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
+    assert group.command("drain", "--cancel")[:2] == (2, "")
+
+
+def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: Group) -> None:
+    nobody = "Nobody runs. The drain begins when a processor starts.\n"
+    assert group.command("drain") == (0, "", f"Drain of the next run requested.\n{nobody}")
+    assert group.command("drain", "--cancel") == (
+        0,
+        "Nobody runs. Whoever starts next cancels the drain of the next run before it begins.\n",
+        "",
+    )
+    group.start("a", reads=False)
+    shown = group.until("all run", all_run)
+    assert (shown["phase"], shown["drain"]) == ("RUNNING", None)
+    assert group.command("drain", "--cancel")[1] == f"Run {shown['run_id']} is not draining.\n"
+
+
+def test_requests_that_nobody_can_obey_harm_nobody(group: Group) -> None:
+    group.write(REQUESTS, "strange", {"kind": "dance", "runId": 7, "uuid": True})
+    group.write(REQUESTS, "huge", {"kind": "drain", **{f"body{number}": "x" * 30_000 for number in range(15)}})
+    group.write(REQUESTS, "elsewhere", {"kind": "drain", "runId": "a run that never comes"})
+    [member] = group.start("a", reads=False)
+    shown = group.until("all run", all_run)
+    assert (shown["phase"], shown["drain"]) == ("RUNNING", None)
+    assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
+    assert member.coordinator.wait(PATIENCE_S)  # type: ignore[attr-defined]
+
+
+def test_two_thousand_tasks_of_one_processor_are_all_reported(group: Group) -> None:
+    group.start("a", count=2_000, reads=False)
+    shown = group.until("all run", all_run)
+    assert len(shown["tasks"]) == 2_000

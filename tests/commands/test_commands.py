@@ -1,0 +1,218 @@
+"""What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
+
+import importlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from samza_azure.cli import COMMANDS
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.reach import with_rows
+from samza_azure.config import Config
+from samza_azure.host.status import read
+from samza_azure.host.supervisor import GOODBYE_S
+from samza_azure.storage.connection import Account
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+def samza_azure(*arguments: str, connect: str = "UseDevelopmentStorage=true") -> tuple[int, str, str]:
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connect}
+    command = [sys.executable, "-m", "samza_azure", *arguments]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_a_missing_job_file(tmp_path: Path) -> None:
+    code, _, said = samza_azure("run", str(tmp_path / "none.toml"))
+    assert code == 2
+    assert "There is no job file" in said
+
+
+def test_a_malformed_job_file_is_told_with_line_and_column(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text("[app]\nname = \n")
+    code, _, said = samza_azure("status", str(job))
+    assert code == 2
+    assert "line 2, column" in said
+
+
+def test_a_wrong_key_names_the_nearest_one(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("profile =", "profil ="))
+    code, _, said = samza_azure("status", str(job))
+    assert code == 2
+    assert "job.coordinator.profil" in said and "job.coordinator.profile" in said
+
+
+def test_dev_does_not_touch_an_account_that_the_job_file_names(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("${AZURE_STORAGE_CONNECTION_STRING}", "UseDevelopmentStorage=true"))
+    code, _, said = samza_azure("dev", str(job))
+    assert code == 2
+    assert 'azure.storage.connect = "${AZURE_STORAGE_CONNECTION_STRING}"' in said
+
+
+def test_a_container_name_that_azure_would_refuse(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("[azure.storage]", '[azure.storage]\ncontainer = "Flights_1"'))
+    code, _, said = samza_azure("run", str(job))
+    assert code == 2
+    assert "azure.storage.container" in said and "3 to 63 lower-case letters" in said
+
+
+@pytest.mark.parametrize("command", ["run", "status"])
+def test_a_wrong_account_key(emulator: Azurite, command: str) -> None:
+    right = emulator.connection_string
+    key = right.split("AccountKey=")[1].split(";")[0]
+    code, _, said = samza_azure(command, str(EXAMPLE), connect=right.replace(key, "d3Jvbmc" + key[7:]))
+    assert code == 2
+    assert "azure.storage.connect" in said
+    assert key[7:] not in said
+
+
+def test_no_storage_is_given_up_after_half_a_minute() -> None:
+    with socket.socket() as nobody, ThreadPoolExecutor() as threads:
+        nobody.bind(("127.0.0.1", 0))
+        endpoint = f"http://127.0.0.1:{nobody.getsockname()[1]}/devstoreaccount1"
+        connect = f"UseDevelopmentStorage=true;BlobEndpoint={endpoint};TableEndpoint={endpoint}"
+        ran, shown = threads.map(lambda each: samza_azure(each, str(EXAMPLE), connect=connect), ("run", "status"))
+    assert (ran[0], shown[0]) == (3, 3)
+    assert "does not answer" in ran[2] or "cannot be reached" in ran[2]
+    assert "does not answer" in shown[2] or "cannot be reached" in shown[2]
+
+
+def test_a_row_that_does_not_fit_is_named_and_nothing_is_written(emulator: Azurite, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\nUA,2013-01-01 05:00:00,late\n")
+    code, _, said = samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=emulator.connection_string)
+    assert code == 2
+    assert "Row 2 of" in said and "Nothing was written" in said
+    code, _, said = samza_azure(
+        "export", str(EXAMPLE), "flights", "--to", str(tmp_path / "out.parquet"), connect=emulator.connection_string
+    )
+    assert (code, (tmp_path / "out.parquet").exists()) == (2, False)
+
+
+def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text(
+        "carrier,ts,dep_delay\n" + "".join(f"007,2013-01-01 05:{minute:02}:00,{minute}\n" for minute in range(9))
+    )
+    connect, to = emulator.connection_string, tmp_path / "out.parquet"
+    assert samza_azure("produce", str(EXAMPLE), "flights", str(rows), connect=connect)[:2] == (
+        0,
+        "9 rows into flights\n",
+    )
+    assert samza_azure("export", str(EXAMPLE), "flights", "--to", str(to), connect=connect)[0] == 0
+    assert pq.read_table(to)["dep_delay"].to_pylist() == [float(minute) for minute in range(9)]
+    assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
+
+
+def test_a_run_id_that_cannot_be_is_refused() -> None:
+    code, _, said = samza_azure("drain", str(EXAMPLE), "--run-id", "x" * 70_000)
+    assert code == 2
+    assert "app.run.id" in said
+
+
+def test_a_disk_that_is_full_is_told_in_one_line(emulator: Azurite) -> None:
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "samza_azure", "status", str(EXAMPLE)]
+        ended = subprocess.run(
+            command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (1, "samza-azure: [Errno 28] No space left on device\n")
+
+
+def test_what_is_produced_is_whole_also_if_nobody_can_read_of_it(emulator: Azurite, tmp_path: Path) -> None:
+    rows, job = tmp_path / "rows.csv", tmp_path / "job.toml"
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\n")
+    job.write_text(EXAMPLE.read_text().replace("flights", "unheard", 1))
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "samza_azure", "produce", str(job), "flights", str(rows)]
+        ended = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, stderr=full, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stdout) == (0, "1 rows into flights\n")
+
+
+def test_a_work_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    job, taken = tmp_path / "job.toml", tmp_path / "taken"
+    taken.write_text("")
+    job.write_text(EXAMPLE.read_text() + f'[processor]\ndir = "{taken}"\n')
+    code, _, said = samza_azure("run", str(job))
+    assert code == 2
+    assert "processor.dir" in said and "Traceback" not in said
+
+
+def test_a_container_that_cannot_be_started_ends_its_processor_in_order(emulator: Azurite, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("flights", "unstartable", 1) + f'[processor]\ndir = "{tmp_path}"\n')
+    (tmp_path / "unstartable-1" / "p0" / "container.log").mkdir(parents=True)  # where a file should be
+    code, _, said = samza_azure("run", str(job), "--id", "p0", connect=emulator.connection_string)
+    assert code == 1
+    assert "The container cannot be started: " in said and "Traceback" not in said
+    _, shown, _ = samza_azure("status", str(job), "--json", connect=emulator.connection_string)
+    assert [each["state"] for each in json.loads(shown)["processors"]] in ([], ["LEFT"])
+
+
+def test_who_must_leave_while_its_container_starts_leaves_at_once(emulator: Azurite, tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace("flights", "early", 1))
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    account = Account.from_config(Config.load(job, environment=environment).storage)
+    account.ensure_created()
+    command = [sys.executable, "-m", "samza_azure", "run", str(job)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as processor:
+        while not any(row.alive for row in with_rows(account, read)[1]):
+            assert processor.poll() is None
+        told_at = time.monotonic()
+        processor.terminate()
+        assert processor.wait(30) == 0
+    assert time.monotonic() - told_at < GOODBYE_S
+
+
+def test_a_drain_that_does_not_come_in_time_exits_with_4(emulator: Azurite) -> None:
+    code, _, said = samza_azure("drain", str(EXAMPLE), "--wait", "--timeout", "1", connect=emulator.connection_string)
+    assert code == 4
+    assert "Nobody runs. The drain begins when a processor starts." in said
+    assert "nothing is lost and it goes on" in said
+
+
+def test_status_without_a_run_says_so(emulator: Azurite) -> None:
+    code, said, _ = samza_azure("status", str(EXAMPLE), connect=emulator.connection_string)
+    assert code == 0
+    assert "STOPPED" in said
+
+
+@pytest.mark.parametrize(
+    "command", ["run", "dev", "azurite", "produce", "export", "status", "drain", "stop", "explain", "simulate"]
+)
+def test_every_command_has_an_example_in_its_help(command: str) -> None:
+    code, said, _ = samza_azure(command, "--help")
+    assert code == 0
+    assert f"Example: samza-azure {command}" in said
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_of_each_command_what_its_own_help_says(name: str) -> None:
+    command = importlib.import_module(f"samza_azure.commands.{name}").command
+    sentence = str(command.__doc__).split("\n\n")[0]
+    assert COMMANDS[name] == " ".join(sentence.split())

@@ -1,0 +1,471 @@
+"""A job file in, a checked configuration out; mistakes are told with what to write instead, secrets are not told."""
+
+import copy
+import dataclasses
+import json
+import pickle
+import subprocess
+import sys
+import textwrap
+import traceback
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samza_azure.config import Config, Stream, Task, check_processor_id, check_timing
+from samza_azure.config.account import default_container, default_table, valid_container, valid_table
+from samza_azure.errors import ConfigError
+from samza_azure.group.timing import PROFILES, Timing
+
+KEY = "c2VjcmV0LWtleS10aGF0LW5vYm9keS1tYXktc2VlLWFueXdoZXJlLWluLW91cnMtZXZlci1vay0xMjM0NTY3OA=="
+CONNECT = f"DefaultEndpointsProtocol=https;AccountName=house;AccountKey={KEY};EndpointSuffix=core.windows.net"
+
+MINIMAL = """
+[app]
+name = "flights"
+main = "pipeline:app"
+
+[azure.storage]
+connect = "UseDevelopmentStorage=true"
+"""
+
+
+def parsed(text: str = MINIMAL, **overrides: object) -> Config:
+    """The configuration of a job file's text, with dotted keys put on top."""
+    return Config.parse(text, environment={"KEY": KEY, "CONNECT": CONNECT, "FOUR": "4"}, overrides=overrides)
+
+
+def mistakes(text: str = MINIMAL, **overrides: object) -> str:
+    """What is said about a job file that cannot work."""
+    with pytest.raises(ConfigError) as caught:
+        parsed(text, **overrides)
+    return str(caught.value)
+
+
+# What a job file means.
+
+
+def test_a_minimal_file_has_the_defaults_of_the_handbook() -> None:
+    config = parsed()
+    assert (config.app.name, config.app.id, config.app.run_id, config.app.main) == (
+        "flights",
+        "1",
+        None,
+        "pipeline:app",
+    )
+    assert config.coordinator.factory == "samza_azure.AzureJobCoordinatorFactory"
+    assert config.coordinator.timing == PROFILES["default"]
+    assert config.coordinator.blob_length == 5_120_000
+    assert (config.storage.container, config.storage.table) == ("flights-1", "flights1")
+    assert (config.processor.id, config.processor.port) == (None, 0)
+    assert config.task == Task(None, 1000, 32 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
+    assert (dict(config.streams), config.container_warm, config.metrics_prometheus_port) == ({}, True, None)
+
+
+def test_the_handbooks_own_job_file_is_read() -> None:
+    config = parsed("""
+        [app]
+        name = "flights"
+        main = "pipeline:app"                 # module:attribute, next to this file or importable
+
+        [job.coordinator]
+        factory = "samza_azure.AzureJobCoordinatorFactory"
+        profile = "fast"
+
+        [azure.storage]
+        connect = "${CONNECT}"
+
+        [streams.flights]
+        system = "log"
+        partitions = 4
+        schema = "carrier string, ts timestamp, dep_delay double"
+        event_time = "ts"
+
+        [streams.by-carrier]
+        partitions = 4
+        event_time = "ts"
+    """)
+    assert config.storage.connect is not None
+    assert config.storage.connect.get_secret_value() == CONNECT
+    assert config.coordinator.timing == Timing(0.25, 1.5, 0.8, 0.15, 0.5, 30.0)
+    assert config.streams == {
+        "flights": Stream("log", 4, "carrier string, ts timestamp, dep_delay double", "ts", (), None, 10.0, None),
+        "by-carrier": Stream("log", 4, None, "ts", (), None, 10.0, None),
+    }
+
+
+def test_dotted_keys_nested_tables_and_quoted_keys_are_the_same() -> None:
+    dotted = 'job.coordinator.heartbeat.interval = "1 s"\n' + MINIMAL
+    nested = MINIMAL + '[job.coordinator.heartbeat]\ninterval = "1 s"\n'
+    quoted = '"job.coordinator.heartbeat.interval" = "1 s"\n' + MINIMAL
+    assert parsed(dotted) == parsed(nested) == parsed(quoted)
+    assert parsed(dotted).coordinator.timing == Timing(heartbeat_s=1.0)
+
+
+def test_an_empty_table_names_a_stream() -> None:
+    assert dict(parsed(MINIMAL + "[streams.by-carrier]\n").streams) == {"by-carrier": Stream()}
+
+
+def test_the_environment_fills_in_numbers_too_and_two_dollars_are_one() -> None:
+    config = parsed(MINIMAL + '[streams.a]\npartitions = "${FOUR}"\n[spark]\n"some.path" = "$${HOME}/${FOUR}"\n')
+    assert config.streams["a"].partitions == 4
+    assert config.spark["spark.some.path"] == "${HOME}/4"
+
+
+def test_what_the_command_line_says_goes_before_the_file() -> None:
+    overrides = {"processor.id": "p1", "app.name": "other"}
+    config = Config.parse(MINIMAL, overrides=overrides)
+    assert (config.processor.id, config.app.name, config.storage.container) == ("p1", "other", "other-1")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2 s", 2.0),
+        ("500 ms", 0.5),
+        ("10 min", 600.0),
+        ("1 h", 3600.0),
+        ("1 d", 86400.0),
+        ("0.25 s", 0.25),
+        ("2s", 2.0),
+    ],
+)
+def test_durations_carry_their_unit(text: str, seconds: float) -> None:
+    assert parsed(MINIMAL + f'[streams.a]\nidle.timeout = "{text}"\n').streams["a"].idle_timeout_s == seconds
+
+
+@pytest.mark.parametrize("written", ['"torch"', '["torch", 1]', '["scikit-learn"]', '["a..b"]', "true"])
+def test_packages_are_names_as_import_takes_them(written: str) -> None:
+    said = 'main = "pipeline:app"\npackages = '
+    named = MINIMAL.replace('main = "pipeline:app"', said + '["torch", "sklearn.svm"]')
+    assert parsed(named).app.packages == ("torch", "sklearn.svm")
+    assert mistakes(MINIMAL.replace('main = "pipeline:app"', said + written)).endswith(
+        "should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']."
+    )
+
+
+def test_the_state_directory_stands_next_to_the_job_file(tmp_path: Path) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(MINIMAL)
+    assert Config.load(job).processor.dir == tmp_path / ".samza-azure"
+
+
+def test_spark_settings_pass_through_as_text() -> None:
+    settings = parsed(MINIMAL + '[spark]\nmaster = "local[2]"\nui.enabled = true\ndriver.cores = 2\n').spark
+    assert dict(settings) == {"spark.master": "local[2]", "spark.ui.enabled": "true", "spark.driver.cores": "2"}
+
+
+def test_another_coordinator_needs_no_account() -> None:
+    text = MINIMAL.replace('connect = "UseDevelopmentStorage=true"', "")
+    text += '[job.coordinator]\nfactory = "samza_azure.PassthroughJobCoordinatorFactory"\n'
+    assert (parsed(text).storage.connect, parsed(text).storage.account) == (None, None)
+
+
+# Mistakes.
+
+
+def test_a_missing_job_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"There is no job file .*nothing\.toml"):
+        Config.load(tmp_path / "nothing.toml")
+
+
+def test_a_directory_or_another_encoding_is_no_job_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
+        Config.load(tmp_path)
+    (tmp_path / "job.toml").write_bytes(b'name = "caf\xe9"')
+    with pytest.raises(ConfigError, match="is not UTF-8 text: the byte at position 11"):
+        Config.load(tmp_path / "job.toml")
+
+
+def test_malformed_toml_is_told_with_line_and_column() -> None:
+    assert mistakes('[app]\nname = "flights\n') == (
+        "job.toml, line 2, column 16: this is not TOML. Illegal character '\\n'."
+    )
+    assert (
+        mistakes("[app")
+        == "job.toml, line 1, column 1: this is not TOML. Expected ']' at the end of a table declaration."
+    )
+
+
+@pytest.mark.parametrize(
+    ("addition", "key", "nearest"),
+    [
+        (
+            "[job.coordinator]\nheartbeat.intervall = 1",
+            "job.coordinator.heartbeat.intervall",
+            "job.coordinator.heartbeat.interval",
+        ),
+        ("[streams.a]\npartition = 1", "streams.a.partition", "streams.a.partitions"),
+        ("[task]\ncommit = 1", "task.commit", "task.commit.ms"),
+        ("[azure.store]\naccount = 1", "azure.store.account", "azure.storage.account"),
+        ("[sparks]\nmaster = 1", "sparks.master", "spark.master"),
+        ("[procesor]", "procesor", "processor.id"),
+    ],
+)
+def test_an_unknown_key_is_refused_with_the_nearest_one(addition: str, key: str, nearest: str) -> None:
+    assert mistakes(MINIMAL + addition + "\n") == f"job.toml: {key} is not a key. The nearest is {nearest}."
+
+
+def test_all_mistakes_are_told_at_once() -> None:
+    text = MINIMAL.replace('"pipeline:app"', '"pipeline"') + '[streams.a]\npartitions = 0\n[task]\ncommit.ms = "1 s"\n'
+    assert mistakes(text) == textwrap.dedent("""\
+        job.toml has 3 mistakes:
+          app.main = 'pipeline' cannot be used: it should be 'module:attribute', like 'pipeline:app'.
+          task.commit.ms = '1 s' cannot be used: it should be a valid integer, unable to parse string as an integer.
+          streams.a.partitions = 0 cannot be used: it should be greater than or equal to 1.""")
+
+
+def test_what_is_missing_is_named() -> None:
+    said = mistakes("")
+    assert "app.name is missing." in said
+    assert "app.main is missing." in said
+    assert "azure.storage.connect is missing." in mistakes(MINIMAL.replace("connect", "# connect"))
+
+
+def test_a_missing_environment_variable_is_named_with_its_key() -> None:
+    assert mistakes(MINIMAL.replace("UseDevelopmentStorage=true", "${NOWHERE}")) == (
+        "job.toml: azure.storage.connect needs the environment variable NOWHERE, which is not set."
+    )
+
+
+@pytest.mark.parametrize("written", ["2", '"2"', '"2 sec"', '"-1 s"', '"s"', '""', "true", "false", "[1]", '"0 s"'])
+def test_a_duration_without_a_unit_or_of_no_time_is_refused(written: str) -> None:
+    assert "streams.a.idle.timeout = " in mistakes(MINIMAL + f"[streams.a]\nidle.timeout = {written}\n")
+
+
+@pytest.mark.parametrize("written", ["true", "0", "-1", "1.5", '"many"', "20000", "{}"])
+def test_a_number_of_partitions_is_a_count(written: str) -> None:
+    assert "streams.a.partitions" in mistakes(MINIMAL + f"[streams.a]\npartitions = {written}\n")
+
+
+@pytest.mark.parametrize("written", ['"yes"', "1", '""'])
+def test_a_switch_is_true_or_false(written: str) -> None:
+    assert "container.warm" in mistakes(MINIMAL + f"[container]\nwarm = {written}\n")
+
+
+@pytest.mark.parametrize(
+    ("keys", "numbers"),
+    [
+        ('heartbeat.interval = "3 s"', ("heartbeat.timeout is 8 s", "heartbeat.interval is 3 s")),
+        ('heartbeat.interval = "2.6 s"', ("leader.timeout is 5 s", "heartbeat.interval is 2.6 s")),
+        ('leader.timeout = "2.9 s"', ("leader.timeout is 2.9 s", "scan.interval is 1 s")),
+        ('scan.interval = "2 s"', ("leader.timeout is 5 s", "scan.interval is 2 s")),
+        ('heartbeat.timeout = "5 s"', ("heartbeat.timeout is 5 s", "heartbeat.interval is 2 s")),
+        ('barrier.timeout = "5 s"', ("barrier.timeout is 5 s", "heartbeat.interval is 2 s")),
+        ('profile = "fast"\nheartbeat.interval = "1 s"', ("heartbeat.timeout is 1.5 s", "heartbeat.interval is 1 s")),
+    ],
+)
+def test_impossible_timings_are_refused_with_both_numbers(keys: str, numbers: tuple[str, str]) -> None:
+    said = mistakes(MINIMAL + f"[job.coordinator]\n{keys}\n")
+    assert numbers[0] in said
+    assert numbers[1] in said
+
+
+def test_each_profile_fits_itself() -> None:
+    assert {name: check_timing(timing) for name, timing in PROFILES.items()} == {"eco": [], "default": [], "fast": []}
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("sql.session.timeZone", "event time is UTC"),
+        ("sql.shuffle.partitions", "a task is one partition"),
+        ("sql.streaming.stateStore.providerClass", "task.state"),
+        ("sql.streaming.multipleWatermarkPolicy", "owns the watermark"),
+        ("sql.streaming.noDataMicroBatches.enabled", "without rows"),
+        ("sql.streaming.checkpointFileManagerClass", "local files"),
+        ("scheduler.mode", "share it fairly"),
+        ("python.unix.domain.socket.enabled", "40 ms"),
+    ],
+)
+def test_what_the_container_sets_itself_is_refused_with_the_reason(key: str, reason: str) -> None:
+    said = mistakes(MINIMAL + f'[spark]\n{key} = "x"\n')
+    assert said.startswith(f"job.toml: spark.{key} cannot be set: ")
+    assert reason in said
+
+
+def test_a_cluster_may_shuffle_into_many_partitions() -> None:
+    config = parsed(MINIMAL + '[spark]\nmaster = "spark://host:7077"\nsql.shuffle.partitions = 8\n')
+    assert config.spark["spark.sql.shuffle.partitions"] == "8"
+
+
+@pytest.mark.parametrize("name", ["A", "-a", "a_b", "", "a" * 64, "ä"])
+def test_a_processor_id_that_no_row_can_have_is_refused(name: str) -> None:
+    assert "processor.id" in mistakes(**{"processor.id": name})
+    with pytest.raises(ConfigError, match="1 to 63 lower-case letters"):
+        check_processor_id(name)
+
+
+# The account.
+
+
+@pytest.mark.parametrize(
+    ("connect", "said"),
+    [
+        ("", "is empty"),
+        ("nonsense", "is not a connection string"),
+        (f"AcountName=a;AccountKey={KEY}", "is not a connection string"),
+        (f"AccountKey={KEY}", "has no AccountName"),
+        ("AccountName=a", "has no AccountKey or SharedAccessSignature"),
+        ("AccountName=a;AccountKey=not-base64", "has an AccountKey that is not base64"),
+        (f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY}", "write https"),
+        (
+            f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://10.0.0.1/a;TableEndpoint=http://127.0.0.1/a",
+            "goes to 10.0.0.1 over plain http",
+        ),
+    ],
+)
+def test_a_connection_string_that_cannot_work_is_refused(connect: str, said: str) -> None:
+    assert said in mistakes(**{"azure.storage.connect": connect})
+
+
+@pytest.mark.parametrize(
+    "connect",
+    [
+        "UseDevelopmentStorage=true",
+        "usedevelopmentstorage=true;",
+        "UseDevelopmentStorage=true;BlobEndpoint=http://127.0.0.1:1/devstoreaccount1",
+        CONNECT,
+        f"AccountName=a;AccountKey={KEY};",
+        f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:10000/a;TableEndpoint=http://localhost:10002/a",
+        "BlobEndpoint=https://a.blob.example;TableEndpoint=https://a.table.example;SharedAccessSignature=sv=2024&sig=abc",
+    ],
+)
+def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str) -> None:
+    storage = parsed(**{"azure.storage.connect": connect}).storage
+    assert storage.connect is not None
+    assert storage.connect.get_secret_value() == connect
+
+
+@pytest.mark.parametrize(
+    ("account", "said"),
+    [
+        ("house", "should be a URL"),
+        ("ftp://house", "should be a URL"),
+        ("http://house.blob.core.windows.net", "over plain http"),
+        ("https://house.example.org", "should be the URL of the account's blobs"),
+        ("https://house.blob.core.windows.net/?sig=abc", "should be the account's URL alone"),
+        ("https://user:word@house.blob.core.windows.net", "should be the account's URL alone"),
+    ],
+)
+def test_an_account_is_a_plain_https_url(account: str, said: str) -> None:
+    assert said in mistakes(MINIMAL.replace("connect =", "#"), **{"azure.storage.account": account})
+
+
+def test_an_account_is_taken_instead_of_a_connection_string_but_not_beside_it() -> None:
+    url = "https://house.blob.core.windows.net"
+    text = MINIMAL.replace('connect = "UseDevelopmentStorage=true"', f'account = "{url}/"')
+    assert parsed(text).storage.account == url
+    assert "are both set" in mistakes(**{"azure.storage.account": url})
+
+
+@pytest.mark.parametrize("name", ["ab", "Upper", "a--b", "-ab", "ab-", "a_b", "a" * 64, "$logs"])
+def test_a_container_that_azure_would_refuse_is_refused_with_the_rule(name: str) -> None:
+    said = mistakes(**{"azure.storage.container": name})
+    assert "Azure takes 3 to 63 lower-case letters, digits and single hyphens" in said
+
+
+@pytest.mark.parametrize("name", ["ab", "1abc", "a-bc", "tables", "a" * 64])
+def test_a_table_that_azure_would_refuse_is_refused_with_the_rule(name: str) -> None:
+    assert "Azure takes 3 to 63 letters and digits" in mistakes(**{"azure.storage.table": name})
+
+
+def test_two_applications_that_look_alike_have_two_containers_and_two_tables() -> None:
+    alike = [("a-11", "1"), ("a1-1", "1"), ("a-1", "11"), ("a-1", "1-1"), ("A-11", "1"), ("a.11", "1"), ("a11", "1")]
+    assert len({default_container(*pair) for pair in alike}) == len(alike)
+    assert len({default_table(*pair) for pair in alike}) == len(alike)
+
+
+NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", fullmatch=True)
+
+
+@given(NAMES, NAMES, NAMES, NAMES)
+def test_default_names_fit_azure_and_never_meet(name: str, id_: str, other_name: str, other_id: str) -> None:
+    container, table = default_container(name, id_), default_table(name, id_)
+    assert (valid_container(container), valid_table(table)) == (container, table)
+    if (name, id_) != (other_name, other_id):
+        assert container != default_container(other_name, other_id)
+        assert table != default_table(other_name, other_id)
+
+
+# Secrets.
+
+
+def everything_shown(config: Config) -> str:
+    """All the ways in which a configuration is printed."""
+    dump = dataclasses.asdict(config)
+    return "\n".join([str(config), repr(config), f"{config}", str(dump), json.dumps(dump, default=str)])
+
+
+def test_nothing_that_prints_a_configuration_prints_a_secret() -> None:
+    text = MINIMAL.replace("UseDevelopmentStorage=true", "${CONNECT}")
+    config = parsed(text + f'[spark]\nhadoop.fs.azure.account.key.house = "{KEY}"\n')
+    assert config.spark["spark.hadoop.fs.azure.account.key.house"] == KEY
+    assert KEY not in everything_shown(config)
+
+
+KEYS = [
+    *("app.name", "app.id", "app.run.id", "app.main", "job.coordinator.factory", "job.coordinator.profile"),
+    *("job.coordinator.heartbeat.interval", "job.coordinator.azure.blob.length", "azure.storage.connect"),
+    *("azure.storage.account", "azure.storage.container", "azure.storage.table", "processor.id", "processor.port"),
+    *("task.count", "task.batch.bytes", "task.commit.ms", "streams.a.system", "streams.a.partitions"),
+    *("streams.a.idle.timeout", "container.warm", "metrics.prometheus.port", "azure.storage.conect"),
+    *("spark.scheduler.mode", "spark.hadoop.key"),
+]
+#: "@" stands for the key itself, written into the file.
+SECRETS = [
+    "@",
+    "${KEY}",
+    "AccountName=a;AccountKey=@=",
+    "AccountName=a;AccountKey=${KEY}!",
+    "${CONNECT}",
+    "${CONNECT};x",
+]
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(SECRETS), min_size=1, max_size=6), st.text(max_size=3))
+def test_wherever_a_key_is_written_it_is_never_told(places: dict[str, str], noise: str) -> None:
+    text = "".join(f'{key} = "{value.replace("@", KEY)}"\n' for key, value in places.items())
+    try:
+        shown = everything_shown(parsed(text + noise))
+    except ConfigError as error:
+        shown = "".join([str(error), repr(error), repr(error.__context__), *traceback.format_exception(error)])
+    assert KEY not in shown
+
+
+# The object.
+
+
+def test_a_configuration_is_frozen_and_can_be_copied_and_pickled() -> None:
+    config = parsed(MINIMAL + '[streams.a]\n[spark]\nmaster = "local[1]"\n')
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.container_warm = False  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        config.streams["b"] = Stream()  # type: ignore[index]
+
+
+def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
+    program = (
+        "import sys; from samza_azure.config import Config; "
+        f"Config.parse({MINIMAL!r}); "
+        "print(sorted({'azure', 'pyspark', 'pyarrow', 'asyncio', 'typer'} & set(sys.modules)))"
+    )
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "container.warm = false",
+        "processor.port = 8080",
+        "task.max.concurrency = 2",
+        "job.drain-monitor.enabled = false",
+        'streams.flights.retention = "1 d"',
+    ],
+)
+def test_a_key_that_nothing_obeys_yet_is_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not supported by this version.*Remove it"):
+        Config.parse(f"{line}\n{MINIMAL}")

@@ -1,0 +1,187 @@
+"""What follows on a call that failed or was refused: never the same call at once, and each time a longer wait."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+
+from samza_azure.group.actions import (
+    HOUSEKEEPING,
+    AcquireLease,
+    AnswerRequest,
+    BreakLease,
+    CleanRun,
+    CreateControl,
+    DeleteMember,
+    DeleteRequest,
+    Finish,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadMember,
+    ReadOwnRow,
+    ReadRequests,
+    ReleaseLease,
+    RenewLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    StepDown,
+    StorageAction,
+    WriteControl,
+    WriteLeaderRow,
+    resource,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.control import Assignment, RunPhase
+from samza_azure.group.decide import decide
+from samza_azure.group.rows import Request, RequestKind, State
+from samza_azure.group.view import Absent, Answer, Campaign, Lease, No, Settings, Trouble, View, learn, started, turn
+from tests.group.situation import CONTROL, LEADER_ROW, NOW, ROWS, TIMING, leader, owner, view_of, without_blob
+
+SILENT = Age("leader row", 60.0, 30, NOW)
+DRAINED = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+LEFT = {name: replace(ROWS[name], state=State.LEFT, tasks={}) for name in ("p2", "p3")}
+ASKED = Request("d", "etag", RequestKind.DRAIN, "run")
+ENDING: dict[str, Any] = {"ending": Finish(0, "Left."), "ending_since": NOW, "tasks": {}}
+
+
+def newcomer(**more: Any) -> View:
+    view = View(Settings("p9", TIMING, boot="boot"), incarnation="new")
+    turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
+    for name, value in more.items():
+        setattr(view, name, value)
+    return view
+
+
+def all_left() -> View:
+    view = leader(DRAINED, clean_done="run", **ENDING)
+    view.members = LEFT
+    return view
+
+
+def waiting() -> View:
+    """p3 has won clean-1, and p2 is to let go of it."""
+    won = {**CONTROL.tasks, "clean-1": Assignment(owner("p3", 3), (owner("p2"),))}
+    view = view_of("p3", replace(CONTROL, tasks=won), waiting_since={"clean-1": NOW - 10}, scanned_at=NOW - 10)
+    view.leader_row = replace(LEADER_ROW, successors=())
+    return view
+
+
+def without_any() -> View:
+    """p3 has not read the control blob yet."""
+    view = view_of("p3")
+    view.control = None
+    return view
+
+
+def ending() -> View:
+    view = view_of("p2", written=replace(ROWS["p2"], state=State.LEFT), **ENDING)
+    view.campaign = Campaign("control", lease=Lease("won", NOW))
+    return view
+
+
+#: Every kind of call, and a situation in which it is made.
+CALLS: dict[type, Callable[[], View]] = {
+    ReadOwnRow: newcomer,
+    InsertOwnRow: lambda: newcomer(found=Absent()),
+    ReplaceOwnRow: lambda: newcomer(found=replace(ROWS["p3"], processor="p9", state=State.LEFT)),
+    MergeOwnRow: lambda: view_of("p3", beat_sent_at=NOW - 10),
+    ReadLeaderRow: lambda: view_of("p3", leader_read_at=NOW - 10),
+    WriteLeaderRow: lambda: leader(leader_row_sent_at=NOW - 10),
+    ReadControl: without_any,
+    CreateControl: lambda: without_blob("p3", group_id="", leader_row=Absent(), tasks={}),
+    BreakLease: lambda: view_of("p2", leader_age=SILENT),
+    AcquireLease: lambda: view_of("p2", leader_age=SILENT, campaign=Campaign("control")),
+    RenewLease: lambda: leader(lease=Lease("lease", NOW - 30)),
+    ReleaseLease: ending,
+    WriteControl: lambda: view_of("p2", campaign=Campaign("control", lease=Lease("won", NOW), read=True)),
+    ScanMembers: lambda: leader(scanned_at=NOW - 10, lead_since=NOW - 20),
+    ReadMember: waiting,
+    ReadRequests: lambda: leader(requests_read_at=NOW - 10),
+    AnswerRequest: lambda: leader(DRAINED, requests=(ASKED,), **ENDING),
+    MarkDead: lambda: leader(ages={"p3": Age("row of p3", 60.0, 30, NOW)}),
+    DeleteMember: all_left,
+    DeleteRequest: lambda: leader(
+        CONTROL, requests=(ASKED,), request_ages={"d": Age("etag", 1e9, 1000, NOW)}, requests_read_at=NOW
+    ),
+    CleanRun: lambda: leader(replace(CONTROL, past=("older",), uncleaned=("older",))),
+}
+READS = (ReadOwnRow, ReadLeaderRow, ScanMembers, ReadMember, ReadRequests, CleanRun)
+
+
+def test_there_is_a_situation_for_every_call() -> None:
+    assert set(CALLS) == set(get_args(StorageAction))
+
+
+@pytest.mark.parametrize("answer", [No("Refused"), Trouble.UNAVAILABLE, Trouble.UNSETTLED])
+@pytest.mark.parametrize("call", CALLS)
+def test_what_failed_or_was_refused_is_not_sent_again_at_once(call: type, answer: Answer) -> None:
+    if isinstance(answer, No) and call in READS:
+        return  # nothing refuses these
+    view = CALLS[call]()
+    first = next(action for action in decide(view, NOW) if isinstance(action, call))
+    started(view, first, NOW)
+    learn(view, first, answer, sent_at=NOW, now=NOW + 0.001)
+    assert first not in decide(view, NOW + 0.002)
+
+
+def waits(view: View, action: StorageAction, times: int, random: float = 0.5) -> list[float]:
+    """How long after each of so many failures in a row the resource is left alone."""
+    found, view.random = [], random
+    for _ in range(times):
+        learn(view, action, Trouble.UNAVAILABLE, sent_at=NOW, now=NOW)
+        found.append(view.failing[resource(action)].until - NOW)
+    return found
+
+
+def test_what_is_read_regularly_comes_at_its_usual_time_at_the_earliest_and_then_later() -> None:
+    assert waits(leader(), ScanMembers(), 5) == [1, 2, 4, 4, 4]
+    assert waits(view_of("p2"), ReadLeaderRow(), 4) == [2, 4, 8, 8]
+
+
+def test_a_beat_stays_as_frequent_or_an_outage_of_seconds_would_be_a_death() -> None:
+    assert waits(view_of("p2"), MergeOwnRow(ROWS["p2"], "row of p2"), 4) == [1.5, 1.5, 1.5, 1.5]
+
+
+def test_those_that_failed_together_do_not_come_back_together() -> None:
+    assert waits(leader(), ScanMembers(), 1, random=0.0) == [0.75]
+    assert waits(leader(), ScanMembers(), 1, random=0.999) == [pytest.approx(1.25, abs=0.01)]
+
+
+def test_a_clean_up_that_cannot_end_is_tried_every_five_minutes_in_the_end_and_counted() -> None:
+    view = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
+    assert waits(view, CleanRun("older"), 11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    assert view.failing[HOUSEKEEPING].times == 11
+    view.lease = Lease("lease", NOW + 290)
+    assert CleanRun("older") not in decide(view, NOW + 299)
+    assert CleanRun("older") in decide(view, NOW + 300)
+
+
+def test_an_answer_ends_the_back_off() -> None:
+    view = leader()
+    waits(view, ScanMembers(), 5)
+    learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW, now=NOW)
+    assert view.failing == {}
+
+
+def blind(**more: Any) -> View:
+    """p1 leads and beats, and all its looks at the others have failed since it began."""
+    view = leader(lead_since=NOW - 25, scanned_at=NOW - 26, **more)
+    waits(view, ScanMembers(), 5)
+    return view
+
+
+def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
+    assert any(isinstance(action, StepDown) for action in decide(blind(), NOW))
+
+
+@pytest.mark.parametrize(
+    "view",
+    [blind(accepted_at=NOW - 5), leader(lead_since=NOW - 25, scanned_at=NOW - 26)],
+    ids=["in an outage", "no look has failed"],
+)
+def test_it_stays_in_an_outage_and_as_long_as_it_only_has_not_looked(view: View) -> None:
+    assert not any(isinstance(action, StepDown) for action in decide(view, NOW))

@@ -1,0 +1,239 @@
+"""The control blob's bytes: what went in comes out, and what is not ours is an error that says so.
+
+The golden files are texts of `GOLDEN`, as each version wrote it that added a field. A field that joins it later belongs
+into `control.LATER`; what is renamed, or means something else, needs a new format.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samza_azure.errors import CorruptState, ModelTooLarge
+from samza_azure.group.control import (
+    LATER,
+    Assignment,
+    Barrier,
+    BarrierState,
+    Control,
+    DrainNotification,
+    Failure,
+    GivenUp,
+    Member,
+    Owner,
+    RunPhase,
+    Stop,
+    decode,
+    encode,
+    signal,
+)
+from samza_azure.messages import DrainStep
+
+LIMIT = 5_120_000
+
+FULL = Control(
+    group_id="ab" * 16,
+    revision=41,
+    epoch=7,
+    version=40,
+    leader=Member("p1", "incarnation"),
+    successor="p2",
+    run_id="1700000000000-abcdef01",
+    phase=RunPhase.DRAINING,
+    fingerprint="f" * 64,
+    sources={"flights": 4},
+    readers={"clean": ("flights",)},
+    members=(Member("p1", "incarnation"), Member("p2", "other")),
+    tasks={
+        "clean-0": Assignment(Owner("p1", "incarnation", 40), (Owner("p2", "older", 12),), first=False),
+        "clean-1": Assignment(),
+    },
+    given_up={"clean-0": GivenUp(Owner("p2", "older", 12), "OSError: no space left on device")},
+    barrier=Barrier(40, BarrierState.START),
+    drain=DrainNotification(
+        "u", "1700000000000-abcdef01", DrainStep.FLUSH, ends={"flights/0": (1, 77)}, history=("FREEZE",)
+    ),
+    positions={"flights/0": (0, 5)},
+    past=("older", "old"),
+    failure=Failure("clean", "clean-0", "no", "Traceback"),
+    uncleaned=("old",),
+    churn=2,
+    nonce="n",
+)
+
+#: With something in every field, also in those that exclude each other.
+GOLDEN = replace(
+    FULL,
+    readers={},
+    stop=Stop("s", (Member("p2", "other"),)),
+    withdrawn=("c",),
+    finished=("e" * 64,),
+    deposed=Member("p0", "before"),
+)
+FILE = Path(__file__).parent / "golden" / "control-v1.json"
+#: Since a run's blob says which stage reads which source.
+READERS = replace(GOLDEN, readers={"clean": ("flights",)})
+WITH_READERS = FILE.with_name("control-v1-readers.json")
+
+texts = st.text(max_size=20)
+
+
+def test_what_was_encoded_is_decoded() -> None:
+    assert decode(encode(FULL, limit=LIMIT)) == FULL
+    assert decode(encode(Control("g"), limit=LIMIT)) == Control("g")
+
+
+def test_format_1_is_still_what_it_was() -> None:
+    assert decode(gzip.compress(FILE.read_bytes())) == GOLDEN
+
+
+def test_format_1_is_still_written_as_it_was() -> None:
+    assert json.loads(gzip.decompress(encode(GOLDEN, limit=LIMIT))) == json.loads(FILE.read_bytes())
+
+
+def test_so_is_the_one_that_says_which_stage_reads_which_source() -> None:
+    assert decode(gzip.compress(WITH_READERS.read_bytes())) == READERS
+    assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
+
+
+@given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
+def test_any_text_survives(group: str, run: str, version: int, ends: dict[str, tuple[int, int]]) -> None:
+    control = replace(FULL, group_id=group, run_id=run, version=version, positions=ends)
+    assert decode(encode(control, limit=LIMIT)) == control
+
+
+def test_the_drain_has_the_field_names_of_samza() -> None:
+    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))["drain"]
+    assert (fields["uuid"], fields["runId"], fields["drainMode"]) == ("u", "1700000000000-abcdef01", "DEFAULT")
+
+
+def test_versions_that_do_not_know_who_gave_up_a_task_can_read_every_blob_in_which_nobody_did() -> None:
+    fields = json.loads(gzip.decompress(encode(replace(GOLDEN, given_up={}), limit=LIMIT)))
+    assert fields.keys() == json.loads(FILE.read_bytes()).keys() - {"given_up"}
+    assert decode(gzip.compress(json.dumps(fields).encode())) == replace(GOLDEN, given_up={})
+
+
+def test_equal_values_have_equal_bytes() -> None:
+    assert encode(FULL, limit=LIMIT) == encode(replace(FULL), limit=LIMIT)
+
+
+def test_too_large_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(ModelTooLarge, match=r"job.coordinator.azure.blob.length allows 100"):
+        encode(FULL, limit=100)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"not gzip",
+        gzip.compress(b"not json"),
+        gzip.compress(b"[]"),
+        gzip.compress(b"7"),
+        gzip.compress(b"{}"),
+        gzip.compress(b'{"format": 1}'),
+        gzip.compress(b'{"format": 1, "group_id": 7, "drain": 1}'),
+        encode(FULL, limit=LIMIT)[:-9],
+        encode(FULL, limit=LIMIT)[:40],
+        gzip.compress(gzip.decompress(encode(FULL, limit=LIMIT)).replace(b'"after"', b'"later"')),
+        gzip.compress(gzip.decompress(encode(FULL, limit=LIMIT)).replace(b'"DRAINING"', b'"DANCING"')),
+    ],
+    ids=range(12),
+)
+def test_what_is_not_ours_is_a_clear_error(data: bytes) -> None:
+    with pytest.raises(CorruptState, match=r"control\.json"):
+        decode(data)
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_crash_the_decoder(data: bytes) -> None:
+    for attempt in (data, gzip.compress(data)):
+        with pytest.raises(CorruptState):
+            decode(attempt)
+
+
+@given(st.integers(0, len(encode(FULL, limit=LIMIT)) - 1), st.integers(1, 255))
+def test_a_damaged_byte_is_a_clear_error_or_harmless(at: int, flip: int) -> None:
+    data = bytearray(encode(FULL, limit=LIMIT))
+    data[at] ^= flip
+    with suppress(CorruptState):
+        assert decode(bytes(data)) == FULL  # gzip's header holds things that mean nothing here
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """All places in a JSON value, as the keys that lead there."""
+    yield path
+    for key, inner in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from places(inner, (*path, key))
+
+
+FIELDS = json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
+TYPED = [path for path in places(FIELDS) if path and path != ("format",)]
+
+
+@pytest.mark.parametrize("path", TYPED, ids=lambda path: ".".join(map(str, path)))
+def test_a_value_of_another_type_anywhere_is_a_clear_error(path: tuple[Any, ...]) -> None:
+    fields = json.loads(json.dumps(FIELDS))
+    inner = fields
+    for key in path[:-1]:
+        inner = inner[key]
+    for wrong in ([[1, "x"]], 2.5, 1 if isinstance(inner[path[-1]], bool) else True, "\ud800"):
+        inner[path[-1]] = wrong
+        with pytest.raises(CorruptState, match="lacks what samza-azure writes"):
+            decode(gzip.compress(json.dumps(fields).encode()))
+
+
+@pytest.mark.parametrize("path", [path for path in TYPED if isinstance(path[-1], str) and "ends" not in path[:-1]])
+def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it(path: tuple[Any, ...]) -> None:
+    fields = json.loads(json.dumps(FIELDS))
+    inner = fields
+    for key in path[:-1]:
+        inner = inner[key]
+    del inner[path[-1]]
+    data = gzip.compress(json.dumps(fields).encode())
+    if (path[0] in LATER and len(path) == 1) or path[:-1] in (
+        ("tasks",),
+        ("sources",),
+        ("positions",),
+        ("given_up",),
+        ("readers",),
+    ):
+        assert isinstance(decode(data), Control)
+    else:
+        with pytest.raises(CorruptState, match="lacks what samza-azure writes"):
+            decode(data)
+
+
+def test_what_would_fill_the_memory_is_not_unpacked() -> None:
+    huge = zlib.compressobj(9, wbits=16 + zlib.MAX_WBITS)
+    zeros = bytes(1 << 20)
+    data = b"".join(huge.compress(zeros) for _ in range(300)) + huge.flush()
+    assert len(data) < LIMIT
+    with pytest.raises(CorruptState):
+        decode(data)
+
+
+def test_what_is_nested_without_end_is_not_followed() -> None:
+    with pytest.raises(CorruptState):
+        decode(gzip.compress(b"[" * 100_000))
+
+
+def test_a_newer_format_is_not_guessed_at() -> None:
+    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT))) | {"format": 2}
+    with pytest.raises(CorruptState, match="Run the newer samza-azure"):
+        decode(gzip.compress(json.dumps(fields).encode()))
+
+
+def test_followers_are_told_of_run_phase_drain_and_vacancy() -> None:
+    leading = replace(FULL, drain=None)
+    assert signal(leading) == "1700000000000-abcdef01:DRAINING:-"
+    assert signal(FULL) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
+    assert signal(replace(leading, leader=None)) == "1700000000000-abcdef01:DRAINING:-:vacant"

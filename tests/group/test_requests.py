@@ -1,0 +1,336 @@
+"""What is asked of the leader, as small stories: a drain, its cancellation, a stop, and what nobody can obey."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.actions import (
+    AnswerRequest,
+    BeginEnd,
+    CleanRun,
+    DeleteRequest,
+    Finish,
+    MergeOwnRow,
+    ReadRequests,
+    ScanMembers,
+    Tell,
+    WriteControl,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop, signal
+from samza_azure.group.decide import decide
+from samza_azure.group.lead import next_control, successors_of
+from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
+from samza_azure.group.rows import Request, RequestKind, State, request
+from samza_azure.group.view import Answer, No, Trouble, View, heard_task, learn, perform_locally
+from samza_azure.messages import Drain, DrainStep, ReleaseTask
+from tests.group.situation import CONTROL, NOW, ROWS, leader, life_of, member, report, row, view_of
+
+FREEZE = replace(
+    CONTROL, phase=RunPhase.DRAINING, drain=DrainNotification("d", "run", DrainStep.FREEZE, history=("FREEZE",))
+)
+assert FREEZE.drain is not None
+FLUSH = replace(FREEZE, drain=replace(FREEZE.drain, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH")))
+DRAINED = replace(FLUSH, phase=RunPhase.DRAINED, past=("run",))
+
+
+def drain(key: str = "d", run_id: str = "run", answer: str = "") -> Request:
+    return Request(key, f"etag of {key}", RequestKind.DRAIN, run_id, answer)
+
+
+def cancel(key: str = "c", run_id: str = "run", answer: str = "") -> Request:
+    return Request(key, f"etag of {key}", RequestKind.CANCEL, run_id, answer)
+
+
+def stop(key: str = "s", answer: str = "", lives: tuple[str, ...] = ()) -> Request:
+    return Request(key, f"etag of {key}", RequestKind.STOP, "run", answer, frozenset(life[:8] for life in lives))
+
+
+def asked(control: Control, *requests: Request, **more: object) -> View:
+    return leader(control, requests=requests, **more)
+
+
+def answers(view: View, now: float = NOW + 0.05) -> dict[str, str]:
+    return {action.key: action.answer for action in decide(view, now) if isinstance(action, AnswerRequest)}
+
+
+def obey(control: Control, *requests: Request, **more: object) -> Control:
+    return next_control(asked(control, *requests, **more), control, NOW)
+
+
+# A drain.
+
+
+@pytest.mark.parametrize("run_id", ["", "run"])
+def test_a_drain_of_this_run_or_of_any_becomes_a_freeze(run_id: str) -> None:
+    assert obey(CONTROL, drain(run_id=run_id)) == FREEZE
+
+
+def test_a_drain_of_another_run_waits_for_it_and_an_answered_one_is_over() -> None:
+    assert obey(CONTROL, drain(run_id="another"), drain(answer="cancelled")) == CONTROL
+    assert answers(asked(CONTROL, drain(run_id="another"))) == {}
+
+
+def test_an_answer_that_was_accepted_is_not_sent_again_before_the_requests_are_read() -> None:
+    view = asked(FREEZE, drain())
+    assert answers(view) == {"d": "accepted"}
+    learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
+    assert answers(view) == {}
+    assert view.requests == (replace(drain(answer="accepted"), etag="newer"),)
+
+
+@pytest.mark.parametrize("answer", [No("UpdateConditionNotSatisfied"), Trouble.UNSETTLED])
+def test_one_that_was_refused_or_got_lost_is_sent_again_only_after_a_look(answer: Answer) -> None:
+    view = asked(FREEZE, drain())
+    learn(view, AnswerRequest("d", "etag of d", "accepted"), answer, sent_at=NOW, now=NOW + 0.01)
+    assert answers(view, NOW + 0.9) == {}
+    learn(view, ReadRequests(), (replace(drain(), etag="newer"),), sent_at=NOW + 1, now=NOW + 1)
+    assert [action for action in decide(view, NOW + 1) if isinstance(action, AnswerRequest)] == [
+        AnswerRequest("d", "newer", "accepted")
+    ]
+
+
+def test_a_drain_is_answered_once_the_control_blob_has_it() -> None:
+    assert answers(asked(CONTROL, drain())) == {}
+    assert answers(asked(FREEZE, drain(), drain("later"))) == {"d": "accepted", "later": "already draining"}
+    assert answers(asked(DRAINED, drain("later"))) == {"later": "already drained"}
+
+
+def test_nothing_is_obeyed_before_the_requests_were_read_under_this_leadership() -> None:
+    view = asked(CONTROL, drain(), stop(), requests_read_at=NOW - 200)
+    assert next_control(view, CONTROL, NOW) == CONTROL
+
+
+# Its cancellation.
+
+
+CANCELLED = replace(CONTROL, withdrawn=("c",))
+
+
+def test_a_cancelled_freeze_leaves_the_run_as_it_was() -> None:
+    assert obey(FREEZE, cancel()) == CANCELLED
+    assert obey(FREEZE, cancel(run_id="")) == CANCELLED
+    assert obey(FREEZE, cancel(run_id="another")) == FREEZE
+
+
+def test_after_flush_a_cancellation_comes_too_late_and_is_told_so() -> None:
+    assert obey(FLUSH, cancel()) == FLUSH
+    assert answers(asked(FLUSH, cancel())) == {"c": "refused: the run flushes already"}
+    assert answers(asked(DRAINED, cancel())) == {"c": "already drained"}
+
+
+def test_the_write_that_cancels_is_conditional_like_the_one_that_flushes_so_only_one_of_them_is_accepted() -> None:
+    [write] = [action for action in decide(asked(FREEZE, cancel()), NOW) if isinstance(action, WriteControl)]
+    assert (write.etag, write.control.drain) == ("control", None)
+
+
+def test_a_cancellation_is_answered_after_it_was_obeyed_and_after_the_drains_that_it_withdraws() -> None:
+    """Else a leader that dies in between leaves a drain that the next one takes up again."""
+    assert answers(asked(FREEZE, cancel())) == {}
+    view = asked(CANCELLED, drain(), cancel())
+    assert next_control(view, CANCELLED, NOW) == CANCELLED
+    assert answers(view) == {"d": "cancelled"}
+    assert answers(asked(CANCELLED, drain(answer="cancelled"), cancel())) == {"c": "cancelled"}
+
+
+def test_a_cancellation_is_written_down_before_it_is_answered_even_if_nothing_is_frozen() -> None:
+    """Found by the model (tests/model/drain.py). Else a leader that was deposed and has not noticed says "cancelled"
+    of a drain that goes on under the next one; and so does one whose FREEZE had no answer and lands after all."""
+    assert answers(asked(CONTROL, drain(), cancel())) == {}
+    assert answers(asked(CONTROL, drain(answer="accepted"), cancel())) == {}
+    assert obey(CONTROL, drain(), cancel()) == CANCELLED
+    assert obey(CONTROL, cancel()) == CANCELLED
+
+
+def test_of_a_strangers_thousand_cancellations_a_few_are_obeyed_at_a_time() -> None:
+    many = [cancel(f"c{number:04}") for number in range(1000)]
+    after = obey(FREEZE, *many)
+    assert after == replace(CONTROL, withdrawn=tuple(f"c{number:04}" for number in range(8)))
+    assert obey(after, *many) == after
+    answered = [replace(each, answer="cancelled") for each in many[:8]]
+    assert obey(after, *answered, *many[8:]).withdrawn == tuple(f"c{number:04}" for number in range(8, 16))
+
+
+def test_a_drain_asked_for_after_the_cancellation_was_answered_begins_anew() -> None:
+    after = obey(CONTROL, drain(answer="accepted"), cancel(answer="cancelled"), drain("again"))
+    assert after.drain == DrainNotification("again", "run", DrainStep.FREEZE, history=("FREEZE",))
+
+
+def test_the_container_hears_that_the_freeze_is_over() -> None:
+    frozen = view_of("p1", FREEZE)
+    perform_locally(frozen, Tell(Drain(DrainStep.FREEZE, "d")), NOW)
+    frozen.control = CONTROL
+    assert [action.command for action in decide(frozen, NOW) if isinstance(action, Tell)] == [Drain(None)]
+
+
+# A stop.
+
+EVERYBODY = (member("p1"), member("p2"), member("p3"))
+STOPPED = replace(CONTROL, stop=Stop("s", EVERYBODY))
+
+
+def test_a_stop_is_for_all_who_are_there() -> None:
+    assert obey(CONTROL, stop()) == STOPPED
+    assert obey(CONTROL, stop(lives=(life_of("p1"),))) == STOPPED
+
+
+def test_before_flush_a_stop_cancels_the_freeze_and_after_it_a_stop_is_refused() -> None:
+    assert obey(FREEZE, stop()) == STOPPED
+    assert obey(FLUSH, stop()) == FLUSH
+    assert answers(asked(FLUSH, stop())) == {"s": "refused: the run flushes already"}
+
+
+def test_a_stop_is_answered_once_the_control_blob_has_it_and_withdraws_the_drains_of_before() -> None:
+    assert answers(asked(CONTROL, stop())) == {}
+    assert answers(asked(STOPPED, stop(), stop("later"))) == {"s": "accepted", "later": "already stopping"}
+    assert answers(asked(STOPPED, drain(), stop())) == {"d": "cancelled"}
+    assert answers(asked(STOPPED, drain(), stop(answer="accepted"))) == {}  # it is for the next start
+
+
+def test_a_stop_that_was_meant_for_others_who_are_gone_is_not_for_those_who_started_since() -> None:
+    """Nobody led when it was asked for; it must not end the fleet that finds it a week later."""
+    view = asked(CONTROL, stop(lives=("an earlier life",)))
+    assert next_control(view, CONTROL, NOW) == CONTROL
+    assert answers(view) == {"s": "nobody is left to stop"}
+
+
+def test_one_that_may_be_dead_does_not_make_a_stop_valid_before_it_was_seen_to_write_its_row() -> None:
+    view = asked(CONTROL, stop(lives=("4" * 32,)))
+    comer = row("p4", incarnation="4" * 32, adopted=0)
+    learn(view, ScanMembers(), (*ROWS.values(), comer), sent_at=NOW, now=NOW)
+    assert (next_control(view, CONTROL, NOW), answers(view)) == (CONTROL, {})
+    learn(view, ScanMembers(), (*ROWS.values(), replace(comer, etag="a beat")), sent_at=NOW, now=NOW)
+    assert next_control(view, CONTROL, NOW).stop == Stop("s", (*EVERYBODY, Member("p4", "4" * 32)))
+
+
+def test_everybody_named_commits_and_goes_with_code_0_and_the_leader_goes_last() -> None:
+    follower = view_of("p3", STOPPED)
+    assert [a.verdict for a in decide(follower, NOW) if isinstance(a, BeginEnd)] == [
+        Finish(0, "Run run is stopped. The next start resumes it.")
+    ]
+    view = asked(STOPPED, stop(answer="accepted"))
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    perform_locally(view, begin, NOW)
+    assert Tell(ReleaseTask("clean-0")) in decide(view, NOW)
+    perform_locally(view, Tell(ReleaseTask("clean-0")), NOW)
+    heard_task(view, replace(report("clean-0"), phase="RELEASED"), NOW)  # type: ignore[arg-type]
+    assert all(a.row.state is not State.LEFT for a in decide(view, NOW + 1) if isinstance(a, MergeOwnRow))
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    [last] = [action for action in decide(view, NOW + 1) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
+
+
+def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_sends() -> None:
+    ending = Finish(0, "Run run is stopped.")
+    view = asked(STOPPED, stop(answer="accepted"), ending=ending, ending_since=NOW, tasks={})
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()} | {"p4": row("p4")}
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
+    assert successors_of(view, STOPPED) == ("p4",)
+    assert successors_of(view, replace(STOPPED, stop=Stop("s", (member("p4"),)))) == ()
+
+
+def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> None:
+    drained = replace(DRAINED, stop=STOPPED.stop, uncleaned=("run",))
+    view = asked(drained, stop(answer="accepted"), ending=Finish(0, "stopped"), ending_since=NOW, tasks={})
+    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    acts = decide(view, NOW)
+    assert CleanRun("run") in acts
+    assert all(a.row.state is not State.LEFT for a in acts if isinstance(a, MergeOwnRow))
+    view.control = replace(drained, uncleaned=())
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
+
+
+def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
+    view = asked(STOPPED, stop(answer="accepted"), drain())
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
+    assert next_control(view, STOPPED, NOW + 60) == STOPPED
+    drained = replace(DRAINED, stop=STOPPED.stop, fingerprint="another")
+    assert next_control(asked(drained, active_run=""), drained, NOW) == drained
+
+
+def test_who_waits_for_an_upgrade_after_a_drain_can_be_stopped_too() -> None:
+    assert obey(DRAINED, stop(), active_run="").stop == STOPPED.stop
+
+
+def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() -> None:
+    view = asked(STOPPED, stop(answer="accepted"))
+    view.members = {**view.members, "p4": row("p4", adopted=0)}
+    after = next_control(view, STOPPED, NOW)
+    assert after.stop == Stop("s", (*EVERYBODY, member("p4")))
+    assert signal(after) != signal(STOPPED)
+    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
+    assert next_control(view, after, NOW) == after
+    view.members = {**view.members, "p5": row("p5", adopted=0)}
+    grown = next_control(view, after, NOW)
+    assert grown.stop == Stop("s", (member("p1"), member("p2"), member("p4"), member("p5")))
+    assert BeginEnd not in map(type, decide(view_of("p2", replace(STOPPED, stop=Stop("s", (member("p1"),)))), NOW))
+
+
+def test_the_next_start_clears_the_stop_and_resumes_the_run() -> None:
+    left = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
+    view.written = replace(ROWS["p1"], incarnation="new")
+    view.members = left
+    after = next_control(view, STOPPED, NOW)
+    assert (after.stop, after.run_id, after.phase) == (None, "run", RunPhase.RUNNING)
+    assert {each.owner.incarnation for each in after.tasks.values() if each.owner} == {"new"}
+
+
+def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() -> None:
+    view = asked(STOPPED, stop(), incarnation="new")
+    view.written, view.members = replace(ROWS["p1"], incarnation="new"), {}
+    assert next_control(view, STOPPED, NOW) == STOPPED
+    assert answers(view) == {"s": "accepted"}
+
+
+def test_nor_while_a_row_of_a_stopped_one_may_still_be_that_of_a_living() -> None:
+    """The leader of then was killed. Its row is marked first, and then nobody is there any more."""
+    view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
+    view.written, view.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
+    assert next_control(view, STOPPED, NOW) == STOPPED
+    view.members = {"p3": replace(ROWS["p3"], state=State.DEAD)}
+    assert next_control(view, STOPPED, NOW).stop is None
+
+
+# What nobody can obey.
+
+STRANGE = (
+    request("x", "e", {"kind": "dance"}),
+    request("y", "e", {"kind": "drain", "body": "x" * 100_000}),
+    request("z", "e", {"kind": True, "runId": 7}),
+    drain("other", run_id="another"),
+)
+
+
+def test_what_nobody_can_obey_is_counted_and_neither_obeyed_nor_answered() -> None:
+    view = asked(CONTROL, *STRANGE)
+    assert ignored(CONTROL, (*STRANGE, drain(), stop(answer="accepted"))) == 4
+    assert next_control(view, CONTROL, NOW) == CONTROL
+    assert answers(view) == {}
+
+
+def test_requests_are_forgotten_after_a_day_in_which_they_were_read_unchanged() -> None:
+    view = asked(CONTROL, *STRANGE[:2], drain(answer="accepted"))
+    view.request_ages = {
+        "x": Age("e", FORGOTTEN_AFTER_S, 86_400, NOW),
+        "y": Age("e", FORGOTTEN_AFTER_S - 1, 86_400, NOW),
+        "d": Age("etag of d", FORGOTTEN_AFTER_S, 86_400, NOW),
+    }
+    deleted = [action for action in decide(view, NOW) if isinstance(action, DeleteRequest)]
+    assert deleted == [DeleteRequest("x", "e"), DeleteRequest("d", "etag of d")]
+
+
+def test_thousands_of_requests_are_answered_a_few_at_a_time() -> None:
+    view = asked(FREEZE, *(drain(f"later {number}") for number in range(5_000)))
+    assert len(answers(view)) == 8
+    view.busy = {f"request later {number}": NOW for number in range(6)}
+    assert list(answers(view)) == ["later 6", "later 7"]
+
+
+def test_a_day_of_not_reading_makes_no_request_old() -> None:
+    view = asked(CONTROL)
+    for now in (NOW, NOW + 1, NOW + 2, NOW + 90_000):
+        learn(view, ReadRequests(), STRANGE, sent_at=now, now=now)
+    assert view.request_ages["x"].seconds == 1 + 1 + 2

@@ -1,0 +1,302 @@
+"""Rows are hearsay: ours come back as written, those of strangers stop nobody."""
+
+import base64
+import json
+import zlib
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samza_azure.group.actions import MarkDead, ScanMembers
+from samza_azure.group.decide import decide
+from samza_azure.group.lead import next_control
+from samza_azure.group.rows import (
+    COLUMN_LIMIT,
+    PACKED,
+    LeaderRow,
+    ProcessorRow,
+    Request,
+    RequestKind,
+    State,
+    columns,
+    leader_columns,
+    leader_row,
+    processor_row,
+    request,
+    request_columns,
+)
+from samza_azure.group.view import learn
+from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport
+from tests.group.situation import CONTROL, NOW, ROWS, leader
+
+REPORT = TaskReport(
+    "clean-0",
+    generation=7,
+    attempt=2,
+    phase=Phase.RUNNING,
+    batch=9,
+    late=1,
+    drain=DrainPhase.SOURCES_STOPPED,
+    ends={"flights/0": (0, 99)},
+    frozen_for="drain",
+    read={"flights/0": (0, 98)},
+    error=TaskError("no", "Traceback"),
+)
+ROW = ProcessorRow(
+    "p1",
+    "incarnation",
+    etag="e",
+    beat=12,
+    adopted=7,
+    state=State.LEAVING,
+    released={"clean-1": 5},
+    tasks={"clean-0": REPORT},
+    fingerprint="f" * 64,
+    new_run="new",
+    boot="b",
+    port=8080,
+)
+
+anything = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.binary(),
+    st.text(),
+    st.sampled_from(["{", "[]", "null", '{"a": 1}']),
+)
+columns_of_strangers = st.dictionaries(
+    st.sampled_from([*columns(ROW), "epoch", "kind", "runId", "successors"]), anything
+)
+
+
+def test_a_processors_row_comes_back_as_written() -> None:
+    assert processor_row("p1", "e", columns(ROW)) == ROW
+
+
+def test_the_leader_row_comes_back_as_written() -> None:
+    row = LeaderRow(3, 9, "run:RUNNING:-", "control", 77, ("p2", "p3"), etag="e")
+    assert leader_row("e", leader_columns(row)) == row
+    alone = LeaderRow(3, 9, "run:RUNNING:-", "control", 77, (), etag="e")
+    assert leader_row("e", leader_columns(alone)) == alone
+
+
+def test_the_columns_are_called_as_they_always_were() -> None:
+    """Processors of another version read them, and so do people."""
+    assert columns(replace(ROW, tasks={"clean-0": replace(REPORT, error=None, appended_at=1.5)})) == {
+        "incarnation": "incarnation",
+        "beat": 12,
+        "adopted": 7,
+        "state": "LEAVING",
+        "released_columns": 1,
+        "released": '{"clean-1":5}',
+        "tasks_columns": 1,
+        "tasks": '{"clean-0":{"generation":7,"attempt":2,"phase":"RUNNING","batch":9,"late":1,'
+        '"drain":"SOURCES_STOPPED","ends":{"flights/0":[0,99]},"frozen_for":"drain","read":{"flights/0":[0,98]},'
+        '"appended_at":1.5}}',
+        "fingerprint": "f" * 64,
+        "new_run": "new",
+        "boot": "b",
+        "port": 8080,
+    }
+    assert leader_columns(LeaderRow(3, 9, "run:RUNNING:-", "control", 77, ("p2", "p3"), etag="e")) == {
+        "epoch": 3,
+        "version": 9,
+        "drain": "run:RUNNING:-",
+        "control_etag": "control",
+        "beat": 77,
+        "successors": "p2,p3",
+    }
+    drain = {"kind": "drain", "uuid": "k", "runId": "run", "drainMode": "DEFAULT"}
+    assert request_columns(RequestKind.DRAIN, "k", "run") == drain
+    assert request_columns(RequestKind.CANCEL, "k", "") == {"kind": "cancel", "uuid": "k", "runId": ""}
+    stop = {"kind": "stop", "uuid": "k", "runId": "run", "incarnations": "11111111,22222222"}
+    assert request_columns(RequestKind.STOP, "k", "run", ["2" * 32, "1" * 32]) == stop
+
+
+@pytest.mark.parametrize("key", ["", "Ä", "p1,p2", "P1", "-p", "p 1", "p" * 64])
+def test_a_row_whose_key_is_no_processors_id_is_nobodys(key: str) -> None:
+    assert (processor_row(key, "e", columns(ROW)).is_ours, processor_row(key, "e", columns(ROW)).alive) == (
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize("wish", ["a/b", "..", ".", "a b", "Ä", "-a", "a\n", "a" * 200, "x/../../streams", "{}"])
+def test_a_wish_for_a_run_that_no_directory_may_be_called_is_none(wish: str) -> None:
+    """It would become the run's id, and the names of its logs, for whoever cleans up, exports or lists them."""
+    assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == ""
+
+
+@pytest.mark.parametrize("wish", ["new", "1700000000000-abcdef01", "2024.w07_b"])
+def test_one_that_may_is_heard(wish: str) -> None:
+    assert processor_row("p1", "e", columns(ROW) | {"new_run": wish}).new_run == wish
+
+
+def test_a_row_that_tells_of_no_life_is_nobodys() -> None:
+    assert not processor_row("p1", "e", {"state": "ACTIVE", "temperature": 21.5}).alive
+
+
+@given(st.dictionaries(st.sampled_from(["zz", "p1,p2", "Ä"]), columns_of_strangers))
+def test_rows_of_strangers_move_no_task_and_mark_nobody(strangers: dict[str, dict[str, Any]]) -> None:
+    view = leader()
+    found = tuple(processor_row(key, f"etag of {key}", values) for key, values in strangers.items())
+    learn(view, ScanMembers(), (*ROWS.values(), *found), sent_at=NOW, now=NOW + 1)
+    later = decide(view, NOW + 2)
+    assert next_control(view, CONTROL, NOW + 2) == CONTROL
+    assert MarkDead not in map(type, later)
+
+
+@pytest.mark.parametrize("beat", [-1, 1 << 60, (1 << 63) - 1])
+def test_a_counter_that_could_not_be_raised_any_more_is_not_believed(beat: int) -> None:
+    assert processor_row("p1", "e", columns(ROW) | {"beat": beat}).beat == 0
+    assert leader_row("e", {"beat": beat, "epoch": beat}) == leader_row("e", {})
+
+
+def test_texts_without_end_are_read_as_nothing() -> None:
+    for text in ("[" * 100_000, '{"clean-0":' * 50_000, "z:" + "A" * 60_000):
+        assert processor_row("p1", "e", columns(ROW) | {"tasks": text, "released": text}).tasks == {}
+
+
+def test_an_error_that_is_no_text_is_not_passed_on() -> None:
+    tasks = json.dumps({"clean-0": {"generation": 1, "attempt": 1, "phase": "FAILED", "error": {"message": 7}}})
+    assert processor_row("p1", "e", columns(ROW) | {"tasks": tasks}).tasks == {}
+
+
+@given(columns_of_strangers)
+def test_no_row_of_a_stranger_crashes_a_reader(values: dict[str, Any]) -> None:
+    assert processor_row("zz", "e", values).processor == "zz"
+    assert leader_row("e", values).etag == "e"
+    assert request("zz", "e", values).key == "zz"
+
+
+def test_what_makes_no_sense_is_left_out() -> None:
+    values = {
+        "incarnation": 7,
+        "beat": "many",
+        "adopted": True,
+        "state": "sleepy",
+        "released": '{"clean-0": "soon"}',
+        "tasks": '{"clean-0": 7, "clean-1": {"generation": "x"}, "clean-2": '
+        '{"generation": 1, "attempt": 1, "phase": "RUNNING"}}',
+    }
+    assert processor_row("zz", "e", values) == ProcessorRow(
+        "zz",
+        "7",
+        etag="e",
+        released={"clean-0": 0},
+        tasks={"clean-2": TaskReport("clean-2", 1, 1, Phase.RUNNING)},
+    )
+
+
+@pytest.mark.parametrize("kind", RequestKind)
+def test_a_request_comes_back_as_written(kind: RequestKind) -> None:
+    lives = ["1" * 32, "2" * 32]
+    assert request("k", "e", request_columns(kind, "k", "run", lives)) == Request(
+        "k", "e", kind, "run", incarnations=frozenset({"1" * 8, "2" * 8})
+    )
+
+
+@pytest.mark.parametrize(
+    "values",
+    [{"kind": "dance"}, {"kind": 7}, {}, {"kind": "drain", "body": "x" * 70_000}, {"kind": "drain" * 9_000}],
+)
+def test_a_request_of_a_kind_or_size_that_is_not_ours_is_for_nobody(values: dict[str, Any]) -> None:
+    assert request("k", "e", values).kind is None
+
+
+def test_a_request_is_cut_before_anybody_stores_it_again() -> None:
+    asked = request("k", "e", {"kind": "drain", "runId": "y" * 9000, "answer": "z" * 9000})
+    assert asked == Request("k", "e", RequestKind.DRAIN, "y" * 256, "z" * 256)
+
+
+def reports(count: int, **more: Any) -> dict[str, TaskReport]:
+    return {
+        f"clean-{number}": replace(REPORT, task=f"clean-{number}", **{"error": None} | more) for number in range(count)
+    }
+
+
+def test_when_many_tasks_have_failed_each_keeps_less_of_its_traceback() -> None:
+    failed = reports(40, error=TaskError("m" * 99, "t" * 9000 + "the end"))
+    read = processor_row("p", "e", columns(ProcessorRow("p", "i", tasks=failed))).tasks
+    assert {report.error for report in read.values()} == {TaskError("m" * 99, "t" * 393 + "the end")}
+    alone = processor_row("p", "e", columns(ProcessorRow("p", "i", tasks=reports(1, error=TaskError("m", "t" * 9000)))))
+    assert alone.tasks["clean-0"].error == TaskError("m", "t" * 4000)
+
+
+@pytest.mark.parametrize("tasks", [1, 2_000])
+def test_the_reports_of_2000_source_partitions_come_back_whole(tasks: int) -> None:
+    """Read by one task, or by as many tasks: neither fits into one column."""
+    positions = {f"flights/{number}": (number % 7, 7919 * number) for number in range(2_000)}
+    each = 2_000 // tasks
+    told = {
+        name: replace(report, ends=ends, read=ends)
+        for at, (name, report) in enumerate(reports(tasks).items())
+        if (ends := dict(list(positions.items())[at * each : (at + 1) * each]))
+    }
+    row = ProcessorRow("p", "i", tasks=told, released={f"daily-{number}": number for number in range(2_000)})
+    written = columns(row)
+    assert processor_row("p", "", written) == row
+    assert max(len(value) for value in written.values() if isinstance(value, str)) <= COLUMN_LIMIT
+    assert sum(2 * len(str(value)) for value in written.values()) < 1 << 20
+
+
+def test_what_a_merge_leaves_of_a_longer_text_is_not_read() -> None:
+    long, short = ProcessorRow("p", "i", tasks=reports(2_000)), ProcessorRow("p", "i", tasks=reports(1))
+    assert processor_row("p", "", columns(long) | columns(short)) == short
+
+
+def random_ends(count: int, seed: int) -> dict[str, tuple[int, int]]:
+    """What cannot be packed well."""
+    dice = Random(seed)
+    return {f"{dice.getrandbits(64):x}/{at}": (at, dice.getrandbits(62)) for at in range(count)}
+
+
+@pytest.mark.parametrize(
+    ("report", "partitions", "kept"),
+    [
+        (replace(REPORT, error=None), 25, replace(REPORT, error=None, read=None)),
+        (replace(REPORT, error=None), 200, replace(REPORT, error=None, read=None, late=0, ends=None)),
+        (REPORT, 200, replace(REPORT, error=TaskError("no", ""), read=None, late=0, ends=None)),
+    ],
+)
+def test_a_row_that_is_too_large_shortens_itself(report: TaskReport, partitions: int, kept: TaskReport) -> None:
+    """What the leader needs stays longest: phases, generations, why a task failed; then where it stands still."""
+    many = {}
+    for number in range(300):
+        ends = random_ends(partitions, number)
+        many[f"clean-{number}"] = replace(
+            report, task=f"clean-{number}", ends=ends, read=random_ends(partitions, 1000 + number)
+        )
+    read = processor_row("p", "", columns(ProcessorRow("p", "i", tasks=many))).tasks
+    assert read == {
+        name: replace(kept, task=name, ends=None if kept.ends is None else each.ends) for name, each in many.items()
+    }
+
+
+def test_of_more_tasks_than_fit_a_row_tells_of_as_many_as_it_can() -> None:
+    dice = Random(1)
+    many = {f"{dice.getrandbits(256):x}-{number}": number for number in range(20_000)}
+    tasks = {name: TaskReport(name, 1, 1, Phase.RUNNING) for name in many}
+    read = processor_row("p", "", columns(ProcessorRow("p", "i", tasks=tasks, released=many)))
+    assert 1_000 < len(read.tasks) < 20_000
+    assert 500 < len(read.released) < 20_000
+    assert read.tasks.items() <= tasks.items()
+    assert read.released.items() <= many.items()
+
+
+def test_a_text_that_unpacks_to_far_too_much_is_not_read() -> None:
+    bomb = PACKED + base64.b64encode(zlib.compress(b'{"clean-0": "' + b" " * (64 << 20) + b'"}')).decode()
+    assert processor_row("zz", "e", {"tasks_columns": 1, "tasks": bomb}).tasks == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 31_000, '{"clean-0": ' * 2_000, PACKED + "!", PACKED + "AAAA", '{"clean-0": {"generation": 1e999}}']
+)
+def test_nor_is_one_that_is_made_to_break_its_reader(text: str) -> None:
+    assert processor_row("zz", "e", {"tasks_columns": 10**9, "tasks": text, "released": text}).tasks == {}

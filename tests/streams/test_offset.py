@@ -1,0 +1,149 @@
+"""Where a source stands and what comes next. Pure."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from samza_azure.streams.idleness import in_question, is_quiet
+from samza_azure.streams.offset import INFINITY_US, Offset, Place, State, by_stream, least_us
+from samza_azure.streams.pace import Pace, Progress, next_offset
+
+IDLE, DRAINED = State.IDLE, State.DRAINED
+PACE = Pace(between_rows=1.0, between_ticks=1.0, has_watermark=True)
+
+
+def place(frontier: int | None, state: State = State.ACTIVE, end: int = 0) -> Place:
+    return Place((0, end), frontier, state)
+
+
+@pytest.mark.parametrize(
+    ("places", "least"),
+    [
+        ([place(5), place(3)], 3),
+        ([place(5), place(None)], None),
+        ([place(5), place(3, IDLE)], 5),
+        ([place(5), place(None, IDLE)], 5),
+        ([place(None), place(3, IDLE)], None),
+        ([place(5, IDLE), place(3, IDLE)], 3),
+        ([place(None, IDLE), place(3, IDLE)], 3),
+        ([place(None, IDLE)], None),
+        ([place(5), place(3, DRAINED)], 5),
+        ([place(5, IDLE), place(3, DRAINED)], 5),
+        ([place(3, DRAINED), place(None, DRAINED)], INFINITY_US),
+    ],
+)
+def test_the_least_frontier(places: list[Place], least: int | None) -> None:
+    """Who has said nothing holds back; who is idle or drained does not."""
+    assert least_us(places) == least
+
+
+def test_of_two_sources_of_one_stream_the_one_behind_counts_and_what_it_has_not_read_is_not_idle() -> None:
+    ahead = Offset("s", 0, None, (place(90, end=9), place(80, IDLE, end=3)))
+    behind = Offset("s", 0, None, (place(50, IDLE, end=5), place(80, IDLE, end=3)))
+    other = Offset("t", 0, None, (place(7),))
+    assert by_stream([ahead, other, behind]) == {"s": [place(50, end=5), place(80, IDLE, end=3)], "t": [place(7)]}
+
+
+def test_a_reader_is_quiet_when_nobody_is_active() -> None:
+    assert is_quiet([place(5, IDLE), place(3, DRAINED)])
+    assert not is_quiet([place(5, IDLE), place(3)])
+
+
+PLACES = st.builds(
+    Place, st.tuples(st.integers(0, 9), st.integers(0, 1 << 40)), st.none() | st.integers(), st.sampled_from(State)
+)
+OFFSETS = st.builds(
+    Offset, st.text(), st.integers(0, 2), st.none() | st.integers(), st.lists(PLACES, max_size=5).map(tuple)
+)
+
+
+@given(OFFSETS)
+def test_an_offset_survives_json(offset: Offset) -> None:
+    assert Offset.from_json(offset.to_json()) == offset
+
+
+START = Offset("s", 0, 7, (place(7, end=10), place(9, end=10)))
+FOUND = Progress((place(7, end=10), place(9, end=10)), rows=0, is_at_end=False, since_rows=60.0, since_tick=60.0)
+
+
+def onward(
+    found: Progress, *, start: Offset = START, pace: Pace = PACE, step: int = 0, draining: bool = False
+) -> Offset:
+    return next_offset(start, found, pace, step=step, draining=draining)
+
+
+def test_nothing_new_is_no_batch() -> None:
+    assert onward(FOUND) is START
+
+
+def test_rows_make_a_batch_when_the_time_between_two_is_over() -> None:
+    heads = (place(8, end=20), place(9, end=10))
+    found = replace(FOUND, heads=heads, rows=1)
+
+    assert onward(found) == Offset("s", 0, 7, heads)
+    assert onward(replace(found, since_rows=0.9)) is START
+    assert onward(replace(found, since_rows=0.9), draining=True) == Offset("s", 0, 7, heads)
+
+
+def test_a_frontier_that_moved_makes_a_tick_once_a_second() -> None:
+    heads = (place(8, end=20), place(9, end=10))
+    found = replace(FOUND, heads=heads)
+
+    assert onward(found) == Offset("s", 0, 7, heads)
+    assert onward(replace(found, since_tick=0.5)) is START
+
+
+def test_a_frontier_that_others_hold_back_makes_none() -> None:
+    assert onward(replace(FOUND, heads=(place(7, end=10), place(50, end=30)))) is START
+
+
+def test_windows_that_the_last_batch_made_due_get_a_tick() -> None:
+    """The watermark set in a batch counts from the next one on."""
+    start = replace(START, fired_us=5)
+
+    assert onward(FOUND, start=start) == replace(START, fired_us=7)
+    assert onward(FOUND, start=start, pace=replace(PACE, has_watermark=False)) is start
+
+
+def test_becoming_quiet_is_told() -> None:
+    heads = (place(7, IDLE, 20), place(9, IDLE, 20))
+    assert onward(replace(FOUND, heads=heads)).at == heads
+
+
+def test_a_flush_begins_when_all_is_read() -> None:
+    """Not before, and rows that are still there go first."""
+    at_end = replace(FOUND, is_at_end=True)
+    heads = (place(8, end=20), place(9, end=10))
+
+    assert onward(FOUND, step=1) is START
+    assert onward(at_end, step=1) == Offset("s", 1, 7, START.at)
+    assert onward(replace(at_end, rows=3, heads=heads), step=1, draining=True) == Offset("s", 0, 7, heads)
+
+
+def test_the_steps_of_a_flush_follow_each_other_and_end() -> None:
+    first = replace(START, step=1)
+    at_end = replace(FOUND, is_at_end=True)
+
+    assert onward(at_end, start=first, step=1) is first
+    assert onward(at_end, start=first, step=2).step == 2
+    last = replace(START, step=2)
+    assert onward(at_end, start=last, step=2) is last
+
+
+def test_only_idleness_that_would_let_event_time_rise_is_questioned() -> None:
+    ahead, behind = Place((0, 9), 90), Place((0, 5), 50, State.IDLE)
+    assert in_question([ahead, behind]) == [1]
+    assert in_question([Place((0, 9), 40), behind]) == []
+    assert in_question([Place((0, 9), None), behind]) == []
+    assert in_question([Place((0, 9), 90, State.IDLE), behind]) == []
+    assert in_question([ahead, Place((0, 5), None, State.IDLE)]) == [1]
+
+
+def test_a_doubted_producer_holds_the_others_back() -> None:
+    ahead = Place((0, 9), 90)
+    assert least_us([ahead, Place((0, 5), 50, State.IDLE)]) == 90
+    assert least_us([ahead, Place((0, 5), 50, State.DOUBTED)]) == 50
+    assert not is_quiet([Place((0, 5), 50, State.DOUBTED)])
+    assert in_question([Place((0, 5), 50, State.DOUBTED)]) == [0]
