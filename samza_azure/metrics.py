@@ -18,7 +18,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, ReplaceOwnRow, StorageAction
 from samza_azure.group.control import BarrierState, Control
 from samza_azure.group.requests import ignored
-from samza_azure.group.run import assigned
+from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged, View
 from samza_azure.messages import Phase
 

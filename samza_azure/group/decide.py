@@ -1,12 +1,12 @@
 """What a processor does next, given what it knows. Called each turn; the same knowledge gives the same answer.
 
 No argument for safety here rests on time or on believing to hold a lease: time only decides when to try, and every
-try carries the ETag of what it was decided for. What leading means is in `lead`, what tasks need in `run`.
+try carries the ETag of what it was decided for. What leading means is in `publish`, what tasks need in `tasks`.
 """
 
 from dataclasses import replace
 
-from samza_azure.group import lead, run
+from samza_azure.group import publish, tasks
 from samza_azure.group.actions import (
     CONTROL,
     LEADER_ROW,
@@ -53,12 +53,12 @@ def decide(view: View, now: float) -> list[Action]:
     if view.etag is not None:
         actions += follow(view, now)
         if view.lease is not None:
-            actions += lead.lead(view, now)
+            actions += publish.lead(view, now)
         elif view.handing_over is None:
             actions += campaign(view, now)
         elif view.ending is None:
-            actions += lead.hand_over(view, now)
-    actions += run.run(view, now)
+            actions += publish.hand_over(view, now)
+    actions += tasks.run(view, now)
     return actions + last
 
 
@@ -118,10 +118,10 @@ def own_row(view: View) -> ProcessorRow:
         beat=view.beat,
         adopted=adopted,
         state=state,
-        released=run.released(view),
-        tasks={task: report for task, local in view.tasks.items() if (report := run.told(view, local)) is not None},
+        released=tasks.released(view),
+        tasks={task: report for task, local in view.tasks.items() if (report := tasks.told(view, local)) is not None},
         fingerprint=view.plan.fingerprint if view.plan else "",
-        new_run=run.wanted_run(view),
+        new_run=tasks.wanted_run(view),
         boot=view.settings.boot,
     )
 
@@ -147,7 +147,7 @@ def _look_at_members(view: View, now: float) -> list[Action]:
         return [ScanMembers()]
     if SCAN in view.busy:
         return []
-    awaited, gap = sorted(run.awaited(view)), view.size / WAITS_PER_S
+    awaited, gap = sorted(tasks.awaited(view)), view.size / WAITS_PER_S
     if len(awaited) * gap > view.timing.scan_s:  # one after the other, in a circle
         is_due = view.reached(max(view.read_at.values(), default=-1e9) + gap, now)
         awaited = [min(awaited, key=view.seen_at)] if is_due else []
@@ -173,7 +173,7 @@ def campaign(view: View, now: float) -> list[Action]:
         case Control(leader=None) as control:
             first_choice = control.successor in (None, view.me)
             patience = view.timing.scan_s * (1 + 2 * view.patience)
-            if not lead.can_act(view, control):  # the successor looks once a heartbeat, and can
+            if not publish.can_act(view, control):  # the successor looks once a heartbeat, and can
                 patience += 2 * view.timing.heartbeat_s
             if not first_choice and not view.reached(view.leaderless_since + patience, now):
                 return []
@@ -190,17 +190,17 @@ def campaign(view: View, now: float) -> list[Action]:
 def end(view: View, now: float) -> list[Action]:
     """Work, then row, then lease; then this processor is gone. Also when storage is down."""
     if view.ending is None:
-        verdict = run.verdict(view)
+        verdict = tasks.verdict(view)
         return [BeginEnd(verdict)] if verdict is not None else []
-    if not run.at_rest(view, now):
+    if not tasks.at_rest(view, now):
         return []
-    late = view.reached(run.rest_until(view) + FAREWELL_S, now)
+    late = view.reached(tasks.rest_until(view) + FAREWELL_S, now)
     if view.etag is None or late:
         return [view.ending]
     if view.written is None or view.written.state is not State.LEFT:
         return _leave_row(view, now)
     if view.lease is not None or view.handing_over is not None:
-        return lead.hand_over(view, now)
+        return publish.hand_over(view, now)
     if view.campaign is not None and view.campaign.lease_id:  # else the next one would have to break it
         return [ReleaseLease(view.campaign.lease_id)] if view.free(LEASE, now) else []
     return [view.ending] if LEADER_ROW not in view.busy else []
@@ -270,7 +270,7 @@ def _name_ourselves(view: View, control: Control, now: float) -> list[Action]:
     seen = view.leader_row
     if not isinstance(seen, LeaderRow) or not view.free(LEADER_ROW, now):
         return []
-    return [WriteLeaderRow(lead.leader_row(view, control, (view.me,)), seen.etag)]
+    return [WriteLeaderRow(publish.leader_row(view, control, (view.me,)), seen.etag)]
 
 
 def _suspect(view: View) -> bool:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
 from samza_azure.group.control import Control
-from samza_azure.group.run import assigned
+from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Settings, View
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs

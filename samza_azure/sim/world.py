@@ -19,7 +19,7 @@ from samza_azure.group.actions import Finish
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.decide import FAREWELL_S
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
-from samza_azure.group.run import PATIENCE
+from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan

@@ -19,7 +19,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.age import Age
 from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop, signal
 from samza_azure.group.decide import decide
-from samza_azure.group.lead import next_control, successors_of
+from samza_azure.group.publish import next_control, successors_of
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.group.rows import Request, RequestKind, State, request
 from samza_azure.group.view import Answer, No, Trouble, View, heard_task, learn, perform_locally

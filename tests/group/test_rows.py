@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from samza_azure.group.actions import MarkDead, ScanMembers
 from samza_azure.group.decide import decide
-from samza_azure.group.lead import next_control
+from samza_azure.group.publish import next_control
 from samza_azure.group.rows import (
     COLUMN_LIMIT,
     PACKED,

@@ -47,7 +47,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.decide import decide, own_row
 from samza_azure.group.drain import furthest, progress
-from samza_azure.group.lead import lead, next_control, successors_of
+from samza_azure.group.publish import lead, next_control, successors_of
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
 from samza_azure.group.view import (

@@ -1,7 +1,7 @@
 """Three processors share three tasks: one joins, one may be paused and marked dead, or crash, and tasks change hands.
 
-What runs is production's: `lead.next_control` and `_mark_dead`, `decide.beat` and `join`, `run.run`, `view.learn`. Of
-the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a task's log:
+What runs is production's: `publish.next_control`, `_mark_dead`, `decide.beat` and `join`, `tasks.run`, `view.learn`.
+Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a task's log:
 a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no time: a
 leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told, later; its
 reports reach the supervisor at once, since both are paused together.
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.group import decide, lead, run
+from samza_azure.group import decide, publish, tasks
 from samza_azure.group.actions import (
     Action,
     InsertOwnRow,
@@ -370,14 +370,14 @@ class HandOver:
         if view.lease is not None or view.waiting_since:
             found.append(ScanMembers())
         if view.lease is not None and isinstance(view.control, Control) and view.scanned_at > NEVER:
-            wanted = lead.next_control(view, view.control, 0.0)
+            wanted = publish.next_control(view, view.control, 0.0)
             if wanted != view.control:
                 anew = replace(wanted, revision=view.control.revision + 1)
                 if not self.rising:
                     anew = replace(anew, tasks={task: _numbered(each, 1) for task, each in anew.tasks.items()})
                 found.append(WriteControl(anew, view.control_etag, view.lease.id))
             view.ages = {name: Age(each.etag, 1e9, 9, 0.0) for name, each in view.members.items()}
-            found += lead._mark_dead(view, view.control, 0.0)
+            found += publish._mark_dead(view, view.control, 0.0)
         numbers = [self.calls.put(action) for action in found if isinstance(action, StorageAction)]
         return [(self.say(number), number) for number in numbers]
 
@@ -392,7 +392,7 @@ class HandOver:
                 view.fresh_id = next_life(view.incarnation)
                 perform_locally(view, rejoin, 0.0)
         released = []
-        orders = run.run(self.permissive(view), 0.0)
+        orders = tasks.run(self.permissive(view), 0.0)
         if not self.only_moved and isinstance(action, ReadControl):
             orders += [Tell(ReleaseTask(task)) for task, known in view.tasks.items() if not known.closed]
         for told in orders:
@@ -423,7 +423,7 @@ class HandOver:
             heard_plan(view, PLAN)
         for local_task in view.tasks.values():
             local_task.not_before = NEVER
-        for told in run.run(self.permissive(view), 0.0):
+        for told in tasks.run(self.permissive(view), 0.0):
             if isinstance(told, Tell):
                 perform_locally(view, told, 0.0)
         return self.settle(view)

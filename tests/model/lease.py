@@ -1,6 +1,6 @@
 """Three processors, one control blob, one lease: who may write what, however late it lands.
 
-What runs is production's: `decide.campaign`, `lead.lead` with `next_control`, `lead.hand_over` and `view.learn`, on a
+What runs is production's: `decide.campaign`, `publish.lead` with `next_control` and `hand_over`, `view.learn`, on a
 `View` without time. Every wait may be over at any moment and may last for ever, a lease may run out at any moment
 while its holder still believes in it; so what holds here rests on no clock. The blob and its lease are
 `storage/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.group import decide, lead
+from samza_azure.group import decide, publish
 from samza_azure.group.actions import (
     AcquireLease,
     BreakLease,
@@ -231,7 +231,7 @@ class Leading:
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:
         if view.lease is not None:
             is_open = isinstance(view.control, Control) and view.control.revision < self.revisions
-            for action in (*lead.lead(view, 0.0), *lead.hand_over(view, 0.0)):
+            for action in (*publish.lead(view, 0.0), *publish.hand_over(view, 0.0)):
                 if isinstance(action, ReadControl) or (isinstance(action, WriteControl) and is_open):
                     yield action
         elif view.handing_over is not None:

@@ -10,8 +10,8 @@ from samza_azure.errors import Unsettled
 from samza_azure.group import control, timing
 from samza_azure.group import decide as deciding
 from samza_azure.group import drain as draining
-from samza_azure.group import lead as leading
-from samza_azure.group import run as running
+from samza_azure.group import publish as leading
+from samza_azure.group import tasks as running
 from samza_azure.group import view as viewing
 from samza_azure.group.actions import AcquireLease, MarkDead, MergeOwnRow, WriteControl
 from samza_azure.group.age import Age

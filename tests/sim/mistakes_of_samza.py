@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from samza_azure.group import decide as deciding
-from samza_azure.group import lead as leading
-from samza_azure.group import run as running
+from samza_azure.group import publish as leading
+from samza_azure.group import tasks as running
 from samza_azure.group import view as viewing
 from samza_azure.group.actions import (
     BeginEnd,

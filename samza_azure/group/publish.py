@@ -50,7 +50,7 @@ from samza_azure.group.control import (
 from samza_azure.group.drain import progress
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers, with_cancel, with_drain, with_stop
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
-from samza_azure.group.run import has_let_go, wanted_run
+from samza_azure.group.tasks import has_let_go, wanted_run
 from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, FORGIVE_AFTER_S, RENEW_EVERY_S, URGENT_GAP_S
 from samza_azure.group.view import View
 from samza_azure.messages import Phase
