@@ -16,10 +16,11 @@ from opentelemetry.metrics import Meter, MeterProvider
 from samza_azure.config import doubtful_timing
 from samza_azure.errors import ConfigError
 from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, ReplaceOwnRow, StorageAction
+from samza_azure.group.answers import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import BarrierState, Control
 from samza_azure.group.requests import ignored
 from samza_azure.group.tasks import assigned
-from samza_azure.group.view import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged, View
+from samza_azure.group.view import View
 from samza_azure.messages import Phase
 
 log = logging.getLogger(__name__)

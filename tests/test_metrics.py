@@ -14,22 +14,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from samza_azure.config import doubtful_timing
 from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
+from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.learn import learn
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES, Timing
-from samza_azure.group.view import (
-    Absent,
-    Answer,
-    Denied,
-    Lease,
-    LocalTask,
-    No,
-    Settings,
-    Trouble,
-    Unchanged,
-    View,
-    learn,
-)
+from samza_azure.group.view import Lease, LocalTask, Settings, View
 from samza_azure.messages import Phase, TaskReport
 from samza_azure.metrics import Facts, Observer, all_run, facts, moved, outcome
 

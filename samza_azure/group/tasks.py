@@ -1,4 +1,4 @@
-"""What a processor's own tasks need: commands for the container, and what our row says of them.
+"""What does the container have to do next, and what does our row say of our tasks?
 
 A task starts when the control blob gives it to this incarnation and its earlier owners have let go; it is released
 when the blob gives it to somebody else. A task that does not move is never touched.
@@ -7,9 +7,9 @@ when the blob gives it to somebody else. A task that does not move is never touc
 from collections.abc import Mapping
 from dataclasses import replace
 
-from samza_azure.group.actions import Action, Finish, Tell
-from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
-from samza_azure.group.view import Absent, LocalTask, View
+from samza_azure.group.actions import Action, Tell
+from samza_azure.group.control import Assignment, Control, Owner, RunPhase
+from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
 
 #: The blob gives a task to us, and its log has had a later owner: versions are being used twice.
@@ -18,11 +18,13 @@ LATER_WRITER = (
     "or the account was restored or failed over to an older state. Stop all processors, restore the newest "
     "control.json (Azure keeps versions if that is switched on), then start again."
 )
+
+
 #: A gainer waits for the loser this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
 
-def run(view: View, now: float) -> list[Action]:
+def commands(view: View, now: float) -> list[Action]:
     """Commands for the container, in the order in which it must hear them."""
     if not view.container:
         return []
@@ -62,7 +64,7 @@ def released(view: View) -> dict[str, int]:
     return gone
 
 
-def told(view: View, local: LocalTask) -> TaskReport | None:
+def reported(view: View, local: LocalTask) -> TaskReport | None:
     """What our row says of a task: nothing, if another incarnation of ours was given it, or if it is closed and not
     ours any more. A failure that will be tried again is shown, but is not final.
 
@@ -88,126 +90,6 @@ def wanted_drain(view: View) -> Drain:
     if isinstance(control, Control) and control.drain is not None and control.phase in draining:
         return Drain(control.drain.step, control.drain.uuid, control.drain.ends)
     return Drain(None)
-
-
-def wanted_run(view: View) -> str:
-    """The next run that this processor asks for, if it has not been part of one yet."""
-    control = view.control
-    if view.active_run or not isinstance(control, Control):
-        return ""
-    by_hand = view.settings.run_id
-    if by_hand and by_hand != control.run_id and by_hand not in control.past:
-        return by_hand
-    return "new" if view.settings.new_run else ""
-
-
-def verdict(view: View) -> Finish | None:
-    """Why this processor is to end, if it is."""
-    if view.leaving:
-        return Finish(0, "Left the group; its tasks were handed over.")
-    control = view.control
-    if isinstance(control, Absent) and view.group_id:
-        return Finish(1, "The control blob is gone: the state of this application was deleted while it ran.")
-    if not isinstance(control, Control):
-        return None
-    if control.group_id != view.group_id:
-        return Finish(1, "The control blob belongs to another group: it was deleted and made anew while this one ran.")
-    if control.stop is not None and view.member in control.stop.members:
-        return Finish(0, f"Run {control.run_id} is stopped. The next start resumes it.")
-    match control.phase:
-        case RunPhase.DRAINED:
-            return _after_drain(view, control)
-        case RunPhase.FAILED if view.active_run == control.run_id and control.failure is not None:
-            return Finish(
-                1, f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}"
-            )
-        case RunPhase.RUNNING | RunPhase.DRAINING | RunPhase.FAILED:
-            return _misfit(view, control)
-    return None
-
-
-def at_rest(view: View, now: float) -> bool:
-    """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
-    patience = PATIENCE * view.settings.shutdown_s
-    if view.container and any(
-        not local.closed and (local.releasing_since is None or not view.reached(local.releasing_since + patience, now))
-        for local in view.tasks.values()
-    ):
-        return False
-    if not view.leads or not isinstance(view.control, Control) or view.reached(rest_until(view), now):
-        return True
-    if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
-        others = (Member(row.processor, row.incarnation) for row in view.members.values() if row.alive)
-        if any(other in view.control.members for other in others if other != view.member):
-            return False
-    elif view.leaving and view.plan is not None and assigned(view):
-        return False  # publish first, so that others start while we go
-    return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
-
-
-def rest_until(view: View) -> float:
-    """Past this nobody waits for a processor that ends. A leader may take longer: the others leave a drained or
-    stopped run first, those that died are marked, and then it cleans up."""
-    until = view.ending_since + PATIENCE * view.settings.shutdown_s
-    control = view.control
-    is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
-    if (view.lease or view.handing_over) and is_last:
-        until += PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
-    return until
-
-
-def _after_drain(view: View, control: Control) -> Finish | None:
-    if view.active_run == control.run_id:
-        return None if view.settings.wait_for_upgrade else Finish(0, f"Run {control.run_id} is drained.")
-    if view.plan is None:
-        return None
-    if wanted_run(view) or not control.has_finished(view.plan.fingerprint):
-        if view.settings.run_id not in control.past:
-            return None
-        by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
-        return Finish(2, f"{by_hand} Name another one, or take the line out.")
-    if view.settings.wait_for_upgrade:
-        return None
-    if view.plan.fingerprint != control.fingerprint:
-        return Finish(
-            2,
-            f"Run {control.run_id} is drained. This processor has pipeline {view.plan.fingerprint[:12]}, which an "
-            "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
-            "to go back to it.",
-        )
-    if not control.cleaned:
-        return None  # its leader may have died over it: then whoever comes next leads, and cleans up
-    return Finish(
-        0,
-        f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
-        "set a new app.run.id or start with --new-run to begin the next run.",
-    )
-
-
-def _misfit(view: View, control: Control) -> Finish | None:
-    if view.plan is not None and control.fingerprint and view.plan.fingerprint != control.fingerprint:
-        if view.settings.wait_for_upgrade and view.active_run != control.run_id:
-            return Finish(0, f"Run {control.run_id} has begun with an upgraded pipeline.")
-        return Finish(
-            2,
-            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.plan.fingerprint[:12]}{_recounted(control.sources, view.plan.sources)}. "
-            "Drain the run with the old code (samza-azure drain), then start the new.",
-        )
-    by_hand = view.settings.run_id
-    if by_hand and by_hand != control.run_id:
-        return Finish(2, f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.")
-    return None
-
-
-def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
-    """Which source streams have another number of partitions, for the message: that is told apart most easily."""
-    told = [
-        f"{stream} has {count} partitions there, {here[stream]} here"
-        for stream, count in sorted(there.items())
-        if here.get(stream, count) != count
-    ]
-    return f" ({', '.join(told)})" if told else ""
 
 
 def _lets_go(view: View, now: float) -> bool:

@@ -11,15 +11,9 @@ from typing import Protocol, assert_never
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState
 from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
+from samza_azure.group.answers import Answer, Denied, TooLarge, Trouble
 from samza_azure.group.decide import decide
-from samza_azure.group.timing import DENIED_S, Timing
-from samza_azure.group.view import (
-    Answer,
-    Denied,
-    Settings,
-    TooLarge,
-    Trouble,
-    View,
+from samza_azure.group.learn import (
     heard_container_lost,
     heard_leave,
     heard_plan,
@@ -29,6 +23,8 @@ from samza_azure.group.view import (
     started,
     turn,
 )
+from samza_azure.group.timing import DENIED_S, Timing
+from samza_azure.group.view import Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.messages import Command, Ready, Rejected, Report, TaskReport

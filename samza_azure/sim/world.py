@@ -17,7 +17,7 @@ from typing import Any
 
 from samza_azure.group.actions import Finish
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.decide import FAREWELL_S
+from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, PROFILES

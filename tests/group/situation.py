@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent
 from samza_azure.group.control import Assignment, Barrier, Control, Member, Owner, RunPhase, signal
+from samza_azure.group.learn import turn
 from samza_azure.group.rows import LeaderRow, ProcessorRow, State
 from samza_azure.group.timing import Timing
-from samza_azure.group.view import Absent, Lease, LocalTask, Settings, View, turn
+from samza_azure.group.view import Lease, LocalTask, Settings, View
 from samza_azure.messages import Phase, Plan, StagePlan, TaskReport
 
 NOW = 1000.0

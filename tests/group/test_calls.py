@@ -35,10 +35,12 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Answer, No, Trouble
 from samza_azure.group.control import Assignment, RunPhase
 from samza_azure.group.decide import decide
+from samza_azure.group.learn import learn, started, turn
 from samza_azure.group.rows import Request, RequestKind, State
-from samza_azure.group.view import Absent, Answer, Campaign, Lease, No, Settings, Trouble, View, learn, started, turn
+from samza_azure.group.view import Campaign, Lease, Settings, View
 from tests.group.situation import CONTROL, LEADER_ROW, NOW, ROWS, TIMING, leader, owner, view_of, without_blob
 
 SILENT = Age("leader row", 60.0, 30, NOW)

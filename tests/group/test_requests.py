@@ -17,12 +17,15 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Answer, No, Trouble
 from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop, signal
 from samza_azure.group.decide import decide
-from samza_azure.group.publish import next_control, successors_of
+from samza_azure.group.election import successors_of
+from samza_azure.group.learn import heard_task, learn, perform_locally
+from samza_azure.group.publish import next_control
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.group.rows import Request, RequestKind, State, request
-from samza_azure.group.view import Answer, No, Trouble, View, heard_task, learn, perform_locally
+from samza_azure.group.view import View
 from samza_azure.messages import Drain, DrainStep, ReleaseTask
 from tests.group.situation import CONTROL, NOW, ROWS, leader, life_of, member, report, row, view_of
 

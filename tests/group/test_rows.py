@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from samza_azure.group.actions import MarkDead, ScanMembers
 from samza_azure.group.decide import decide
+from samza_azure.group.learn import learn
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import (
     COLUMN_LIMIT,
@@ -29,7 +30,6 @@ from samza_azure.group.rows import (
     request,
     request_columns,
 )
-from samza_azure.group.view import learn
 from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport
 from tests.group.situation import CONTROL, NOW, ROWS, leader
 

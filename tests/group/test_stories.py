@@ -33,6 +33,7 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, ControlRead, Kept, No, TooLarge, Trouble
 from samza_azure.group.control import (
     Assignment,
     Barrier,
@@ -45,31 +46,15 @@ from samza_azure.group.control import (
     RunPhase,
     signal,
 )
-from samza_azure.group.decide import decide, own_row
+from samza_azure.group.decide import decide, lead
 from samza_azure.group.drain import furthest, progress
-from samza_azure.group.publish import lead, next_control, successors_of
+from samza_azure.group.election import successors_of
+from samza_azure.group.learn import RESTORED, heard_container_lost, heard_task, learn, perform_locally, turn
+from samza_azure.group.membership import own_row
+from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
-from samza_azure.group.view import (
-    RESTORED,
-    Absent,
-    Campaign,
-    ControlRead,
-    Failing,
-    Kept,
-    Lease,
-    LocalTask,
-    No,
-    Settings,
-    TooLarge,
-    Trouble,
-    View,
-    heard_container_lost,
-    heard_task,
-    learn,
-    perform_locally,
-    turn,
-)
+from samza_azure.group.view import Campaign, Failing, Lease, LocalTask, Settings, View
 from samza_azure.messages import Drain, DrainStep, Permit, Phase, Plan, ReleaseTask, StagePlan, StartTask, TaskError
 from tests.group.situation import (
     CONTROL,

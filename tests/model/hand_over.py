@@ -1,10 +1,10 @@
 """Three processors share three tasks: one joins, one may be paused and marked dead, or crash, and tasks change hands.
 
-What runs is production's: `publish.next_control`, `_mark_dead`, `decide.beat` and `join`, `tasks.run`, `view.learn`.
-Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a task's log:
-a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no time: a
-leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told, later; its
-reports reach the supervisor at once, since both are paused together.
+What runs is production's: `publish.next_control`, `membership.beat`, `join` and `mark_dead`, `tasks.commands` and
+`learn`. Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a
+task's log: a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no
+time: a leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told,
+later; its reports reach the supervisor at once, since both are paused together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.group import decide, publish, tasks
+from samza_azure.group import membership, publish, tasks
 from samza_azure.group.actions import (
     Action,
     InsertOwnRow,
@@ -28,24 +28,11 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner
+from samza_azure.group.learn import heard_container_lost, heard_plan, heard_task, learn, perform_locally
 from samza_azure.group.rows import ProcessorRow, State
-from samza_azure.group.view import (
-    Absent,
-    Answer,
-    ControlRead,
-    Lease,
-    LocalTask,
-    No,
-    Settings,
-    Trouble,
-    View,
-    heard_container_lost,
-    heard_plan,
-    heard_task,
-    learn,
-    perform_locally,
-)
+from samza_azure.group.view import Lease, LocalTask, Settings, View
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Phase, ReleaseTask, TaskReport
 from tests.model import lease
@@ -127,7 +114,7 @@ class HandOver:
                     if owner == name:
                         view.tasks[task] = LocalTask(1, 1, 0.0, TaskReport(task, 1, 1, Phase.RUNNING))
                 view.attempts, view.etag = 1, "1"
-                view.written = view.found = replace(decide.own_row(view), etag="1")
+                view.written = view.found = replace(membership.own_row(view), etag="1")
             if name == "p1":
                 view.lease = Lease("lease 1", 0.0)
             rows.append(self.table.put(Absent() if view.written is None else view.written))
@@ -363,7 +350,7 @@ class HandOver:
         found: list[Action] = []
         if news and view.etag is not None:
             found.append(ReadControl(lease_id=view.lease.id if view.lease is not None else None))
-        for action in decide.beat(view, 0.0):
+        for action in membership.beat(view, 0.0):
             nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.written
             if isinstance(action, StorageAction) and not (nothing_new and not changed):
                 found.append(replace(action, row=replace(action.row, beat=0)) if hasattr(action, "row") else action)
@@ -377,7 +364,7 @@ class HandOver:
                     anew = replace(anew, tasks={task: _numbered(each, 1) for task, each in anew.tasks.items()})
                 found.append(WriteControl(anew, view.control_etag, view.lease.id))
             view.ages = {name: Age(each.etag, 1e9, 9, 0.0) for name, each in view.members.items()}
-            found += publish._mark_dead(view, view.control, 0.0)
+            found += membership.mark_dead(view, view.control, 0.0)
         numbers = [self.calls.put(action) for action in found if isinstance(action, StorageAction)]
         return [(self.say(number), number) for number in numbers]
 
@@ -387,12 +374,12 @@ class HandOver:
         if isinstance(action, ReadControl):
             view.scanned_at = min(view.scanned_at, -1.0)  # what is waited for from now on was not seen before
         learn(view, action, self.answers.look(answer), sent_at=0.0, now=0.0)
-        for rejoin in decide.beat(view, 0.0):
+        for rejoin in membership.beat(view, 0.0):
             if isinstance(rejoin, Rejoin):
                 view.fresh_id = next_life(view.incarnation)
                 perform_locally(view, rejoin, 0.0)
         released = []
-        orders = tasks.run(self.permissive(view), 0.0)
+        orders = tasks.commands(self.permissive(view), 0.0)
         if not self.only_moved and isinstance(action, ReadControl):
             orders += [Tell(ReleaseTask(task)) for task, known in view.tasks.items() if not known.closed]
         for told in orders:
@@ -423,7 +410,7 @@ class HandOver:
             heard_plan(view, PLAN)
         for local_task in view.tasks.values():
             local_task.not_before = NEVER
-        for told in tasks.run(self.permissive(view), 0.0):
+        for told in tasks.commands(self.permissive(view), 0.0):
             if isinstance(told, Tell):
                 perform_locally(view, told, 0.0)
         return self.settle(view)

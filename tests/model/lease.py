@@ -1,6 +1,6 @@
 """Three processors, one control blob, one lease: who may write what, however late it lands.
 
-What runs is production's: `decide.campaign`, `publish.lead` with `next_control` and `hand_over`, `view.learn`, on a
+What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a
 `View` without time. Every wait may be over at any moment and may last for ever, a lease may run out at any moment
 while its holder still believes in it; so what holds here rests on no clock. The blob and its lease are
 `storage/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.group import decide, publish
+from samza_azure.group import decide, election
 from samza_azure.group.actions import (
     AcquireLease,
     BreakLease,
@@ -24,23 +24,12 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble, Unchanged
 from samza_azure.group.control import NAME, Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import LEASE_S, Timing
-from samza_azure.group.view import (
-    Absent,
-    Answer,
-    ControlRead,
-    Lease,
-    No,
-    Settings,
-    Trouble,
-    Unchanged,
-    View,
-    learn,
-    perform_locally,
-    turn,
-)
+from samza_azure.group.view import Lease, Settings, View
 from samza_azure.messages import Plan, StagePlan
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
 from samza_azure.storage.memory import MemoryStorage
@@ -231,13 +220,13 @@ class Leading:
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:
         if view.lease is not None:
             is_open = isinstance(view.control, Control) and view.control.revision < self.revisions
-            for action in (*publish.lead(view, 0.0), *publish.hand_over(view, 0.0)):
+            for action in (*decide.lead(view, 0.0), *election.hand_over(view, 0.0)):
                 if isinstance(action, ReadControl) or (isinstance(action, WriteControl) and is_open):
                     yield action
         elif view.handing_over is not None:
             yield ReleaseLease(view.handing_over.id)
         else:
-            yield from (action for action in decide.campaign(view, 0.0) if isinstance(action, StorageAction))
+            yield from (action for action in election.campaign(view, 0.0) if isinstance(action, StorageAction))
             if view.campaign is not None and view.campaign.lease is not None:
                 yield ReleaseLease(view.campaign.lease.id)
             elif view.campaign is None and view.control_etag != _etag(etag):
