@@ -32,7 +32,7 @@ def decide(view: View, now: float) -> list[Action]:
     last = ending.end(view, now)
     says_all = MergeOwnRow in map(type, last)  # the last beat, so none is to follow
     actions: list[Action] = [] if says_all else membership.beat(view, now)
-    if view.etag is not None:
+    if view.life.etag is not None:
         actions += election.follow(view, now)
         if view.lease is not None:
             actions += lead(view, now)
@@ -60,17 +60,17 @@ def lead(view: View, now: float) -> list[Action]:
     if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
     actions += election.show_life(view, control, now)
-    if view.free(SCAN, now) and view.reached(view.scanned_at + view.scan_interval, now):
+    if view.free(SCAN, now) and view.reached(view.others.scanned_at + view.scan_interval, now):
         actions.append(ScanMembers())
-    if view.free(REQUESTS, now) and view.reached(view.requests_read_at + view.timing.scan_s, now):
+    if view.free(REQUESTS, now) and view.reached(view.office.requests_read_at + view.timing.scan_s, now):
         actions.append(ReadRequests())
     actions += membership.mark_dead(view, control, now)
     if view.free(CONTROL, now):
-        if view.unsettled is not None:
+        if view.calls.unsettled is not None:
             actions.append(ReadControl(lease_id=lease.id))
         elif (wanted := publish.next_control(view, control, now)) != control:
             written = replace(wanted, revision=control.revision + 1, nonce=view.fresh_id)
             has_newcomers = not set(written.members) <= set(control.members)
-            actions.append(WriteControl(written, view.control_etag, lease.id, has_newcomers))
+            actions.append(WriteControl(written, view.life.control_etag, lease.id, has_newcomers))
     actions += housekeeping.keep_house(view, control, now)
     return actions

@@ -44,58 +44,71 @@ BLIND_AFTER = 5
 def follow(view: View, now: float) -> list[Action]:
     """Read the leader row at our rate, and the control blob only when that row says that there is news."""
     actions: list[Action] = []
-    unknown = view.leader_row is None
+    unknown = view.others.leader_row is None
     if view.free(LEADER_ROW, now) and (
-        unknown or (view.lease is None and view.reached(view.leader_read_at + view.read_interval(), now))
+        unknown or (view.lease is None and view.reached(view.others.leader_read_at + view.read_interval(), now))
     ):
         actions.append(ReadLeaderRow())
     if view.lease is None:
         actions += membership.look(view, now)
-    if view.lease is None and view.campaign is None and view.free(CONTROL, now) and _control_is_old(view, now):
-        actions.append(ReadControl(unless_etag=view.control_etag or None))
+    if (
+        view.lease is None
+        and view.candidacy.campaign is None
+        and view.free(CONTROL, now)
+        and _control_is_old(view, now)
+    ):
+        actions.append(ReadControl(unless_etag=view.life.control_etag or None))
     return actions
 
 
 def _control_is_old(view: View, now: float) -> bool:
-    match view.control, view.leader_row:
+    match view.control, view.others.leader_row:
         case None, _:
             return True
         case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
-            return view.reached(view.control_read_at + view.timing.ask_every_s(view.size), now)
+            return view.reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
-            if row.epoch < control.epoch or row.etag == view.control_read_for:
+            if row.epoch < control.epoch or row.etag == view.life.control_read_for:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         case _, Absent():
-            return view.reached(view.control_read_at + view.timing.look_every_s(view.size), now)
+            return view.reached(view.life.control_read_at + view.timing.look_every_s(view.size), now)
     return False
 
 
 def campaign(view: View, now: float) -> list[Action]:
     """Try to lead: when nobody does, or when the leader has been silent for too long."""
-    if not view.free(CONTROL, now) or view.ending is not None or now > view.accepted_at + 2 * view.timing.heartbeat_s:
+    if (
+        not view.free(CONTROL, now)
+        or view.ending is not None
+        or now > view.life.accepted_at + 2 * view.timing.heartbeat_s
+    ):
         return []
-    if view.campaign is not None:
-        return _continue_campaign(view, view.campaign, now)
-    if not view.reached(view.hold_until, now):
+    if view.candidacy.campaign is not None:
+        return _continue_campaign(view, view.candidacy.campaign, now)
+    if not view.reached(view.candidacy.hold_until, now):
         return []
     match view.control:
         case Absent() if not view.group_id:
             return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
         case Control(leader=None) as control:
             first_choice = control.successor in (None, view.me)
-            patience = view.timing.scan_s * (1 + 2 * view.patience)
+            patience = view.timing.scan_s * (1 + 2 * view.candidacy.patience)
             if not next_run.can_act(view, control):  # the successor looks once a heartbeat, and can
                 patience += 2 * view.timing.heartbeat_s
-            if not first_choice and not view.reached(view.leaderless_since + patience, now):
+            if not first_choice and not view.reached(view.others.leaderless_since + patience, now):
                 return []
-            if view.reached(view.leaderless_since + view.timing.leader_timeout_s * (1 + view.patience), now):
-                return [BreakLease(view.control_etag)]  # somebody took the lease and never wrote
-            return [AcquireLease(view.fresh_id, view.control_etag)]
+            if view.reached(
+                view.others.leaderless_since + view.timing.leader_timeout_s * (1 + view.candidacy.patience), now
+            ):
+                return [BreakLease(view.life.control_etag)]  # somebody took the lease and never wrote
+            return [AcquireLease(view.fresh_id, view.life.control_etag)]
         case Control() as control if _suspect(view):
-            if now > view.control_read_at + view.timing.scan_s:
-                return [ReadControl(unless_etag=view.control_etag)]  # the leader may have written after its last beat
-            return [BreakLease(view.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
+            if now > view.life.control_read_at + view.timing.scan_s:
+                return [
+                    ReadControl(unless_etag=view.life.control_etag)
+                ]  # the leader may have written after its last beat
+            return [BreakLease(view.life.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
     return []
 
 
@@ -104,7 +117,7 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
         return [AcquireLease(going.asked or view.fresh_id, going.etag)]
     if now > going.lease.ends_at - LEASE_MARGIN_S:
         return [ReleaseLease(going.lease.id)]
-    if view.unsettled is not None or not going.read or not isinstance(view.control, Control):
+    if view.calls.unsettled is not None or not going.read or not isinstance(view.control, Control):
         return [ReadControl(lease_id=going.lease.id)]
     control = replace(
         view.control,
@@ -120,7 +133,7 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
 
 def _is_named(view: View) -> bool:
     """A named successor, or nobody can be one."""
-    row = view.leader_row
+    row = view.others.leader_row
     return isinstance(row, Absent) or (isinstance(row, LeaderRow) and view.me in row.successors)
 
 
@@ -129,21 +142,21 @@ def _name_ourselves(view: View, control: Control, now: float) -> list[Action]:
 
     Without this all of a large group would break each other's leases, since that does not change the blob's ETag.
     """
-    seen = view.leader_row
+    seen = view.others.leader_row
     if not isinstance(seen, LeaderRow) or not view.free(LEADER_ROW, now):
         return []
     return [WriteLeaderRow(leader_row(view, control, (view.me,)), seen.etag)]
 
 
 def _suspect(view: View) -> bool:
-    age = view.leader_age
+    age = view.others.leader_age
     if age is None:
         return False
-    successors = view.leader_row.successors if isinstance(view.leader_row, LeaderRow) else ()
+    successors = view.others.leader_row.successors if isinstance(view.others.leader_row, LeaderRow) else ()
     if view.me in successors:
         patience = successors.index(view.me) * view.timing.scan_s
     else:
-        patience = (3 + 3 * view.patience) * view.timing.heartbeat_s
+        patience = (3 + 3 * view.candidacy.patience) * view.timing.heartbeat_s
     return age.silent(leader_timeout(view) + patience)
 
 
@@ -155,10 +168,10 @@ def leader_timeout(view: View) -> float:
 
 def show_life(view: View, control: Control, now: float) -> list[Action]:
     """The leader row: the beat that others watch, and the word of what is new."""
-    if not view.free(LEADER_ROW, now) or view.leader_row is None:
+    if not view.free(LEADER_ROW, now) or view.others.leader_row is None:
         return []  # `follow` reads it first
-    seen = view.leader_row if isinstance(view.leader_row, LeaderRow) else None
-    if seen is not None and seen.epoch > control.epoch and view.control_read_at <= view.leader_read_at:
+    seen = view.others.leader_row if isinstance(view.others.leader_row, LeaderRow) else None
+    if seen is not None and seen.epoch > control.epoch and view.life.control_read_at <= view.others.leader_read_at:
         # Another leads, or somebody wrote nonsense. A read with our lease tells: it is refused, or the row is a lie.
         lease = view.lease
         return [ReadControl(lease_id=lease.id)] if lease is not None and view.free(CONTROL, now) else []
@@ -170,15 +183,15 @@ def show_life(view: View, control: Control, now: float) -> list[Action]:
         row.successors,
     )
     gap = URGENT_GAP_S if news else view.timing.heartbeat_s
-    if view.reached(view.leader_row_sent_at + gap, now):
+    if view.reached(view.calls.leader_row_sent_at + gap, now):
         return [WriteLeaderRow(row, seen.etag if seen else None)]
     return []
 
 
 def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> LeaderRow:
     """What the leader row is to say next."""
-    beat = view.leader_row.beat + 1 if isinstance(view.leader_row, LeaderRow) else 1
-    return LeaderRow(control.epoch, control.version, signal(control), view.control_etag, beat, successors)
+    beat = view.others.leader_row.beat + 1 if isinstance(view.others.leader_row, LeaderRow) else 1
+    return LeaderRow(control.epoch, control.version, signal(control), view.life.control_etag, beat, successors)
 
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
@@ -199,8 +212,8 @@ def is_blind(view: View, now: float) -> bool:
 
     While its own beats fail too, the storage is away, and nobody else would see more.
     """
-    since = max(view.scanned_at, view.lead_since)
-    is_heard = view.accepted_at > now - 2 * view.timing.heartbeat_s
+    since = max(view.others.scanned_at, view.office.since)
+    is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s
     return is_heard and view.failing_calls(SCAN) >= BLIND_AFTER and now > since + 3 * view.timing.heartbeat_timeout_s
 
 
@@ -210,16 +223,16 @@ def abler(view: View, control: Control, now: float) -> str | None:
 
     Who ends hands over when it is at rest, and after a drain cleans up before.
     """
-    if next_run.can_act(view, control) or view.ending is not None or view.scanned_at < view.lead_since:
+    if next_run.can_act(view, control) or view.ending is not None or view.others.scanned_at < view.office.since:
         return None
-    if view.unsettled is not None:
+    if view.calls.unsettled is not None:
         return None  # `lead` asks first what became of that write
     for processor in successors_of(view, control):
-        row, age = view.present[processor], view.ages.get(processor)
-        if row.incarnation not in view.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
+        row, age = view.present[processor], view.others.ages.get(processor)
+        if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
             continue
         if next_run.fits(control, row.fingerprint, row.new_run):
-            return processor if view.reached(view.lead_since + UNABLE_S, now) else None
+            return processor if view.reached(view.office.since + UNABLE_S, now) else None
     return None
 
 
@@ -229,7 +242,12 @@ def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
     if view.handing_over is not None and isinstance(control, Control):
         released = [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
         return [*_say_vacant(view, control, now), *released]
-    if lease is None or not isinstance(control, Control) or not view.free(CONTROL, now) or view.unsettled is not None:
+    if (
+        lease is None
+        or not isinstance(control, Control)
+        or not view.free(CONTROL, now)
+        or view.calls.unsettled is not None
+    ):
         return []
     written = replace(
         control,
@@ -238,17 +256,17 @@ def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
         successor=to or next(iter(successors_of(view, control)), None),
         nonce=view.fresh_id,
     )
-    return [WriteControl(written, view.control_etag, lease.id)]
+    return [WriteControl(written, view.life.control_etag, lease.id)]
 
 
 def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
     """The leader row says the same as the blob, so that the successor looks at once."""
-    seen = view.leader_row
+    seen = view.others.leader_row
     if not isinstance(seen, LeaderRow) or seen.epoch != control.epoch or seen.signal == signal(control):
         return []
     if not view.free(LEADER_ROW, now):
         return []
-    row = replace(seen, signal=signal(control), control_etag=view.control_etag, beat=seen.beat + 1)
+    row = replace(seen, signal=signal(control), control_etag=view.life.control_etag, beat=seen.beat + 1)
     return [WriteLeaderRow(row, seen.etag)]
 
 
@@ -256,12 +274,12 @@ def with_churn(view: View, control: Control, now: float) -> Control:
     """Was it right to depose the leader before us? If its row has changed since, it was not."""
     deposed = control.deposed
     if deposed is not None:
-        row = view.members.get(deposed.processor)
+        row = view.others.members.get(deposed.processor)
         if row is None or not row.alive or row.incarnation != deposed.incarnation:
             return replace(control, deposed=None)
-        if row.etag != view.deposed_etag:
+        if row.etag != view.office.deposed_etag:
             return replace(control, deposed=None, churn=control.churn + 1)
     calm = CHURN_FORGOTTEN * view.timing.leader_timeout_s * 2 ** min(control.churn, CHURN_MAX)
-    if control.churn and view.reached(view.lead_since + calm, now):
+    if control.churn and view.reached(view.office.since + calm, now):
         return replace(control, churn=0)
     return control

@@ -34,7 +34,7 @@ def verdict(view: View) -> Finish | None:
     match control.phase:
         case RunPhase.DRAINED:
             return _after_drain(view, control)
-        case RunPhase.FAILED if view.active_run == control.run_id and control.failure is not None:
+        case RunPhase.FAILED if view.life.active_run == control.run_id and control.failure is not None:
             return Finish(
                 1, f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}"
             )
@@ -44,21 +44,21 @@ def verdict(view: View) -> Finish | None:
 
 
 def _after_drain(view: View, control: Control) -> Finish | None:
-    if view.active_run == control.run_id:
+    if view.life.active_run == control.run_id:
         return None if view.settings.wait_for_upgrade else Finish(0, f"Run {control.run_id} is drained.")
-    if view.plan is None:
+    if view.work.plan is None:
         return None
-    if next_run.wanted_run(view) or not control.has_finished(view.plan.fingerprint):
+    if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
         if view.settings.run_id not in control.past:
             return None
         by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
         return Finish(2, f"{by_hand} Name another one, or take the line out.")
     if view.settings.wait_for_upgrade:
         return None
-    if view.plan.fingerprint != control.fingerprint:
+    if view.work.plan.fingerprint != control.fingerprint:
         return Finish(
             2,
-            f"Run {control.run_id} is drained. This processor has pipeline {view.plan.fingerprint[:12]}, which an "
+            f"Run {control.run_id} is drained. This processor has pipeline {view.work.plan.fingerprint[:12]}, which an "
             "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
             "to go back to it.",
         )
@@ -72,13 +72,13 @@ def _after_drain(view: View, control: Control) -> Finish | None:
 
 
 def _misfit(view: View, control: Control) -> Finish | None:
-    if view.plan is not None and control.fingerprint and view.plan.fingerprint != control.fingerprint:
-        if view.settings.wait_for_upgrade and view.active_run != control.run_id:
+    if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
+        if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
             return Finish(0, f"Run {control.run_id} has begun with an upgraded pipeline.")
         return Finish(
             2,
             f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.plan.fingerprint[:12]}{_recounted(control.sources, view.plan.sources)}. "
+            f"{view.work.plan.fingerprint[:12]}{_recounted(control.sources, view.work.plan.sources)}. "
             "Drain the run with the old code (samza-azure drain), then start the new.",
         )
     by_hand = view.settings.run_id
@@ -105,32 +105,34 @@ def end(view: View, now: float) -> list[Action]:
     if not at_rest(view, now):
         return []
     late = view.reached(rest_until(view) + FAREWELL_S, now)
-    if view.etag is None or late:
+    if view.life.etag is None or late:
         return [view.ending]
-    if view.written is None or view.written.state is not State.LEFT:
+    if view.life.written is None or view.life.written.state is not State.LEFT:
         return _leave_row(view, now)
     if view.lease is not None or view.handing_over is not None:
         return election.hand_over(view, now)
-    if view.campaign is not None and view.campaign.lease_id:  # else the next one would have to break it
-        return [ReleaseLease(view.campaign.lease_id)] if view.free(LEASE, now) else []
-    return [view.ending] if LEADER_ROW not in view.busy else []
+    if (
+        view.candidacy.campaign is not None and view.candidacy.campaign.lease_id
+    ):  # else the next one would have to break it
+        return [ReleaseLease(view.candidacy.campaign.lease_id)] if view.free(LEASE, now) else []
+    return [view.ending] if LEADER_ROW not in view.calls.busy else []
 
 
 def at_rest(view: View, now: float) -> bool:
     """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
     patience = tasks.PATIENCE * view.settings.shutdown_s
-    if view.container and any(
+    if view.work.container and any(
         not local.closed and (local.releasing_since is None or not view.reached(local.releasing_since + patience, now))
-        for local in view.tasks.values()
+        for local in view.work.tasks.values()
     ):
         return False
     if not view.leads or not isinstance(view.control, Control) or view.reached(rest_until(view), now):
         return True
     if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
-        others = (Member(row.processor, row.incarnation) for row in view.members.values() if row.alive)
+        others = (Member(row.processor, row.incarnation) for row in view.others.members.values() if row.alive)
         if any(other in view.control.members for other in others if other != view.member):
             return False
-    elif view.leaving and view.plan is not None and tasks.assigned(view):
+    elif view.leaving and view.work.plan is not None and tasks.assigned(view):
         return False  # publish first, so that others start while we go
     return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
 
@@ -148,6 +150,6 @@ def rest_until(view: View) -> float:
 
 def _leave_row(view: View, now: float) -> list[Action]:
     """Say that we have left; first `beat` must know what stands there, and that it is still ours."""
-    if not view.free(OWN_ROW, now) or view.etag is None or view.found is None or membership.fenced(view):
+    if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
         return []
-    return [MergeOwnRow(replace(membership.own_row(view), beat=view.beat + 1, state=State.LEFT), view.etag)]
+    return [MergeOwnRow(replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT), view.life.etag)]

@@ -39,14 +39,15 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
     """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
     wanted, actions = [*_answers(view, control), *_long_gone(view)], list[Action]()
     others_work = control.phase is RunPhase.DRAINED and any(
-        row.alive and processor != view.me and _has_tasks(control, row) for processor, row in view.members.items()
+        row.alive and processor != view.me and _has_tasks(control, row)
+        for processor, row in view.others.members.items()
     )
     if control.uncleaned and not others_work:  # else they have not left the run yet
         fresh = [each for each in control.uncleaned if each not in control.kept]
-        run_id = fresh[0] if fresh else control.uncleaned[view.clean_tries % len(control.uncleaned)]
-        if view.clean_done != run_id and view.free(HOUSEKEEPING, now):
+        run_id = fresh[0] if fresh else control.uncleaned[view.office.clean_tries % len(control.uncleaned)]
+        if view.office.clean_done != run_id and view.free(HOUSEKEEPING, now):
             actions.append(CleanRun(run_id))
-        if run_id in (view.clean_done, view.clean_kept[0]):
+        if run_id in (view.office.clean_done, view.office.clean_kept[0]):
             wanted += _leftovers(view)
     return actions + _at_once(view, wanted, now)
 
@@ -55,9 +56,9 @@ def with_clean_up(view: View, control: Control) -> Control:
     """A drained run whose leftovers are deleted is done with."""
     if not control.uncleaned or _leftovers(view):
         return control
-    run_id, count = view.clean_kept
-    if view.clean_done in control.uncleaned:
-        left = tuple(each for each in control.uncleaned if each != view.clean_done)
+    run_id, count = view.office.clean_kept
+    if view.office.clean_done in control.uncleaned:
+        left = tuple(each for each in control.uncleaned if each != view.office.clean_done)
         return replace(
             control, uncleaned=left, kept={each: control.kept[each] for each in left if each in control.kept}
         )
@@ -68,21 +69,21 @@ def with_clean_up(view: View, control: Control) -> Control:
 
 def _at_once(view: View, wanted: Sequence[HouseWork], now: float) -> list[Action]:
     """A few at a time: a stranger may have written thousands of requests, and a thousand members may have left."""
-    under_way = sum(name.startswith((MEMBER, REQUEST)) for name in view.busy)
+    under_way = sum(name.startswith((MEMBER, REQUEST)) for name in view.calls.busy)
     free = {name: action for action in wanted if view.writable(name := resource(action), now)}
     return list[Action](free.values())[: max(ANSWERS_AT_ONCE - under_way, 0)]
 
 
 def _answers(view: View, control: Control) -> list[HouseWork]:
     """Answers to requests, and the end of old ones."""
-    if not view.requests:
+    if not view.office.requests:
         return []
     actions: list[HouseWork] = [
         DeleteRequest(each.key, each.etag)
-        for each in view.requests
-        if each.key in view.request_ages and view.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
+        for each in view.office.requests
+        if each.key in view.office.request_ages and view.office.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
     ]
-    said = answers(control, view.requests, view.present)
+    said = answers(control, view.office.requests, view.present)
     return actions + [AnswerRequest(each.key, each.etag, text) for each, text in said]
 
 
@@ -90,18 +91,18 @@ def _long_gone(view: View) -> list[HouseWork]:
     """The ends of rows that nobody will write any more. Whoever comes back inserts a new one."""
     return [
         DeleteMember(processor, row.etag)
-        for processor, row in view.members.items()
+        for processor, row in view.others.members.items()
         if not row.alive and row.is_ours and processor != view.me
-        if processor in view.ages and view.ages[processor].silent(GONE_AFTER_S)
+        if processor in view.others.ages and view.others.ages[processor].silent(GONE_AFTER_S)
     ]
 
 
 def _leftovers(view: View) -> list[HouseWork]:
     """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
-    requests = [DeleteRequest(request.key, request.etag) for request in view.requests if request.answer]
+    requests = [DeleteRequest(request.key, request.etag) for request in view.office.requests if request.answer]
     rows = [
         DeleteMember(processor, row.etag)
-        for processor, row in view.members.items()
+        for processor, row in view.others.members.items()
         if not row.alive and row.is_ours and processor != view.me
     ]
     return [*requests, *rows]

@@ -43,7 +43,7 @@ from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept,
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S, RETRY_S
-from samza_azure.group.view import Campaign, Failing, Lease, LocalTask, View, Well
+from samza_azure.group.view import Campaign, Candidacy, Failing, Leadership, Lease, Life, LocalTask, View, Well
 from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
 
 #: Versions would be used twice, and who waits for one of them would wait for another.
@@ -70,24 +70,24 @@ def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) 
 
 def started(view: View, action: StorageAction, now: float) -> None:
     """A call was sent."""
-    view.busy[resource(action)] = now
+    view.calls.busy[resource(action)] = now
     match action:
         case MergeOwnRow() | InsertOwnRow() | ReplaceOwnRow():
-            view.beat_sent_at = now
+            view.calls.beat_sent_at = now
         case WriteLeaderRow():
-            view.leader_row_sent_at = now
+            view.calls.leader_row_sent_at = now
 
 
 def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, now: float) -> None:
     """A call was answered, or was not."""
     name = resource(action)
-    view.busy.pop(name, None)
+    view.calls.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
     if isinstance(answer, Trouble | Denied | Kept) or told_nothing:
         times = view.failing_calls(name) + 1
-        view.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
+        view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
     else:
-        view.failing.pop(name, None)
+        view.calls.failing.pop(name, None)
     _learn_access(view, action, answer, sent_at, now)
     match action:
         case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
@@ -111,10 +111,13 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
         case MarkDead() | DeleteMember():
             _learn_of_member(view, action, answer, now)
         case CleanRun(run_id=run_id):
-            if answer is None:
-                view.clean_done, view.clean_tries = run_id, 0
+            leading = view.leadership
+            if leading is None:
+                pass  # whoever leads now looks again
+            elif answer is None:
+                leading.clean_done, leading.clean_tries = run_id, 0
             elif isinstance(answer, Kept):
-                view.clean_kept, view.clean_tries = (run_id, answer.count), view.clean_tries + 1
+                leading.clean_kept, leading.clean_tries = (run_id, answer.count), leading.clean_tries + 1
         case _:
             assert_never(action)
 
@@ -123,30 +126,27 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
     """A local action was done; these cannot fail."""
     match action:
         case Tell(command=Permit(until=until)):
-            view.permit_told = until
+            view.work.permit_told = until
         case Tell(command=StartTask() as start):
-            before = view.tasks.get(start.task)
+            before = view.work.tasks.get(start.task)
             same = before is not None and before.generation == start.generation
-            view.attempts = start.attempt
-            view.tasks[start.task] = LocalTask(
+            view.work.attempts = start.attempt
+            view.work.tasks[start.task] = LocalTask(
                 start.generation, start.attempt, started_at=now, failures=before.failures if before and same else 0
             )
-            view.waiting_since.pop(start.task, None)
+            view.life.waiting_since.pop(start.task, None)
         case Tell(command=ReleaseTask(task=task)):
-            view.tasks[task].releasing_since = now
+            view.work.tasks[task].releasing_since = now
         case Tell(command=Drain() as drain):
-            view.drain_told = drain
+            view.work.drain_told = drain
         case StepDown():
             demote(view, now)
         case Rejoin():
             demote(view, now)
-            view.incarnation = view.fresh_id
-            view.found, view.found_age, view.rewritten = None, None, 0
-            view.etag, view.written, view.beat, view.beat_unsettled = None, None, 0, None
-            view.accepted_at = -1e9
-            view.active_run = ""
-            view.tasks = {task: replace(each, former=True) for task, each in view.tasks.items() if not each.closed}
-            view.control, view.control_etag = None, ""  # adopted is what this incarnation has read itself
+            view.life = Life(view.fresh_id)
+            view.work.tasks = {
+                task: replace(each, former=True) for task, each in view.work.tasks.items() if not each.closed
+            }
         case BeginEnd(verdict=verdict):
             view.ending, view.ending_since = verdict, now
         case Finish():
@@ -155,13 +155,13 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
 
 def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
-    view.plan, view.container = plan, True
-    view.permit_told, view.drain_told = 0.0, None
+    view.work.plan, view.work.container = plan, True
+    view.work.permit_told, view.work.drain_told = 0.0, None
 
 
 def heard_task(view: View, report: TaskReport, now: float) -> None:
     """The container says where a task stands. What it says of an earlier attempt is old news."""
-    local = view.tasks.get(report.task)
+    local = view.work.tasks.get(report.task)
     if local is None or local.attempt != report.attempt:
         return
     newly_closed = not local.closed
@@ -176,9 +176,9 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
 
 def heard_container_lost(view: View, now: float) -> None:
     """The container is gone and everything in it. Its tasks start again in the next one."""
-    view.container = False
-    view.permit_told, view.drain_told = 0.0, None
-    for task, local in list(view.tasks.items()):
+    view.work.container = False
+    view.work.permit_told, view.work.drain_told = 0.0, None
+    for task, local in list(view.work.tasks.items()):
         if local.phase is not Phase.DRAINED:
             phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART
             local.report = TaskReport(
@@ -194,23 +194,22 @@ def heard_leave(view: View) -> None:
 
 def demote(view: View, now: float) -> None:
     """We lead no more. Nothing further is sent as leader; observing begins anew."""
-    view.lease, view.campaign, view.unsettled = None, None, None
+    view.leadership, view.calls.unsettled = None, None
     observe_again(view, now)
 
 
 def observe_again(view: View, now: float) -> None:
     """After any refused step: a full timeout of observing, and a random part of one more."""
-    view.campaign = None
-    view.hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
-    view.patience = view.random
-    if view.leader_age is not None:
-        view.leader_age = young(view.leader_age, now)
+    hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
+    view.candidacy = Candidacy(patience=view.random, hold_until=hold_until)
+    if view.others.leader_age is not None:
+        view.others.leader_age = young(view.others.leader_age, now)
 
 
 def _forget_ages(view: View, now: float) -> None:
-    view.ages = {processor: young(age, now) for processor, age in view.ages.items()}
-    if view.leader_age is not None:
-        view.leader_age = young(view.leader_age, now)
+    view.others.ages = {processor: young(age, now) for processor, age in view.others.ages.items()}
+    if view.others.leader_age is not None:
+        view.others.leader_age = young(view.others.leader_age, now)
 
 
 def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: float, now: float) -> None:
@@ -218,18 +217,18 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
     kind = type(action).__name__
     match answer:
         case Denied(reason=reason):
-            recent = {each: times for each, times in view.denied.items() if now - times[1] < DENIED_S}
+            recent = {each: times for each, times in view.calls.denied.items() if now - times[1] < DENIED_S}
             since, _ = recent.get(kind, (sent_at, sent_at))
-            view.denied = {**recent, kind: (since, now)}
+            view.calls.denied = {**recent, kind: (since, now)}
             if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
-                view.denied_at = sent_at
+                view.calls.denied_at = sent_at
             if now - since >= DENIED_S:
                 _end(view, Finish(AccessLost.exit_code, f"{reason} {GIVEN_UP}"), now)
         case Trouble():
             pass
-        case _ if view.denied:
-            view.denied = {
-                each: times for each, times in view.denied.items() if each != kind and now - times[1] < DENIED_S
+        case _ if view.calls.denied:
+            view.calls.denied = {
+                each: times for each, times in view.calls.denied.items() if each != kind and now - times[1] < DENIED_S
             }
 
 
@@ -237,31 +236,36 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
     match action, answer:
         case (ReadOwnRow(), ProcessorRow() as row):
             if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
-                if view.beat_unsettled is not None and row.beat == view.beat_unsettled[0]:
-                    view.accepted_at = max(view.accepted_at, view.beat_unsettled[1])
-                view.etag, view.found = row.etag, row
-                view.beat = max(view.beat, row.beat)
+                if view.life.beat_unsettled is not None and row.beat == view.life.beat_unsettled[0]:
+                    view.life.accepted_at = max(view.life.accepted_at, view.life.beat_unsettled[1])
+                view.life.etag, view.life.found = row.etag, row
+                view.life.beat = max(view.life.beat, row.beat)
                 if not row.alive:
-                    view.written = row  # our last word, whose answer was lost
+                    view.life.written = row  # our last word, whose answer was lost
             else:
-                known = view.found_age
+                known = view.life.found_age
                 if known is not None and known.etag != row.etag and row.alive:
-                    view.rewritten += 1
-                view.found, view.found_age = row, observed(view.found_age, row.etag, now, view.timing.heartbeat_s)
+                    view.life.rewritten += 1
+                view.life.found, view.life.found_age = (
+                    row,
+                    observed(view.life.found_age, row.etag, now, view.timing.heartbeat_s),
+                )
         case (ReadOwnRow(), Absent()):
-            view.found = Absent()
+            view.life.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
-            view.etag, view.written, view.beat, view.found = etag, row, row.beat, row
-            view.beat_unsettled = None
-            if sent_at > max(view.accepted_at, view.write_seen_at) + 2 * view.timing.heartbeat_s:
+            view.life.etag, view.life.written, view.life.beat, view.life.found = etag, row, row.beat, row
+            view.life.beat_unsettled = None
+            if sent_at > max(view.life.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
                 _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
-            view.accepted_at = max(view.accepted_at, sent_at)
+            view.life.accepted_at = max(view.life.accepted_at, sent_at)
         case (MergeOwnRow(row=row), Trouble.UNSETTLED):
-            view.found = None
-            if view.beat_unsettled is None or view.beat_unsettled[0] != row.beat:  # else the earlier one may land yet
-                view.beat_unsettled = row.beat, sent_at
+            view.life.found = None
+            if (
+                view.life.beat_unsettled is None or view.life.beat_unsettled[0] != row.beat
+            ):  # else the earlier one may land yet
+                view.life.beat_unsettled = row.beat, sent_at
         case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
-            view.found = None
+            view.life.found = None
 
 
 def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
@@ -269,10 +273,12 @@ def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, 
     match action, answer:
         case ReleaseLease(), None | No() | Absent():
             view.handing_over = None
-            if view.campaign is not None:
+            if view.candidacy.campaign is not None:
                 observe_again(view, now)
-        case RenewLease(lease_id=lease_id), None if view.lease is not None and view.lease.id == lease_id:
-            view.lease = replace(view.lease, asked_at=sent_at)
+        case RenewLease(lease_id=lease_id), None if (
+            leading := view.leadership
+        ) is not None and leading.lease.id == lease_id:
+            leading.lease = replace(leading.lease, asked_at=sent_at)
         case RenewLease(lease_id=lease_id), No() | Absent() if view.lease is not None and view.lease.id == lease_id:
             demote(view, now)
 
@@ -281,20 +287,22 @@ def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) ->
     match action, answer:
         case (ReadLeaderRow(), LeaderRow() | Absent() as row):
             etag = row.etag if isinstance(row, LeaderRow) else ""
-            ours, view.leader_row_unsettled = view.leader_row_unsettled, None
-            if view.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
-                view.leader_age = replace(view.leader_age, etag=etag)  # our own write is no sign of the leader's life
-            if view.leader_age is None or view.leader_age.etag != etag:
-                view.patience = view.random
-            view.leader_age = observed(view.leader_age, etag, now, view.read_interval())
-            view.leader_row, view.leader_read_at = row, now
+            ours, view.calls.leader_row_unsettled = view.calls.leader_row_unsettled, None
+            if view.others.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
+                view.others.leader_age = replace(
+                    view.others.leader_age, etag=etag
+                )  # our own write is no sign of the leader's life
+            if view.others.leader_age is None or view.others.leader_age.etag != etag:
+                view.candidacy.patience = view.random
+            view.others.leader_age = observed(view.others.leader_age, etag, now, view.read_interval())
+            view.others.leader_row, view.others.leader_read_at = row, now
         case (WriteLeaderRow(row=row), str() as etag):
-            view.leader_row = replace(row, etag=etag)
-            view.leader_read_at = now
+            view.others.leader_row = replace(row, etag=etag)
+            view.others.leader_read_at = now
         case (WriteLeaderRow(row=row), Trouble.UNSETTLED):
-            view.leader_row, view.leader_row_unsettled = None, row
+            view.others.leader_row, view.calls.leader_row_unsettled = None, row
         case (WriteLeaderRow(), No()):
-            view.leader_row = None
+            view.others.leader_row = None
 
 
 def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
@@ -304,66 +312,69 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
                 _end(view, Finish(1, RESTORED), now)
             _know_control(view, control, etag, now)
         case (ReadControl(lease_id=None), Unchanged()):
-            view.control_read_at = now
-            view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
+            view.life.control_read_at = now
+            view.life.control_read_for = (
+                view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
+            )
         case (ReadControl(lease_id=None), Absent()):
-            view.control, view.control_read_at = Absent(), now
+            view.life.control, view.life.control_read_at = Absent(), now
         case (CreateControl(control=control), str() as etag):
             _know_control(view, control, etag, now)
         case (CreateControl(), No() | Trouble.UNSETTLED):
-            view.control, view.control_read_at = None, -1e9
+            view.life.control, view.life.control_read_at = None, -1e9
         case (BreakLease(etag=etag), None):
-            view.campaign = Campaign(etag)
+            view.candidacy.campaign = Campaign(etag)
         case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
-            view.campaign = Campaign(etag)  # there was none to break
+            view.candidacy.campaign = Campaign(etag)  # there was none to break
         case (AcquireLease(etag=etag, lease_id=lease_id), None):
-            view.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
+            view.candidacy.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
         case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
-            view.campaign = None
-            view.hold_until = now + view.timing.scan_s * (1 + view.random)
-            view.control_read_at = -1e9
+            view.candidacy.campaign = None
+            view.candidacy.hold_until = now + view.timing.scan_s * (1 + view.random)
+            view.life.control_read_at = -1e9
         case (WriteControl(control=control), str() as etag):
             _control_written(view, action, control, etag, now)
         case (WriteControl(), Trouble.UNSETTLED):
-            view.unsettled = action
+            view.calls.unsettled = action
         case (WriteControl(control=control), TooLarge(reason=reason)):
-            waiting = {members: until for members, until in view.too_large.items() if until > now}
-            view.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
+            if (leading := view.leadership) is not None:
+                waiting = {members: until for members, until in leading.too_large.items() if until > now}
+                leading.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
             if not _somebody_works(view, control.run_id):
                 _end(view, Finish(2, reason), now)
         case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
             demote(view, now)
-            view.control_read_at = -1e9
+            view.life.control_read_at = -1e9
         case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
-            view.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
+            view.candidacy.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
 
 
 def _know_control(view: View, control: Control, etag: str, now: float) -> None:
-    if view.unsettled is not None:
-        unsettled, view.unsettled = view.unsettled, None
+    if view.calls.unsettled is not None:
+        unsettled, view.calls.unsettled = view.calls.unsettled, None
         if control.nonce == unsettled.control.nonce:
             _control_written(view, unsettled, control, etag, now)
             return
-    if etag != view.control_etag:
-        view.leaderless_since = now
-    if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.leader_age is not None:
-        view.leader_age = young(view.leader_age, now)
-    if view.campaign is not None and view.campaign.lease is not None:
-        view.campaign = replace(view.campaign, read=True, etag=etag)
-    view.control, view.control_etag, view.control_read_at = control, etag, now
-    view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
+    if etag != view.life.control_etag:
+        view.others.leaderless_since = now
+    if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.others.leader_age is not None:
+        view.others.leader_age = young(view.others.leader_age, now)
+    if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
+        view.candidacy.campaign = replace(view.candidacy.campaign, read=True, etag=etag)
+    view.life.control, view.life.control_etag, view.life.control_read_at = control, etag, now
+    view.life.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
     view.group_id = view.group_id or control.group_id
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        view.active_run = control.run_id
+        view.life.active_run = control.run_id
     mine = view.share.mine if view.share is not None else {}
-    view.tasks = {task: local for task, local in view.tasks.items() if task in mine or not local.closed}
-    view.waiting_since = {
-        task: view.waiting_since.get(task, now)
+    view.work.tasks = {task: local for task, local in view.work.tasks.items() if task in mine or not local.closed}
+    view.life.waiting_since = {
+        task: view.life.waiting_since.get(task, now)
         for task, owner in mine.items()
         if control.tasks[task].after and not _has_begun(view, task, owner)
     }
-    awaited = {earlier.processor for task in view.waiting_since for earlier in control.tasks[task].after}
-    view.read_at = {processor: at for processor, at in view.read_at.items() if processor in awaited}
+    awaited = {earlier.processor for task in view.life.waiting_since for earlier in control.tasks[task].after}
+    view.others.read_at = {processor: at for processor, at in view.others.read_at.items() if processor in awaited}
 
 
 def _end(view: View, verdict: Finish, now: float) -> None:
@@ -386,24 +397,24 @@ def _is_older(view: View, control: Control) -> bool:
 
 
 def _has_begun(view: View, task: str, owner: Owner) -> bool:
-    local = view.tasks.get(task)
+    local = view.work.tasks.get(task)
     return local is not None and local.generation == owner.generation
 
 
 def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
     before = view.control
-    if view.campaign is not None and view.campaign.lease is not None and view.campaign.lease.id == action.lease_id:
-        view.lease, view.campaign, view.lead_since = view.campaign.lease, None, now
-        view.published_at, view.barrier_since = -1e9, now
-        view.requests_read_at, view.scanned_at = -1e9, -1e9
-        view.leader_row = None  # it is taken over by the next write of it
-        view.deposed_etag = ""
-    if isinstance(before, Control) and control.version != before.version:
-        view.published_at = view.barrier_since = now
-        view.too_large = {}
+    won = view.candidacy.campaign.lease if view.candidacy.campaign is not None else None
+    if won is not None and won.id == action.lease_id:
+        view.leadership, view.candidacy.campaign = Leadership(won, since=now, barrier_since=now), None
+        view.others.scanned_at = -1e9  # nothing is decided before the first look at the others
+        view.others.leader_row = None  # it is taken over by the next write of it
+    leading = view.leadership
+    if leading is not None and isinstance(before, Control) and control.version != before.version:
+        leading.published_at = leading.barrier_since = now
+        leading.too_large = {}
     _know_control(view, control, etag, now)
     if control.leader != view.member:
-        view.lease, view.handing_over = None, view.lease
+        view.leadership, view.handing_over = None, view.lease
         observe_again(view, now)  # who hands over and stays gives the successor its time
 
 
@@ -414,19 +425,25 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
     for row in rows:
         if not isinstance(row, ProcessorRow):
             continue
-        known = view.ages.get(row.processor)
+        known = view.others.ages.get(row.processor)
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
         changed = changed or (row.alive and known is not None and known.etag != row.etag)
-        if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
+        if row.alive and (row.incarnation in view.others.seen_alive or (known is not None and known.etag != row.etag)):
             alive.add(row.incarnation)
-    view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
-    view.write_seen_at = view.scan_sent_at if changed else view.write_seen_at
-    view.scan_sent_at = sent_at
-    view.well = _running_well(view, now)
+    view.others.members, view.others.ages, view.others.scanned_at, view.others.seen_alive = (
+        members,
+        ages,
+        now,
+        frozenset(alive),
+    )
+    view.others.write_seen_at = view.others.scan_sent_at if changed else view.others.write_seen_at
+    view.others.scan_sent_at = sent_at
+    view.others.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
-    if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
-        view.deposed_etag = members[deposed.processor].etag
+    leading = view.leadership
+    if leading is not None and deposed is not None and deposed.processor in members and not leading.deposed_etag:
+        leading.deposed_etag = members[deposed.processor].etag
 
 
 def _running_well(view: View, now: float) -> dict[str, Well]:
@@ -435,12 +452,12 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
     control = view.control
     for task in control.given_up if isinstance(control, Control) else ():
         owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
-        row = view.members.get(owner.processor) if owner is not None else None
+        row = view.others.members.get(owner.processor) if owner is not None else None
         report = row.tasks.get(task) if row is not None else None
         if owner is None or row is None or report is None or report.phase is not Phase.RUNNING:
             continue
         if row.incarnation == owner.incarnation and report.generation == owner.generation:
-            known = view.well.get(task)
+            known = view.others.well.get(task)
             same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
             well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)
     return well
@@ -451,21 +468,21 @@ def _learn_member(view: View, processor: str, answer: Answer, now: float) -> Non
     match answer:
         case ProcessorRow() as row:
             _know_member(view, row)
-            view.ages[processor] = observed(view.ages.get(processor), row.etag, now, view.scan_interval)
+            view.others.ages[processor] = observed(view.others.ages.get(processor), row.etag, now, view.scan_interval)
         case Absent():
             _forget_member(view, processor)
-            view.ages.pop(processor, None)
+            view.others.ages.pop(processor, None)
         case _:
             return
-    view.read_at[processor] = now
-    view.doubted.pop(f"{MEMBER}{processor}", None)
+    view.others.read_at[processor] = now
+    view.calls.doubted.pop(f"{MEMBER}{processor}", None)
 
 
 def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
     """What became of a write to another's row. Unless it was accepted, the next scan tells what stands there."""
     match action, answer:
         case MarkDead(processor=processor, epoch=epoch), str() as etag:
-            row = view.members.get(processor)
+            row = view.others.members.get(processor)
             if row is not None:  # a scan in between may have found it deleted
                 _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=epoch))
         case DeleteMember(processor=processor), None | Absent():
@@ -473,41 +490,48 @@ def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer
         case _, Trouble.UNAVAILABLE:
             pass  # it did not happen, so the row is as it was: again, later
         case MarkDead(processor=processor) | DeleteMember(processor=processor), _:
-            view.doubted[resource(action)] = now
+            view.calls.doubted[resource(action)] = now
             if isinstance(answer, No):
-                view.ages.pop(processor, None)  # it shows life
+                view.others.ages.pop(processor, None)  # it shows life
 
 
 def _learn_request(view: View, action: AnswerRequest | DeleteRequest, answer: Answer, now: float) -> None:
     """The same of a request. What was accepted is known without reading, else each answer would be sent twice."""
+    leading = view.leadership
     match action, answer:
-        case AnswerRequest(key=key, answer=text), str() as etag:
-            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in view.requests)
-            view.requests = tuple(known)
-        case DeleteRequest(key=key), None | Absent():
-            view.requests = tuple(each for each in view.requests if each.key != key)
+        case AnswerRequest(key=key, answer=text), str() as etag if leading is not None:
+            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in leading.requests)
+            leading.requests = tuple(known)
+        case DeleteRequest(key=key), None | Absent() if leading is not None:
+            leading.requests = tuple(each for each in leading.requests if each.key != key)
+        case _, None | Absent() | str():
+            pass  # whoever leads now reads them anew
         case _, Trouble.UNAVAILABLE:
             pass
         case _:
-            view.doubted[resource(action)] = now
+            view.calls.doubted[resource(action)] = now
 
 
 def _trust(view: View, kind: str, sent_at: float) -> None:
     """All rows of a kind were read. One read before its refusal may have shown what was refused."""
-    view.doubted = {name: since for name, since in view.doubted.items() if not name.startswith(kind) or since > sent_at}
+    view.calls.doubted = {
+        name: since for name, since in view.calls.doubted.items() if not name.startswith(kind) or since > sent_at
+    }
 
 
 def _know_member(view: View, row: ProcessorRow) -> None:
-    view.members = {**view.members, row.processor: row}
+    view.others.members = {**view.others.members, row.processor: row}
 
 
 def _forget_member(view: View, processor: str) -> None:
-    view.members = {name: row for name, row in view.members.items() if name != processor}
+    view.others.members = {name: row for name, row in view.others.members.items() if name != processor}
 
 
 def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
     _trust(view, REQUEST, sent_at)
     requests = tuple(row for row in rows if isinstance(row, Request))
-    interval, before = view.timing.scan_s, view.request_ages
-    view.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
-    view.requests, view.requests_read_at = requests, now
+    leading, interval = view.leadership, view.timing.scan_s
+    if leading is not None:
+        before = leading.request_ages
+        leading.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
+        leading.requests, leading.requests_read_at = requests, now

@@ -35,35 +35,35 @@ RIVAL_WRITES = 2
 
 def beat(view: View, now: float) -> list[Action]:
     """Join, then one conditional merge of our own row per heartbeat; what others wait for goes at once."""
-    if not view.free(OWN_ROW, now) or (view.written is not None and view.written.state is State.LEFT):
+    if not view.free(OWN_ROW, now) or (view.life.written is not None and view.life.written.state is State.LEFT):
         return []
-    if view.found is None:
+    if view.life.found is None:
         return [ReadOwnRow()]
-    if view.etag is None:
+    if view.life.etag is None:
         return join(view, now)
     if fenced(view):
         return [Rejoin("This processor was declared dead, or its row taken; it comes back as a new incarnation.")]
     row = own_row(view)
-    gap = view.timing.heartbeat_s if row == view.written else view.timing.urgent_gap_s(view.size)
-    if view.reached(view.beat_sent_at + gap, now):
-        return [MergeOwnRow(replace(row, beat=view.beat + 1), view.etag)]
+    gap = view.timing.heartbeat_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
+    if view.reached(view.calls.beat_sent_at + gap, now):
+        return [MergeOwnRow(replace(row, beat=view.life.beat + 1), view.life.etag)]
     return []
 
 
 def join(view: View, now: float) -> list[Action]:
     """Insert our row, or replace that of a predecessor of the same id that is certainly gone."""
     row = own_row(view)
-    match view.found:
-        case ProcessorRow() as found if view.written is not None:
+    match view.life.found:
+        case ProcessorRow() as found if view.life.written is not None:
             return [Rejoin(f"The row of {view.me} belongs to incarnation {found.incarnation} now.")]
         case ProcessorRow() as found if found.incarnation == view.incarnation:
             return [Rejoin("This processor was declared dead before it heard that it had joined.")]
         case ProcessorRow() as found:
-            age = view.found_age
+            age = view.life.found_age
             gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)
             if gone or (age is not None and age.silent(view.timing.heartbeat_timeout_s)):
                 return [ReplaceOwnRow(row, found.etag)]
-            if view.rewritten >= RIVAL_WRITES:
+            if view.life.rewritten >= RIVAL_WRITES:
                 return [
                     Finish(
                         2,
@@ -85,13 +85,15 @@ def own_row(view: View) -> ProcessorRow:
     return ProcessorRow(
         processor=view.me,
         incarnation=view.incarnation,
-        etag=view.written.etag if view.written else "",
-        beat=view.beat,
+        etag=view.life.written.etag if view.life.written else "",
+        beat=view.life.beat,
         adopted=adopted,
         state=state,
         released=tasks.released(view),
-        tasks={task: said for task, local in view.tasks.items() if (said := tasks.reported(view, local)) is not None},
-        fingerprint=view.plan.fingerprint if view.plan else "",
+        tasks={
+            task: said for task, local in view.work.tasks.items() if (said := tasks.reported(view, local)) is not None
+        },
+        fingerprint=view.work.plan.fingerprint if view.work.plan else "",
         new_run=next_run.wanted_run(view),
         boot=view.settings.boot,
     )
@@ -99,7 +101,7 @@ def own_row(view: View) -> ProcessorRow:
 
 def fenced(view: View) -> bool:
     """Whether our row is ours no more: marked dead, replaced, or forgotten."""
-    match view.found:
+    match view.life.found:
         case ProcessorRow() as found:
             return found.incarnation != view.incarnation or found.state is State.DEAD
         case Absent():
@@ -109,13 +111,13 @@ def fenced(view: View) -> bool:
 
 def look(view: View, now: float) -> list[Action]:
     """All of them, if we may have to lead next; otherwise, or in between, those whose tasks we wait for."""
-    if view.watching() and view.free(SCAN, now) and view.reached(view.scanned_at + view.scan_interval, now):
+    if view.watching() and view.free(SCAN, now) and view.reached(view.others.scanned_at + view.scan_interval, now):
         return [ScanMembers()]
-    if SCAN in view.busy:
+    if SCAN in view.calls.busy:
         return []
     awaited, gap = sorted(tasks.awaited(view)), view.size / WAITS_PER_S
     if len(awaited) * gap > view.timing.scan_s:  # one after the other, in a circle
-        is_due = view.reached(max(view.read_at.values(), default=-1e9) + gap, now)
+        is_due = view.reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
         awaited = [min(awaited, key=view.seen_at)] if is_due else []
     return [
         ReadMember(processor)
@@ -144,13 +146,13 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
 def mark_dead(view: View, control: Control, now: float) -> list[Action]:
     """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out: one
     that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything."""
-    if now > view.accepted_at + 2 * view.timing.heartbeat_s:
+    if now > view.life.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not judge others
     overdue = control.barrier.state is BarrierState.TIMEOUT and is_overdue(view, now)
     awaited = candidates(view, control) if overdue else {}
     actions: list[Action] = []
-    for processor, row in view.members.items():
-        age = view.ages.get(processor)
+    for processor, row in view.others.members.items():
+        age = view.others.ages.get(processor)
         if processor == view.me or not row.alive or age is None or not view.writable(f"{MEMBER}{processor}", now):
             continue
         stuck = processor in awaited and row.adopted < control.version
@@ -161,4 +163,4 @@ def mark_dead(view: View, control: Control, now: float) -> list[Action]:
 
 def is_overdue(view: View, now: float) -> bool:
     """Whether the barrier has been open for too long."""
-    return view.reached(max(view.barrier_since, view.lead_since) + view.timing.barrier_timeout_s, now)
+    return view.reached(max(view.office.barrier_since, view.office.since) + view.timing.barrier_timeout_s, now)

@@ -13,7 +13,7 @@ from samza_azure.group.view import View
 def wanted_run(view: View) -> str:
     """The next run that this processor asks for, if it has not been part of one yet."""
     control = view.control
-    if view.active_run or not isinstance(control, Control):
+    if view.life.active_run or not isinstance(control, Control):
         return ""
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id and by_hand not in control.past:
@@ -23,16 +23,16 @@ def wanted_run(view: View) -> str:
 
 def begin_run(view: View, control: Control) -> Control:
     """The first run, the next one after a drain, or the same one again after it had failed."""
-    plan = view.plan
+    plan = view.work.plan
     if plan is None or view.ending is not None:
         return control
     if control.phase is RunPhase.FAILED:
-        if view.active_run == control.run_id or plan.fingerprint != control.fingerprint:
+        if view.life.active_run == control.run_id or plan.fingerprint != control.fingerprint:
             return control
         return replace(control, phase=RunPhase.DRAINING if control.drain else RunPhase.RUNNING, failure=None)
     wishes = [row.new_run for row in view.present.values() if row.new_run and row.fingerprint == plan.fingerprint]
     again = not control.has_finished(plan.fingerprint) or bool(wishes)
-    fresh = control.phase is RunPhase.DRAINED and view.active_run != control.run_id and again
+    fresh = control.phase is RunPhase.DRAINED and view.life.active_run != control.run_id and again
     if control.phase is not RunPhase.NONE and not fresh:
         return control
     by_hand = next((wish for wish in wishes if wish != "new"), view.settings.run_id)
@@ -55,8 +55,8 @@ def begin_run(view: View, control: Control) -> Control:
 
 def can_act(view: View, control: Control) -> bool:
     """Whether we can lead this run, or begin the next."""
-    took_part = control.phase is RunPhase.DRAINED and view.active_run == control.run_id
-    return view.plan is not None and not took_part and fits(control, view.plan.fingerprint, wanted_run(view))
+    took_part = control.phase is RunPhase.DRAINED and view.life.active_run == control.run_id
+    return view.work.plan is not None and not took_part and fits(control, view.work.plan.fingerprint, wanted_run(view))
 
 
 def fits(control: Control, fingerprint: str, new_run: str) -> bool:

@@ -32,13 +32,13 @@ from samza_azure.messages import Phase
 
 def next_control(view: View, control: Control, now: float) -> Control:
     """The control blob as it should be now. Equal to `control` if there is nothing to publish."""
-    if view.scanned_at < view.lead_since:
+    if view.others.scanned_at < view.office.since:
         return control  # nothing is decided before the first look at the others
-    before, has_read = control, view.requests_read_at > view.lead_since
+    before, has_read = control, view.office.requests_read_at > view.office.since
     if has_read:
-        control = with_stop(view, with_cancel(control, view.requests), view.present)
+        control = with_stop(view, with_cancel(control, view.office.requests), view.present)
     if control.stop is None:
-        control = with_run(view, control, now, view.requests if has_read else ())
+        control = with_run(view, control, now, view.office.requests if has_read else ())
     return with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
 
 
@@ -52,7 +52,7 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
         control = with_drain(control, requests)
         control = with_assignment(view, control, able, now)
         control = with_barrier(view, control, now)
-        control = progress(control, view.present, view.plan)
+        control = progress(control, view.present, view.work.plan)
     return control
 
 
@@ -119,7 +119,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     ):
         return control
     urgent = len(current) < len(control.tasks)  # somebody died, leaves or gave one up, or nobody had them
-    if not urgent and not view.reached(view.published_at + view.timing.debounce_s, now):
+    if not urgent and not view.reached(view.office.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
     owners = {processor: Owner(processor, row.incarnation, version) for processor, row in able.items()}
@@ -156,7 +156,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
 
     It goes along with any write, so a task that moves on cannot be created again; alone only once all have logs.
     """
-    rows = {**view.members, **view.present}
+    rows = {**view.others.members, **view.present}
     owners = {task: each.owner for task, each in before.tasks.items() if each.first and each.owner is not None}
     born = {task for task, owner in owners.items() if _has_log(rows, task, owner)}
     if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
@@ -170,7 +170,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
 
 def _runs_well(view: View, control: Control, task: str, now: float) -> bool:
     """Whether the present owner has run it for as long as after which a task's failures are forgotten."""
-    well, owner = view.well.get(task), control.tasks[task].owner if task in control.tasks else None
+    well, owner = view.others.well.get(task), control.tasks[task].owner if task in control.tasks else None
     if well is None or owner is None or well.generation != owner.generation:
         return False
     return view.reached(well.since + FORGIVE_AFTER_S, now)
@@ -184,7 +184,7 @@ def _tried(processor: str, before: GivenUp | None) -> str:
 
 
 def _is_too_large(view: View, rows: Mapping[str, ProcessorRow], now: float) -> bool:
-    return bool(view.too_large) and not view.reached(view.too_large.get(_members(rows), now), now)
+    return bool(view.office.too_large) and not view.reached(view.office.too_large.get(_members(rows), now), now)
 
 
 def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
@@ -198,7 +198,7 @@ def _is(row: ProcessorRow | None, owner: Owner) -> bool:
 def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
     if not view.is_me(owner):
         return False
-    local = view.tasks.get(task)
+    local = view.work.tasks.get(task)
     return local is None or local.closed
 
 

@@ -26,17 +26,17 @@ PATIENCE = 1.5
 
 def commands(view: View, now: float) -> list[Action]:
     """Commands for the container, in the order in which it must hear them."""
-    if not view.container:
+    if not view.work.container:
         return []
     actions: list[Action] = []
-    until = max(0.0, view.permit_until) if view.etag is not None else 0.0
-    if until != view.permit_told:
+    until = max(0.0, view.permit_until) if view.life.etag is not None else 0.0
+    if until != view.work.permit_told:
         actions.append(Tell(Permit(until)))
     drain = wanted_drain(view)
-    if drain != view.drain_told and not (view.drain_told is None and drain.step is None):
+    if drain != view.work.drain_told and not (view.work.drain_told is None and drain.step is None):
         actions.append(Tell(drain))
     mine = assigned(view)
-    for task, local in view.tasks.items():
+    for task, local in view.work.tasks.items():
         gone = task not in mine or mine[task].generation != local.generation
         if (gone or _lets_go(view, now)) and not local.closed and local.releasing_since is None:
             actions.append(Tell(ReleaseTask(task)))
@@ -58,7 +58,7 @@ def released(view: View) -> dict[str, int]:
     """What we have let go of and somebody waits for; a task that we never started is let go of at once."""
     gone: dict[str, int] = {}
     for task, generation in view.share.awaited if view.share is not None else ():
-        local = view.tasks.get(task)
+        local = view.work.tasks.get(task)
         if local is None or local.closed or local.generation > generation:
             gone[task] = max(generation, gone.get(task, 0))
     return gone
@@ -101,8 +101,8 @@ def _lets_go(view: View, now: float) -> bool:
 
 
 def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
-    control, local = view.control, view.tasks.get(task)
-    if not isinstance(control, Control) or view.plan is None or view.plan.fingerprint != control.fingerprint:
+    control, local = view.control, view.work.tasks.get(task)
+    if not isinstance(control, Control) or view.work.plan is None or view.work.plan.fingerprint != control.fingerprint:
         return False
     if local is not None:
         if not local.closed or not view.reached(local.not_before, now):
@@ -130,7 +130,7 @@ def awaited(view: View) -> set[str]:
     tasks = view.control.tasks if isinstance(view.control, Control) else {}
     return {
         earlier.processor
-        for task in view.waiting_since
+        for task in view.life.waiting_since
         if task in tasks
         for earlier in tasks[task].after
         if earlier.processor != view.me
@@ -140,7 +140,7 @@ def awaited(view: View) -> set[str]:
 def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
     if view.is_me(earlier):
         return True  # our own earlier life of the task is closed, `_may_start` saw to that
-    waiting_since = view.waiting_since.get(task, now)
+    waiting_since = view.life.waiting_since.get(task, now)
     if view.reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
     return view.seen_at(earlier.processor) >= waiting_since and has_let_go(view, task, earlier)
@@ -148,7 +148,7 @@ def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
 
 def has_let_go(view: View, task: str, earlier: Owner) -> bool:
     """Released, replaced, dead, or gone, as it was seen last."""
-    row = view.members.get(earlier.processor)
+    row = view.others.members.get(earlier.processor)
     if row is None or row.incarnation != earlier.incarnation or not row.alive:
         return True
     return row.released.get(task, -1) >= earlier.generation
@@ -158,12 +158,12 @@ def _start(view: View, task: str, owner: Owner) -> StartTask:
     control = view.control
     assert isinstance(control, Control)
     assignment: Assignment = control.tasks[task]
-    before = view.tasks.get(task)
+    before = view.work.tasks.get(task)
     has_log = before is not None and before.generation == owner.generation and before.report and before.report.has_log
     return StartTask(
         task=task,
         generation=owner.generation,
-        attempt=view.attempts + 1,
+        attempt=view.work.attempts + 1,
         first=assignment.first and not has_log,
         run_id=control.run_id,
         group_id=control.group_id,

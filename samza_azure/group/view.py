@@ -126,47 +126,61 @@ class Share:
 
 
 @dataclass(slots=True)
-class View:
-    """Everything known. Only `learn` and its helpers write it."""
+class Life:
+    """What belongs to one incarnation of ours. Rejoining replaces it whole, so nothing of the former life is left."""
 
-    settings: Settings
     incarnation: str
-    # Drawn by the host before each turn, so that deciding needs no dice.
-    random: float = 0.5
-    fresh_id: str = "id"
-    wall_ms: int = 0  # for the names of runs only
-    # Our row.
-    found: ProcessorRow | Absent | None = None  # what stood there when we looked; None: look (again)
+    found: ProcessorRow | Absent | None = None  # what stood in our row when we looked; None: look (again)
     found_age: Age | None = None
     rewritten: int = 0  # how often the row of our id changed while we waited to join
     etag: str | None = None  # of our row; None: not joined
     beat: int = 0
     written: ProcessorRow | None = None
-    beat_sent_at: float = -1e9
     beat_unsettled: tuple[int, float] | None = None  # one whose answer was lost, and when it was first sent
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
-    # The leader row and the control blob.
-    leader_row: LeaderRow | Absent | None = None
-    leader_age: Age | None = None
-    leader_read_at: float = -1e9
-    control: Control | Absent | None = None
+    active_run: str = ""  # the run in which this incarnation took part
+    control: Control | Absent | None = None  # as this incarnation has read it: adopted is nothing else
     control_etag: str = ""
     control_read_at: float = -1e9
     control_read_for: str = ""  # the leader row's ETag for which the control blob was last read
-    leaderless_since: float = 0.0
-    group_id: str = ""
-    # Leading.
+    waiting_since: dict[str, float] = field(default_factory=dict)  # task -> since when its earlier owners hold it up
+
+
+@dataclass(slots=True)
+class Candidacy:
+    """How we come to lead, or leave others their time. Each refusal replaces it whole."""
+
     campaign: Campaign | None = None
-    patience: float = 0.5
-    hold_until: float = -1e9
-    lease: Lease | None = None
-    lead_since: float = 0.0
-    leader_row_sent_at: float = -1e9
-    leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
-    unsettled: WriteControl | None = None
+    patience: float = 0.5  # at least 0, below 1: our place among those who wait
+    hold_until: float = -1e9  # before that we try nothing
+
+
+@dataclass(slots=True)
+class Leadership:
+    """What belongs to one leadership of ours. It begins with the accepted write, and is dropped whole at its end."""
+
+    lease: Lease
+    since: float
+    barrier_since: float  # the version was published, or we came to lead
     published_at: float = -1e9
-    barrier_since: float = 0.0
-    # The others.
+    deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
+    requests: tuple[Request, ...] = ()
+    request_ages: dict[str, Age] = field(default_factory=dict)
+    requests_read_at: float = -1e9
+    too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
+    clean_done: str = ""
+    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
+    clean_tries: int = 0  # that ended so, one after the other
+
+
+@dataclass(slots=True)
+class Others:
+    """What was seen of the others, and when."""
+
+    leader_row: LeaderRow | Absent | None = None
+    leader_age: Age | None = None
+    leader_read_at: float = -1e9
+    leaderless_since: float = 0.0
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
@@ -175,36 +189,58 @@ class View:
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
-    deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
-    requests: tuple[Request, ...] = ()
-    request_ages: dict[str, Age] = field(default_factory=dict)
-    requests_read_at: float = -1e9
-    clean_done: str = ""
-    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
-    clean_tries: int = 0  # that ended so, one after the other
-    # Our work.
+
+
+@dataclass(slots=True)
+class Work:
+    """Our container and its tasks. They outlive an incarnation: what a former one was given is still to be released."""
+
     plan: Plan | None = None
     container: bool = False
     tasks: dict[str, LocalTask] = field(default_factory=dict)
     attempts: int = 0
-    waiting_since: dict[str, float] = field(default_factory=dict)
     permit_told: float = 0.0
     drain_told: Drain | None = None
-    active_run: str = ""  # the run in which this incarnation took part
+
+
+@dataclass(slots=True)
+class Calls:
+    """Calls to the storage: under way, without an answer, refused. They belong to the process, not to a life."""
+
+    busy: dict[str, float] = field(default_factory=dict)
+    doubted: dict[str, float] = field(default_factory=dict)  # rows that are not as we know them, and since when
+    failing: dict[str, Failing] = field(default_factory=dict)
+    # Kinds of calls that the account refuses now: since when, and when last. A success of the kind ends it.
+    denied: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
+    beat_sent_at: float = -1e9
+    leader_row_sent_at: float = -1e9
+    leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
+    unsettled: WriteControl | None = None
+
+
+@dataclass(slots=True)
+class View:
+    """Everything known, by what it belongs to. Only `learn` writes it."""
+
+    settings: Settings
+    life: Life
+    others: Others = field(default_factory=Others)
+    candidacy: Candidacy = field(default_factory=Candidacy)
+    leadership: Leadership | None = None
+    handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
+    work: Work = field(default_factory=Work)
+    calls: Calls = field(default_factory=Calls)
+    group_id: str = ""
+    # Drawn by the host before each turn, so that deciding needs no dice.
+    random: float = 0.5
+    fresh_id: str = "id"
+    wall_ms: int = 0  # for the names of runs only
     # Ending.
     leaving: bool = False
     ending: Finish | None = None
     ending_since: float = 0.0
-    too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
-    handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
     finished: Finish | None = None
-    # Kinds of calls that the account refuses now: since when, and when last. A success of the kind ends it.
-    denied: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
-    # Calls under way; rows that are not as we know them, and since when; and when a failed call may be tried again.
-    busy: dict[str, float] = field(default_factory=dict)
-    doubted: dict[str, float] = field(default_factory=dict)
-    failing: dict[str, Failing] = field(default_factory=dict)
     turn_at: float | None = None
     wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
     # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
@@ -217,6 +253,27 @@ class View:
     def me(self) -> str:
         """Our processor id."""
         return self.settings.processor
+
+    @property
+    def incarnation(self) -> str:
+        """Of this life."""
+        return self.life.incarnation
+
+    @property
+    def control(self) -> Control | Absent | None:
+        """The control blob as this life has read it."""
+        return self.life.control
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease under which we lead."""
+        return self.leadership.lease if self.leadership is not None else None
+
+    @property
+    def office(self) -> Leadership:
+        """What belongs to our leadership. Only a leader asks."""
+        assert self.leadership is not None, "only a leader asks"
+        return self.leadership
 
     @property
     def member(self) -> Member:
@@ -240,7 +297,7 @@ class View:
     @property
     def present(self) -> Mapping[str, ProcessorRow]:
         """The rows of all that live, our own as we know it ourselves."""
-        members, written, leaves = self.members, self.written, self.ending is not None
+        members, written, leaves = self.others.members, self.life.written, self.ending is not None
         known = self._present
         if known is None or known[0] is not members or known[1] is not written or known[2] is not leaves:
             self._present = known = (members, written, leaves, _present(self.me, members, written, leaves))
@@ -254,14 +311,14 @@ class View:
     @property
     def leads(self) -> bool:
         """We wrote the control blob last, under a lease that we believe we hold."""
-        return self.lease is not None
+        return self.leadership is not None
 
     @property
     def permit_until(self) -> float:
         """The self-stop deadline: past it no batch is started and nothing appended. Who is refused stops at once."""
-        if self.denied_at > self.accepted_at:
-            return self.denied_at
-        return self.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+        if self.calls.denied_at > self.life.accepted_at:
+            return self.calls.denied_at
+        return self.life.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
 
     def tries(self, task: str) -> tuple[int, int]:
         """How often in a row a task is tried here, and how often it was before, on the processor that gave it up.
@@ -288,8 +345,8 @@ class View:
 
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
-        failing = self.failing.get(name)
-        return name not in self.busy and (failing is None or self.reached(failing.until, now))
+        failing = self.calls.failing.get(name)
+        return name not in self.calls.busy and (failing is None or self.reached(failing.until, now))
 
     def back_off(self, name: str) -> BackOff:
         """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""
@@ -313,31 +370,31 @@ class View:
 
     def failing_calls(self, name: str) -> int:
         """How many calls to this resource have failed in a row."""
-        return self.failing[name].times if name in self.failing else 0
+        return self.calls.failing[name].times if name in self.calls.failing else 0
 
     def writable(self, name: str, now: float) -> bool:
         """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
-        return name not in self.doubted and self.free(name, now)
+        return name not in self.calls.doubted and self.free(name, now)
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
-        if self.lease is not None or isinstance(self.leader_row, Absent):
+        if self.lease is not None or isinstance(self.others.leader_row, Absent):
             return True
-        return isinstance(self.leader_row, LeaderRow) and self.me in self.leader_row.successors
+        return isinstance(self.others.leader_row, LeaderRow) and self.me in self.others.leader_row.successors
 
     @property
     def size(self) -> int:
         """How many the group is, as far as we know."""
-        return max(len(self.members), len(self.control.members) if isinstance(self.control, Control) else 0)
+        return max(len(self.others.members), len(self.control.members) if isinstance(self.control, Control) else 0)
 
     @property
     def scan_interval(self) -> float:
         """How often we read all rows."""
-        return self.timing.scan_every_s(len(self.members))
+        return self.timing.scan_every_s(len(self.others.members))
 
     def seen_at(self, processor: str) -> float:
         """When this member's row, or its absence, was seen last."""
-        return max(self.scanned_at, self.read_at.get(processor, -1e9))
+        return max(self.others.scanned_at, self.others.read_at.get(processor, -1e9))
 
     def read_interval(self) -> float:
         """How often we read the leader row.
@@ -346,7 +403,7 @@ class View:
         """
         if not self.watching():
             return self.timing.look_every_s(self.size)
-        is_due = self.leader_age is None or self.leader_age.reads > 0 or not self.leader_age.etag
+        is_due = self.others.leader_age is None or self.others.leader_age.reads > 0 or not self.others.leader_age.etag
         return self.timing.scan_s if is_due else self.timing.heartbeat_s
 
 

@@ -24,7 +24,7 @@ from samza_azure.group.learn import (
     turn,
 )
 from samza_azure.group.timing import DENIED_S, Timing
-from samza_azure.group.view import Settings, View
+from samza_azure.group.view import Life, Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.messages import Command, Ready, Rejected, Report, TaskReport
@@ -80,7 +80,7 @@ class Processor:
         watch: Callable[[View], None] = lambda view: None,
         called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
     ) -> None:
-        self.view = View(settings, incarnation=surroundings.fresh_id())
+        self.view = View(settings, Life(surroundings.fresh_id()))
         self._blob, self._table, self._runs = blob, table, runs
         self._surroundings = surroundings
         self._tell, self._watch, self._called = tell, watch, called
@@ -172,7 +172,7 @@ class Processor:
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
         except (AccessDenied, CorruptState, ConfigError) as error:
-            if isinstance(error, AccessDenied) and view.beat:
+            if isinstance(error, AccessDenied) and view.life.beat:
                 answer = Denied(str(error))  # it had access before
             else:
                 self.fail(Finish(error.exit_code, str(error)))
@@ -183,11 +183,11 @@ class Processor:
             answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
-        denied = bool(view.denied)
+        denied = bool(view.calls.denied)
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(answer, Denied) and not denied:  # said once: each call would say it again
             log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
-        elif denied and not view.denied:
+        elif denied and not view.calls.denied:
             log.warning("The storage account refuses this processor nothing any more.")
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)

@@ -225,7 +225,7 @@ class World:
             0: life.told_to_leave or seen["phase DRAINED"] + seen["stop"] > 0,
             1: seen["phase FAILED"] > 0,
             2: not fits,
-            3: life.processor.view.beat == 0,
+            3: life.processor.view.life.beat == 0,
         }
         demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
@@ -671,7 +671,7 @@ class World:
             demand(true <= bound, f"S4: {life.name} permits work until {true:.2f}, and {bound:.2f} is allowed")
         if isinstance(command, ReleaseTask) and control is not None and view.ending is None:
             owner = control.tasks[command.task].owner if command.task in control.tasks else None
-            local = view.tasks.get(command.task)
+            local = view.work.tasks.get(command.task)
             running = control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
             still = (
                 owner is not None

@@ -70,7 +70,7 @@ def trouble_is_an_etag(patch: Patch) -> None:
 
     def believing(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         if isinstance(action, MergeOwnRow) and isinstance(answer, Trouble):
-            answer = view.etag
+            answer = view.life.etag
         learn(view, action, answer, sent_at=sent_at, now=now)
 
     patch.setattr(hosting, "learn", believing)
@@ -186,8 +186,9 @@ def age_by_the_wall(patch: Patch) -> None:
 
     def by_timestamp(view: Any, rows: Any, sent_at: float, now: float) -> None:
         learn_members(view, rows, sent_at, now)
-        view.ages = {
-            name: Age(age.etag, view.wall_ms / 1000 - written[age.etag], 3, now) for name, age in view.ages.items()
+        view.others.ages = {
+            name: Age(age.etag, view.wall_ms / 1000 - written[age.etag], 3, now)
+            for name, age in view.others.ages.items()
         }
 
     patch.setattr(Storage, "upsert", stamped)
@@ -200,11 +201,11 @@ def marks_while_cut_off(patch: Patch) -> None:
     mark = membership.mark_dead
 
     def judging(view: Any, control: Any, now: float) -> list[Any]:
-        known, view.accepted_at = view.accepted_at, now
+        known, view.life.accepted_at = view.life.accepted_at, now
         try:
             return mark(view, control, now)
         finally:
-            view.accepted_at = known
+            view.life.accepted_at = known
 
     patch.setattr(membership, "mark_dead", judging)
 
@@ -256,7 +257,7 @@ def stop_the_world(patch: Patch) -> None:
         actions = run(view, now)
         version = getattr(view.control, "version", 0)
         if version != versions.get(id(view), version):
-            actions += [Tell(ReleaseTask(task)) for task, local in view.tasks.items() if not local.closed]
+            actions += [Tell(ReleaseTask(task)) for task, local in view.work.tasks.items() if not local.closed]
         versions[id(view)] = version
         return actions
 
@@ -269,7 +270,7 @@ def the_owner_that_does_not_run(patch: Patch) -> None:
     may_start = tasks._may_start
 
     def once(view: Any, task: str, owner: Any, now: float) -> bool:
-        return bool(task not in view.tasks and may_start(view, task, owner, now))
+        return bool(task not in view.work.tasks and may_start(view, task, owner, now))
 
     patch.setattr(tasks, "_may_start", once)
 

@@ -143,7 +143,7 @@ def the_surplus_goes(patch: Patch) -> None:
     verdict = ending.verdict
 
     def impatient(view: Any) -> Finish | None:
-        adopted = view.written is not None and view.written.state is State.ACTIVE
+        adopted = view.life.written is not None and view.life.written.state is State.ACTIVE
         idle = adopted and isinstance(view.control, Control) and view.control.version and not tasks.assigned(view)
         return verdict(view) or (Finish(0, "There is nothing to do.") if idle else None)
 
@@ -245,8 +245,8 @@ def a_leader_elects_itself(patch: Patch) -> None:
     def again(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(action, RenewLease) and answer is None and view.lease is not None:
-            view.campaign = viewing.Campaign(view.control_etag, lease=view.lease, read=True)
-            view.lease = None
+            view.candidacy.campaign = viewing.Campaign(view.life.control_etag, lease=view.lease, read=True)
+            view.leadership = None
 
     patch.setattr(hosting, "learn", again)
 
@@ -268,7 +268,7 @@ def no_debounce(patch: Patch) -> None:
     assignment = publish.with_assignment
 
     def eager(view: Any, control: Any, *rest: Any) -> Any:
-        view.published_at = -1e9
+        view.office.published_at = -1e9
         return assignment(view, control, *rest)
 
     patch.setattr(publish, "with_assignment", eager)
