@@ -214,7 +214,7 @@ class Observer:
         if not view.life.beat:
             return
         self._instruments.heartbeat_age.set(now - view.life.accepted_at, self._who)
-        denied = min((since for since, _ in view.calls.denied.values()), default=now)
+        denied = min((each.since for each in view.calls.denied.values()), default=now)
         self._instruments.denied.set(now - denied, self._who)
         paused = view.life.etag is not None and now > view.permit_until
         if paused and not self._paused:

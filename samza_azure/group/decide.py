@@ -3,7 +3,7 @@
 Called each turn; the same knowledge gives the same answer. Each question has a file of its own.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from samza_azure.group import election, ending, housekeeping, membership, publish, tasks
 from samza_azure.group.actions import (
@@ -21,14 +21,27 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.control import Control
+from samza_azure.group.moment import Moment, reached
 from samza_azure.group.timing import RENEW_EVERY_S
 from samza_azure.group.view import View
 
 
-def decide(view: View, now: float) -> list[Action]:
-    """All that is to be done now."""
-    if view.finished is not None:
-        return []
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What to do now, and when to ask again if nothing is learned before."""
+
+    actions: list[Action]
+    wake_at: float
+
+
+def decide(view: View, now: float) -> Decision:
+    """All that is to be done now. Asking writes nothing."""
+    moment = Moment(now, now + view.timing.heartbeat_s)
+    actions = _turn(view, moment) if view.finished is None else []
+    return Decision(actions, moment.wake_at)
+
+
+def _turn(view: View, now: Moment) -> list[Action]:
     last = ending.end(view, now)
     says_all = MergeOwnRow in map(type, last)  # the last beat, so none is to follow
     actions: list[Action] = [] if says_all else membership.beat(view, now)
@@ -49,7 +62,7 @@ def lead(view: View, now: float) -> list[Action]:
     lease, control = view.lease, view.control
     if lease is None or not isinstance(control, Control):
         return []
-    if view.reached(lease.ends_at, now):
+    if reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
     if election.is_blind(view, now):
         return [StepDown("This leader is heard, and has not been able to read the rows of the others for too long.")]
@@ -57,12 +70,12 @@ def lead(view: View, now: float) -> list[Action]:
     if abler is not None and (last := election.hand_over(view, now, abler)):
         return last  # while this write cannot be sent it goes on as well as it can
     actions: list[Action] = []
-    if view.reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
+    if reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
     actions += election.show_life(view, control, now)
-    if view.free(SCAN, now) and view.reached(view.others.scanned_at + view.scan_interval, now):
+    if view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_interval, now):
         actions.append(ScanMembers())
-    if view.free(REQUESTS, now) and view.reached(view.office.requests_read_at + view.timing.scan_s, now):
+    if view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.scan_s, now):
         actions.append(ReadRequests())
     actions += membership.mark_dead(view, control, now)
     if view.free(CONTROL, now):

@@ -24,6 +24,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, signal
+from samza_azure.group.moment import reached
 from samza_azure.group.rows import LeaderRow, State
 from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, URGENT_GAP_S
 from samza_azure.group.view import Campaign, View
@@ -46,7 +47,7 @@ def follow(view: View, now: float) -> list[Action]:
     actions: list[Action] = []
     unknown = view.others.leader_row is None
     if view.free(LEADER_ROW, now) and (
-        unknown or (view.lease is None and view.reached(view.others.leader_read_at + view.read_interval(), now))
+        unknown or (view.lease is None and reached(view.others.leader_read_at + view.read_interval(), now))
     ):
         actions.append(ReadLeaderRow())
     if view.lease is None:
@@ -66,13 +67,13 @@ def _control_is_old(view: View, now: float) -> bool:
         case None, _:
             return True
         case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
-            return view.reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
+            return reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
             if row.epoch < control.epoch or row.etag == view.life.control_read_for:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         case _, Absent():
-            return view.reached(view.life.control_read_at + view.timing.look_every_s(view.size), now)
+            return reached(view.life.control_read_at + view.timing.look_every_s(view.size), now)
     return False
 
 
@@ -86,7 +87,7 @@ def campaign(view: View, now: float) -> list[Action]:
         return []
     if view.candidacy.campaign is not None:
         return _continue_campaign(view, view.candidacy.campaign, now)
-    if not view.reached(view.candidacy.hold_until, now):
+    if not reached(view.candidacy.hold_until, now):
         return []
     match view.control:
         case Absent() if not view.group_id:
@@ -96,9 +97,9 @@ def campaign(view: View, now: float) -> list[Action]:
             patience = view.timing.scan_s * (1 + 2 * view.candidacy.patience)
             if not next_run.can_act(view, control):  # the successor looks once a heartbeat, and can
                 patience += 2 * view.timing.heartbeat_s
-            if not first_choice and not view.reached(view.others.leaderless_since + patience, now):
+            if not first_choice and not reached(view.others.leaderless_since + patience, now):
                 return []
-            if view.reached(
+            if reached(
                 view.others.leaderless_since + view.timing.leader_timeout_s * (1 + view.candidacy.patience), now
             ):
                 return [BreakLease(view.life.control_etag)]  # somebody took the lease and never wrote
@@ -183,7 +184,7 @@ def show_life(view: View, control: Control, now: float) -> list[Action]:
         row.successors,
     )
     gap = URGENT_GAP_S if news else view.timing.heartbeat_s
-    if view.reached(view.calls.leader_row_sent_at + gap, now):
+    if reached(view.calls.leader_row_sent_at + gap, now):
         return [WriteLeaderRow(row, seen.etag if seen else None)]
     return []
 
@@ -232,7 +233,7 @@ def abler(view: View, control: Control, now: float) -> str | None:
         if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
             continue
         if next_run.fits(control, row.fingerprint, row.new_run):
-            return processor if view.reached(view.office.since + UNABLE_S, now) else None
+            return processor if reached(view.office.since + UNABLE_S, now) else None
     return None
 
 
@@ -280,6 +281,6 @@ def with_churn(view: View, control: Control, now: float) -> Control:
         if row.etag != view.office.deposed_etag:
             return replace(control, deposed=None, churn=control.churn + 1)
     calm = CHURN_FORGOTTEN * view.timing.leader_timeout_s * 2 ** min(control.churn, CHURN_MAX)
-    if control.churn and view.reached(view.office.since + calm, now):
+    if control.churn and reached(view.office.since + calm, now):
         return replace(control, churn=0)
     return control

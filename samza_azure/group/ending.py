@@ -7,13 +7,25 @@ out of the way.
 from collections.abc import Mapping
 from dataclasses import replace
 
+from samza_azure.errors import AccessDenied, AccessLost, ModelTooLarge, PipelineRefused
 from samza_azure.group import election, membership, next_run, tasks
 from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginEnd, Finish, MergeOwnRow, ReleaseLease
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
+from samza_azure.group.moment import reached
 from samza_azure.group.rows import State
+from samza_azure.group.timing import DENIED_S
 from samza_azure.group.view import View
 
+#: Versions would be used twice, and who waits for one of them would wait for another.
+RESTORED = (
+    "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
+    "restore the newest copy (Azure keeps versions if that is switched on), then start again."
+)
+GIVEN_UP = (
+    f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
+    "gives it the secret or the role that is valid now."
+)
 #: A processor that leaves gives each of its last calls so long, then goes without.
 FAREWELL_S = 5.0
 
@@ -22,7 +34,11 @@ def verdict(view: View) -> Finish | None:
     """Why this processor is to end, if it is."""
     if view.leaving:
         return Finish(0, "Left the group; its tasks were handed over.")
+    if (refused := _refused(view)) is not None:
+        return refused
     control = view.control
+    if view.life.older_copy:
+        return Finish(1, RESTORED)
     if isinstance(control, Absent) and view.group_id:
         return Finish(1, "The control blob is gone: the state of this application was deleted while it ran.")
     if not isinstance(control, Control):
@@ -40,6 +56,21 @@ def verdict(view: View) -> Finish | None:
             )
         case RunPhase.RUNNING | RunPhase.DRAINING | RunPhase.FAILED:
             return _misfit(view, control)
+    return None
+
+
+def _refused(view: View) -> Finish | None:
+    """The account, the container or the size of the job model leaves nothing to be done here."""
+    denied = list(view.calls.denied.values())
+    if denied and not view.calls.let_in:
+        return Finish(AccessDenied.exit_code, denied[0].reason)
+    lasting = next((each for each in denied if each.last - each.since >= DENIED_S), None)
+    if lasting is not None:
+        return Finish(AccessLost.exit_code, f"{lasting.reason} {GIVEN_UP}")
+    if view.work.rejected:
+        return Finish(PipelineRefused.exit_code, view.work.rejected)
+    if view.leadership is not None and view.leadership.in_vain:
+        return Finish(ModelTooLarge.exit_code, view.leadership.in_vain)
     return None
 
 
@@ -104,7 +135,7 @@ def end(view: View, now: float) -> list[Action]:
         return [BeginEnd(why)] if why is not None else []
     if not at_rest(view, now):
         return []
-    late = view.reached(rest_until(view) + FAREWELL_S, now)
+    late = reached(rest_until(view) + FAREWELL_S, now)
     if view.life.etag is None or late:
         return [view.ending]
     if view.life.written is None or view.life.written.state is not State.LEFT:
@@ -122,11 +153,11 @@ def at_rest(view: View, now: float) -> bool:
     """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
     patience = tasks.PATIENCE * view.settings.shutdown_s
     if view.work.container and any(
-        not local.closed and (local.releasing_since is None or not view.reached(local.releasing_since + patience, now))
+        not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
         for local in view.work.tasks.values()
     ):
         return False
-    if not view.leads or not isinstance(view.control, Control) or view.reached(rest_until(view), now):
+    if not view.leads or not isinstance(view.control, Control) or reached(rest_until(view), now):
         return True
     if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
         others = (Member(row.processor, row.incarnation) for row in view.others.members.values() if row.alive)

@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import assert_never
 
-from samza_azure.errors import AccessLost
 from samza_azure.group.actions import (
     MEMBER,
     REQUEST,
@@ -42,28 +41,15 @@ from samza_azure.group.age import observed, young
 from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
-from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S, RETRY_S
-from samza_azure.group.view import Campaign, Candidacy, Failing, Leadership, Lease, Life, LocalTask, View, Well
+from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
+from samza_azure.group.view import Campaign, Candidacy, Denial, Failing, Leadership, Lease, Life, LocalTask, View, Well
 from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
-
-#: Versions would be used twice, and who waits for one of them would wait for another.
-RESTORED = (
-    "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
-    "restore the newest copy (Azure keeps versions if that is switched on), then start again."
-)
-
-
-GIVEN_UP = (
-    f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
-    "gives it the secret or the role that is valid now."
-)
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
     """Begin a turn. An observer that was paused forgets what it suspected."""
     paused = view.turn_at is not None and now - view.turn_at > 2 * view.timing.heartbeat_s
     view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
-    view.wake_at = now + view.timing.heartbeat_s
     if paused:
         _forget_ages(view, now)
 
@@ -168,10 +154,8 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
     local.report = report
     if report.phase is Phase.FAILED and newly_closed:
         local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
-        _, before = view.tries(report.task)
-        local.not_before = now + min(2.0 ** (before + local.failures - 1), 30.0) * RETRY_S * 2
-    elif report.phase is Phase.RESTART and newly_closed:
-        local.not_before = now + RETRY_S
+    if local.closed and newly_closed:
+        local.closed_at = now
 
 
 def heard_container_lost(view: View, now: float) -> None:
@@ -184,7 +168,12 @@ def heard_container_lost(view: View, now: float) -> None:
             local.report = TaskReport(
                 task, local.generation, local.attempt, phase, batch=local.report.batch if local.report else -1
             )
-            local.not_before = now
+            local.closed_at, local.lost = now, True
+
+
+def heard_rejected(view: View, message: str) -> None:
+    """The container cannot run this pipeline, and ends."""
+    view.work.rejected = message
 
 
 def heard_leave(view: View) -> None:
@@ -217,18 +206,18 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
     kind = type(action).__name__
     match answer:
         case Denied(reason=reason):
-            recent = {each: times for each, times in view.calls.denied.items() if now - times[1] < DENIED_S}
-            since, _ = recent.get(kind, (sent_at, sent_at))
-            view.calls.denied = {**recent, kind: (since, now)}
+            recent = {each: denial for each, denial in view.calls.denied.items() if now - denial.last < DENIED_S}
+            since = recent[kind].since if kind in recent else sent_at
+            view.calls.denied = {**recent, kind: Denial(since, now, reason)}
             if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
                 view.calls.denied_at = sent_at
-            if now - since >= DENIED_S:
-                _end(view, Finish(AccessLost.exit_code, f"{reason} {GIVEN_UP}"), now)
         case Trouble():
             pass
         case _ if view.calls.denied:
             view.calls.denied = {
-                each: times for each, times in view.calls.denied.items() if each != kind and now - times[1] < DENIED_S
+                each: denial
+                for each, denial in view.calls.denied.items()
+                if each != kind and now - denial.last < DENIED_S
             }
 
 
@@ -254,7 +243,7 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
             view.life.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
             view.life.etag, view.life.written, view.life.beat, view.life.found = etag, row, row.beat, row
-            view.life.beat_unsettled = None
+            view.life.beat_unsettled, view.calls.let_in = None, True
             if sent_at > max(view.life.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
                 _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
             view.life.accepted_at = max(view.life.accepted_at, sent_at)
@@ -309,13 +298,12 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
     match action, answer:
         case (ReadControl(), ControlRead(control=control, etag=etag)):
             if _is_older(view, control):
-                _end(view, Finish(1, RESTORED), now)
-            _know_control(view, control, etag, now)
+                view.life.older_copy = True  # nobody works by it: its versions were used already
+                _control_seen(view, now)
+            else:
+                _know_control(view, control, etag, now)
         case (ReadControl(lease_id=None), Unchanged()):
-            view.life.control_read_at = now
-            view.life.control_read_for = (
-                view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
-            )
+            _control_seen(view, now)
         case (ReadControl(lease_id=None), Absent()):
             view.life.control, view.life.control_read_at = Absent(), now
         case (CreateControl(control=control), str() as etag):
@@ -340,13 +328,18 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
             if (leading := view.leadership) is not None:
                 waiting = {members: until for members, until in leading.too_large.items() if until > now}
                 leading.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
-            if not _somebody_works(view, control.run_id):
-                _end(view, Finish(2, reason), now)
+                leading.in_vain = "" if _somebody_works(view, control.run_id) else reason
         case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
             demote(view, now)
             view.life.control_read_at = -1e9
         case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
             view.candidacy.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
+
+
+def _control_seen(view: View, now: float) -> None:
+    """The control blob was read, for the leader row that we know."""
+    view.life.control_read_at = now
+    view.life.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
 
 
 def _know_control(view: View, control: Control, etag: str, now: float) -> None:
@@ -361,8 +354,8 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
         view.others.leader_age = young(view.others.leader_age, now)
     if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
         view.candidacy.campaign = replace(view.candidacy.campaign, read=True, etag=etag)
-    view.life.control, view.life.control_etag, view.life.control_read_at = control, etag, now
-    view.life.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
+    view.life.control, view.life.control_etag = control, etag
+    _control_seen(view, now)
     view.group_id = view.group_id or control.group_id
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         view.life.active_run = control.run_id
@@ -375,11 +368,6 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     }
     awaited = {earlier.processor for task in view.life.waiting_since for earlier in control.tasks[task].after}
     view.others.read_at = {processor: at for processor, at in view.others.read_at.items() if processor in awaited}
-
-
-def _end(view: View, verdict: Finish, now: float) -> None:
-    if view.ending is None:
-        view.ending, view.ending_since = verdict, now
 
 
 def _somebody_works(view: View, run_id: str) -> bool:

@@ -25,6 +25,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import BarrierState, Control, Member
+from samza_azure.group.moment import reached
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import WAITS_PER_S
 from samza_azure.group.view import View
@@ -45,7 +46,7 @@ def beat(view: View, now: float) -> list[Action]:
         return [Rejoin("This processor was declared dead, or its row taken; it comes back as a new incarnation.")]
     row = own_row(view)
     gap = view.timing.heartbeat_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
-    if view.reached(view.calls.beat_sent_at + gap, now):
+    if reached(view.calls.beat_sent_at + gap, now):
         return [MergeOwnRow(replace(row, beat=view.life.beat + 1), view.life.etag)]
     return []
 
@@ -70,7 +71,7 @@ def join(view: View, now: float) -> list[Action]:
                         f"A live processor has the id {view.me!r}. Start this one with another --id, or stop that one.",
                     )
                 ]
-            if age is not None and view.reached(age.read_at + view.timing.heartbeat_s / 2, now):
+            if age is not None and reached(age.read_at + view.timing.heartbeat_s / 2, now):
                 return [ReadOwnRow()]
             return []
         case _:
@@ -111,18 +112,18 @@ def fenced(view: View) -> bool:
 
 def look(view: View, now: float) -> list[Action]:
     """All of them, if we may have to lead next; otherwise, or in between, those whose tasks we wait for."""
-    if view.watching() and view.free(SCAN, now) and view.reached(view.others.scanned_at + view.scan_interval, now):
+    if view.watching() and view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_interval, now):
         return [ScanMembers()]
     if SCAN in view.calls.busy:
         return []
     awaited, gap = sorted(tasks.awaited(view)), view.size / WAITS_PER_S
     if len(awaited) * gap > view.timing.scan_s:  # one after the other, in a circle
-        is_due = view.reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
+        is_due = reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
         awaited = [min(awaited, key=view.seen_at)] if is_due else []
     return [
         ReadMember(processor)
         for processor in awaited
-        if view.reached(view.seen_at(processor) + view.timing.scan_s, now)
+        if reached(view.seen_at(processor) + view.timing.scan_s, now)
         and view.free(resource(ReadMember(processor)), now)
     ]
 
@@ -163,4 +164,4 @@ def mark_dead(view: View, control: Control, now: float) -> list[Action]:
 
 def is_overdue(view: View, now: float) -> bool:
     """Whether the barrier has been open for too long."""
-    return view.reached(max(view.office.barrier_since, view.office.since) + view.timing.barrier_timeout_s, now)
+    return reached(max(view.office.barrier_since, view.office.since) + view.timing.barrier_timeout_s, now)

@@ -22,6 +22,7 @@ from samza_azure.group.control import (
     RunPhase,
 )
 from samza_azure.group.drain import progress
+from samza_azure.group.moment import reached
 from samza_azure.group.requests import with_cancel, with_drain, with_stop
 from samza_azure.group.rows import ProcessorRow, Request
 from samza_azure.group.tasks import has_let_go
@@ -32,14 +33,19 @@ from samza_azure.messages import Phase
 
 def next_control(view: View, control: Control, now: float) -> Control:
     """The control blob as it should be now. Equal to `control` if there is nothing to publish."""
-    if view.others.scanned_at < view.office.since:
-        return control  # nothing is decided before the first look at the others
+    if not _may_publish(view):
+        return control
     before, has_read = control, view.office.requests_read_at > view.office.since
     if has_read:
         control = with_stop(view, with_cancel(control, view.office.requests), view.present)
     if control.stop is None:
         control = with_run(view, control, now, view.office.requests if has_read else ())
     return with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
+
+
+def _may_publish(view: View) -> bool:
+    """What holds for everything below: we have looked at the others since we lead, and what we found can be run."""
+    return view.others.scanned_at >= view.office.since and not view.office.in_vain
 
 
 def with_run(view: View, control: Control, now: float, requests: Sequence[Request]) -> Control:
@@ -119,7 +125,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     ):
         return control
     urgent = len(current) < len(control.tasks)  # somebody died, leaves or gave one up, or nobody had them
-    if not urgent and not view.reached(view.office.published_at + view.timing.debounce_s, now):
+    if not urgent and not reached(view.office.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
     owners = {processor: Owner(processor, row.incarnation, version) for processor, row in able.items()}
@@ -173,7 +179,7 @@ def _runs_well(view: View, control: Control, task: str, now: float) -> bool:
     well, owner = view.others.well.get(task), control.tasks[task].owner if task in control.tasks else None
     if well is None or owner is None or well.generation != owner.generation:
         return False
-    return view.reached(well.since + FORGIVE_AFTER_S, now)
+    return reached(well.since + FORGIVE_AFTER_S, now)
 
 
 def _tried(processor: str, before: GivenUp | None) -> str:
@@ -184,7 +190,7 @@ def _tried(processor: str, before: GivenUp | None) -> str:
 
 
 def _is_too_large(view: View, rows: Mapping[str, ProcessorRow], now: float) -> bool:
-    return bool(view.office.too_large) and not view.reached(view.office.too_large.get(_members(rows), now), now)
+    return bool(view.office.too_large) and not reached(view.office.too_large.get(_members(rows), now), now)
 
 
 def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:

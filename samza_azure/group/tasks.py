@@ -9,6 +9,8 @@ from dataclasses import replace
 
 from samza_azure.group.actions import Action, Tell
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
+from samza_azure.group.moment import reached
+from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
 
@@ -97,7 +99,7 @@ def _lets_go(view: View, now: float) -> bool:
     if view.ending is None:
         return False
     grace = 2 * (view.timing.scan_s + view.timing.heartbeat_s)
-    return not view.leaving or view.reached(view.ending_since + grace, now)
+    return not view.leaving or reached(view.ending_since + grace, now)
 
 
 def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
@@ -105,12 +107,25 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
     if not isinstance(control, Control) or view.work.plan is None or view.work.plan.fingerprint != control.fingerprint:
         return False
     if local is not None:
-        if not local.closed or not view.reached(local.not_before, now):
+        if not local.closed or not reached(retry_at(view, task, local), now):
             return False
         if local.generation == owner.generation:
             # Earlier owners had let go when it started first.
             return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and _tries_on(view, task, local))
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
+
+
+def retry_at(view: View, task: str, local: LocalTask) -> float:
+    """When a closed task may start again here: later and later after failures, those on its former owner included."""
+    if local.lost:
+        return local.closed_at
+    match local.phase:
+        case Phase.FAILED:
+            _, before = view.tries(task)
+            return local.closed_at + min(2.0 ** (before + local.failures - 1), 30.0) * RETRY_S * 2
+        case Phase.RESTART:
+            return local.closed_at + RETRY_S
+    return local.closed_at
 
 
 def _tries_on(view: View, task: str, local: LocalTask) -> bool:
@@ -141,7 +156,7 @@ def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
     if view.is_me(earlier):
         return True  # our own earlier life of the task is closed, `_may_start` saw to that
     waiting_since = view.life.waiting_since.get(task, now)
-    if view.reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
+    if reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
     return view.seen_at(earlier.processor) >= waiting_since and has_let_go(view, task, earlier)
 

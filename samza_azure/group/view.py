@@ -13,6 +13,7 @@ from samza_azure.group.actions import Finish, WriteControl
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, Owner
+from samza_azure.group.moment import reached
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.timing import (
     BACK_OFF_MOST,
@@ -84,7 +85,8 @@ class LocalTask:
     report: TaskReport | None = None
     releasing_since: float | None = None
     failures: int = 0
-    not_before: float = 0.0
+    closed_at: float = 0.0
+    lost: bool = False  # it ended with its container, and not by itself
     former: bool = False  # it was given to an earlier incarnation of ours, so it is only to be released
 
     @property
@@ -104,6 +106,15 @@ class Failing:
 
     times: int
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """A kind of call that the account refuses: since when, when last, and why."""
+
+    since: float
+    last: float
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +154,7 @@ class Life:
     control_etag: str = ""
     control_read_at: float = -1e9
     control_read_for: str = ""  # the leader row's ETag for which the control blob was last read
+    older_copy: bool = False  # the control blob was read once more, and was older than before
     waiting_since: dict[str, float] = field(default_factory=dict)  # task -> since when its earlier owners hold it up
 
 
@@ -168,6 +180,7 @@ class Leadership:
     request_ages: dict[str, Age] = field(default_factory=dict)
     requests_read_at: float = -1e9
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
+    in_vain: str = ""  # why a job model was too large for which nobody works yet
     clean_done: str = ""
     clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
     clean_tries: int = 0  # that ended so, one after the other
@@ -197,6 +210,7 @@ class Work:
 
     plan: Plan | None = None
     container: bool = False
+    rejected: str = ""  # why the container cannot run the pipeline
     tasks: dict[str, LocalTask] = field(default_factory=dict)
     attempts: int = 0
     permit_told: float = 0.0
@@ -210,8 +224,8 @@ class Calls:
     busy: dict[str, float] = field(default_factory=dict)
     doubted: dict[str, float] = field(default_factory=dict)  # rows that are not as we know them, and since when
     failing: dict[str, Failing] = field(default_factory=dict)
-    # Kinds of calls that the account refuses now: since when, and when last. A success of the kind ends it.
-    denied: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    denied: Mapping[str, Denial] = field(default_factory=dict)  # by kind of call; a success of the kind ends it
+    let_in: bool = False  # a write of our row was accepted once
     denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
     beat_sent_at: float = -1e9
     leader_row_sent_at: float = -1e9
@@ -242,7 +256,6 @@ class View:
     ending_since: float = 0.0
     finished: Finish | None = None
     turn_at: float | None = None
-    wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
     # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
     _share: Share | None = field(default=None, repr=False, compare=False)
     _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = field(
@@ -336,17 +349,10 @@ class View:
                 return first, 0
         return every, 0
 
-    def reached(self, at: float, now: float) -> bool:
-        """Is it time? If not, the next turn comes then at the latest. Every comparison with the time asks here."""
-        if now >= at:
-            return True
-        self.wake_at = min(self.wake_at, at)
-        return False
-
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
         failing = self.calls.failing.get(name)
-        return name not in self.calls.busy and (failing is None or self.reached(failing.until, now))
+        return name not in self.calls.busy and (failing is None or reached(failing.until, now))
 
     def back_off(self, name: str) -> BackOff:
         """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""

@@ -17,6 +17,7 @@ from samza_azure.group.learn import (
     heard_container_lost,
     heard_leave,
     heard_plan,
+    heard_rejected,
     heard_task,
     learn,
     perform_locally,
@@ -90,6 +91,7 @@ class Processor:
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
+        self._wake_at = 0.0
 
     async def run(self) -> Finish:
         """Live until there is a verdict, and return it."""
@@ -120,7 +122,7 @@ class Processor:
                 log.warning("The container ended: %s", reason)
                 heard_container_lost(self.view, now)
             case Rejected(message=message):
-                perform_locally(self.view, BeginEnd(Finish(2, message)), now)
+                heard_rejected(self.view, message)
             case _:
                 assert_never(report)
         self._news.set()
@@ -139,7 +141,9 @@ class Processor:
         view, surroundings = self.view, self._surroundings
         now = surroundings.now()
         turn(view, now, random=surroundings.random(), fresh_id=surroundings.fresh_id(), wall_ms=surroundings.wall_ms())
-        for action in decide(view, now):
+        decision = decide(view, now)
+        self._wake_at = decision.wake_at
+        for action in decision.actions:
             match action:
                 case Tell(command=command):
                     perform_locally(view, action, now)
@@ -171,12 +175,11 @@ class Processor:
                 timeout=self._timeout,
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
-        except (AccessDenied, CorruptState, ConfigError) as error:
-            if isinstance(error, AccessDenied) and view.life.beat:
-                answer = Denied(str(error))  # it had access before
-            else:
-                self.fail(Finish(error.exit_code, str(error)))
-                return
+        except AccessDenied as error:
+            answer = Denied(str(error))
+        except (CorruptState, ConfigError) as error:
+            self.fail(Finish(error.exit_code, str(error)))
+            return
         except Exception:
             if self._is_seldom(resource(action)):
                 log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
@@ -185,7 +188,7 @@ class Processor:
         self._called(action, answer, now - sent_at)
         denied = bool(view.calls.denied)
         learn(view, action, answer, sent_at=sent_at, now=now)
-        if isinstance(answer, Denied) and not denied:  # said once: each call would say it again
+        if isinstance(answer, Denied) and not denied and view.calls.let_in:  # said once: each call would say it again
             log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
         elif denied and not view.calls.denied:
             log.warning("The storage account refuses this processor nothing any more.")
@@ -205,7 +208,7 @@ class Processor:
     async def _wait(self) -> None:
         """Until something was learned, or until what was decided may change by itself."""
         try:
-            async with asyncio.timeout(max(LEAST_SLEEP_S, self.view.wake_at - self._surroundings.now())):
+            async with asyncio.timeout(max(LEAST_SLEEP_S, self._wake_at - self._surroundings.now())):
                 await self._news.wait()
         except TimeoutError:
             pass

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from samza_azure.group import decide as deciding
+from samza_azure.group.actions import Action
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Assignment, Barrier, Control, Member, Owner, RunPhase, signal
@@ -18,6 +20,11 @@ TIMING = Timing()
 PLAN = Plan(
     (StagePlan("clean", ("flights",), "by", 2), StagePlan("daily", ("by",), "out", 1)), {"flights": 2}, "f" * 64
 )
+
+
+def decide(view: View, now: float) -> list[Action]:
+    """What is to be done now."""
+    return deciding.decide(view, now).actions
 
 
 def life_of(processor: str) -> str:

@@ -37,11 +37,22 @@ from samza_azure.group.actions import (
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, No, Trouble
 from samza_azure.group.control import Assignment, RunPhase
-from samza_azure.group.decide import decide
 from samza_azure.group.learn import learn, started, turn
 from samza_azure.group.rows import Request, RequestKind, State
 from samza_azure.group.view import Campaign, Lease, Life, Settings, View
-from tests.group.situation import CONTROL, LEADER_ROW, NOW, ROWS, TIMING, leader, owner, put, view_of, without_blob
+from tests.group.situation import (
+    CONTROL,
+    LEADER_ROW,
+    NOW,
+    ROWS,
+    TIMING,
+    decide,
+    leader,
+    owner,
+    put,
+    view_of,
+    without_blob,
+)
 
 SILENT = Age("leader row", 60.0, 30, NOW)
 DRAINED = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))

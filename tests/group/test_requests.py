@@ -19,7 +19,6 @@ from samza_azure.group.actions import (
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Answer, No, Trouble
 from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop, signal
-from samza_azure.group.decide import decide
 from samza_azure.group.election import successors_of
 from samza_azure.group.learn import heard_task, learn, perform_locally
 from samza_azure.group.publish import next_control
@@ -27,7 +26,7 @@ from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.group.rows import Request, RequestKind, State, request
 from samza_azure.group.view import View
 from samza_azure.messages import Drain, DrainStep, ReleaseTask
-from tests.group.situation import CONTROL, NOW, ROWS, leader, life_of, member, report, row, view_of
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, life_of, member, report, row, view_of
 
 FREEZE = replace(
     CONTROL, phase=RunPhase.DRAINING, drain=DrainNotification("d", "run", DrainStep.FREEZE, history=("FREEZE",))

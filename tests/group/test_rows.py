@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samza_azure.group.actions import MarkDead, ScanMembers
-from samza_azure.group.decide import decide
 from samza_azure.group.learn import learn
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import (
@@ -31,7 +30,7 @@ from samza_azure.group.rows import (
     request_columns,
 )
 from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport
-from tests.group.situation import CONTROL, NOW, ROWS, leader
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader
 
 REPORT = TaskReport(
     "clean-0",

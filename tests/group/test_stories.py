@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.group import decide as deciding
 from samza_azure.group.actions import (
     HOUSEKEEPING,
     AcquireLease,
@@ -33,7 +34,7 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, ControlRead, Kept, No, TooLarge, Trouble
+from samza_azure.group.answers import Absent, ControlRead, Denied, Kept, No, TooLarge, Trouble
 from samza_azure.group.control import (
     Assignment,
     Barrier,
@@ -46,13 +47,15 @@ from samza_azure.group.control import (
     RunPhase,
     signal,
 )
-from samza_azure.group.decide import decide, lead
+from samza_azure.group.decide import lead
 from samza_azure.group.drain import furthest, progress
 from samza_azure.group.election import successors_of
-from samza_azure.group.learn import RESTORED, heard_container_lost, heard_task, learn, perform_locally, turn
+from samza_azure.group.ending import GIVEN_UP, RESTORED, verdict
+from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally, turn
 from samza_azure.group.membership import own_row
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
+from samza_azure.group.tasks import retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
 from samza_azure.group.view import Campaign, Failing, Leadership, Lease, Life, LocalTask, Settings, View
 from samza_azure.messages import Drain, DrainStep, Permit, Phase, Plan, ReleaseTask, StagePlan, StartTask, TaskError
@@ -64,6 +67,7 @@ from tests.group.situation import (
     PLAN,
     ROWS,
     TIMING,
+    decide,
     leader,
     life_of,
     member,
@@ -685,7 +689,7 @@ def test_the_second_processor_waits_between_its_tries_as_the_first_would_have_go
     view = view_of("p2", MOVED)
     view.work.tasks["daily-0"] = LocalTask(10, 1, NOW)
     heard_task(view, report("daily-0", Phase.FAILED, generation=10), NOW)
-    assert view.work.tasks["daily-0"].not_before == NOW + 4.0
+    assert retry_at(view, "daily-0", view.work.tasks["daily-0"]) == NOW + 4.0
 
 
 def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is_then_let_go_of() -> None:
@@ -757,7 +761,7 @@ def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
     view, waits = view_of("p3", replace(CONTROL, members=(member("p3"),))), []
     for _ in range(view.settings.restart_limit):
         heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
-        waits.append(view.work.tasks["daily-0"].not_before - NOW)
+        waits.append(retry_at(view, "daily-0", view.work.tasks["daily-0"]) - NOW)
         view.life.accepted_at = NOW + waits[-1]
         *_, start = told(decide(view, NOW + waits[-1]))
         perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
@@ -1447,28 +1451,29 @@ def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     assert write.control.run_id != "run"
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
-    assert view.ending == Finish(2, "it needs more")
+    assert verdict(view) == Finish(2, "it needs more")
     assert [each.control.run_id for each in decide(view, NOW + 3) if isinstance(each, WriteControl)] in ([], ["run"])
 
 
 def test_an_older_copy_of_the_control_blob_ends_whoever_reads_it() -> None:
     view = view_of("p2")
     learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
-    assert view.ending == Finish(1, RESTORED)
+    assert BeginEnd(Finish(1, RESTORED)) in decide(view, NOW)
+    assert view.control == CONTROL, "it is not adopted"
     leaving = view_of("p2", ending=Finish(0, "done"))
     learn(leaving, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
-    assert leaving.ending == Finish(0, "done")
+    assert not any(isinstance(each, BeginEnd) for each in decide(leaving, NOW))
     for other in (replace(CONTROL, revision=10), replace(CONTROL, revision=1, group_id="cd" * 16)):
         view = view_of("p2")
         learn(view, ReadControl(), ControlRead(other, "read"), sent_at=NOW, now=NOW)
-        assert view.ending is None
+        assert not view.life.older_copy and view.control == other
 
 
 def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
     view = leader(replace(CONTROL, members=(), tasks={}, phase=RunPhase.NONE, version=0))
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
-    assert view.ending == Finish(2, "it needs more")
+    assert BeginEnd(Finish(2, "it needs more")) in decide(view, NOW + 2)
 
 
 def test_a_mark_whose_row_was_deleted_meanwhile_is_no_matter() -> None:
@@ -1582,3 +1587,28 @@ def test_a_leader_that_led_before_knows_nothing_of_its_former_leadership() -> No
     won = replace(CONTROL, epoch=4, revision=10)
     learn(view, WriteControl(won, "control", "won"), "newer", sent_at=NOW + 51, now=NOW + 51)
     assert view.leadership == Leadership(Lease("won", NOW + 50), since=NOW + 51, barrier_since=NOW + 51)
+
+
+def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() -> None:
+    """It had no beat yet in this life, so it used to end at once, as one that was never let in."""
+    view = view_of("p3", let_in=True)
+    perform_locally(view, Rejoin("It was marked dead."), NOW)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) is None
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW + 60, now=NOW + 61)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW + 120, now=NOW + 121)
+    assert verdict(view) == Finish(5, f"AuthenticationFailed. {GIVEN_UP}")
+
+
+def test_one_that_was_never_let_in_ends_at_once() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) == Finish(2, "AuthenticationFailed.")
+
+
+def test_asking_writes_nothing_and_says_when_to_ask_again() -> None:
+    view = view_of("p2")
+    before = repr(view)
+    decision = deciding.decide(view, NOW)
+    assert (decision.actions, decision.wake_at) == ([], NOW + 1.0), "it is a successor: it reads the leader row next"
+    assert repr(view) == before

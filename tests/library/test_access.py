@@ -12,7 +12,7 @@ from samza_azure.errors import AccessDenied
 from samza_azure.group.actions import Finish, StorageAction
 from samza_azure.group.answers import Answer, Denied
 from samza_azure.group.control import Control
-from samza_azure.group.learn import GIVEN_UP
+from samza_azure.group.ending import GIVEN_UP
 from samza_azure.group.timing import DENIED_S, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.host.processor import Processor

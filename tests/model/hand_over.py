@@ -418,7 +418,7 @@ class HandOver:
             heard_container_lost(view, 0.0)
             heard_plan(view, PLAN)
         for local_task in view.work.tasks.values():
-            local_task.not_before = NEVER
+            local_task.closed_at = NEVER
         for told in tasks.commands(self.permissive(view), 0.0):
             if isinstance(told, Tell):
                 perform_locally(view, told, 0.0)

@@ -314,7 +314,7 @@ def timeless(view: View) -> View:
     """The view with every wait over: what the clock says is no part of a state."""
     turn(view, 0.0, random=0.5, fresh_id="", wall_ms=0)
     view.calls.beat_sent_at = view.life.accepted_at = view.life.control_read_at = 0.0
-    view.others.leader_read_at = view.others.leaderless_since = view.wake_at = 0.0
+    view.others.leader_read_at = view.others.leaderless_since = 0.0
     view.candidacy.hold_until = view.calls.leader_row_sent_at = NEVER
     if view.leadership is not None:
         view.leadership = Leadership(view.leadership.lease, 0.0, 0.0)
