@@ -7,7 +7,7 @@ out of the way.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from samza_azure.errors import AccessDenied, AccessLost, ModelTooLarge, PipelineRefused
+from samza_azure.errors import Verdict
 from samza_azure.group import election, membership, next_run, tasks
 from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginEnd, Finish, MergeOwnRow, ReleaseLease
 from samza_azure.group.answers import Absent
@@ -33,26 +33,32 @@ FAREWELL_S = 5.0
 def verdict(view: View) -> Finish | None:
     """Why this processor is to end, if it is."""
     if view.leaving:
-        return Finish(0, "Left the group; its tasks were handed over.")
+        return Finish(Verdict.DONE, "Left the group; its tasks were handed over.")
     if (refused := _refused(view)) is not None:
         return refused
     control = view.control
     if view.life.older_copy:
-        return Finish(1, RESTORED)
+        return Finish(Verdict.FAILED, RESTORED)
     if isinstance(control, Absent) and view.group_id:
-        return Finish(1, "The control blob is gone: the state of this application was deleted while it ran.")
+        return Finish(
+            Verdict.FAILED, "The control blob is gone: the state of this application was deleted while it ran."
+        )
     if not isinstance(control, Control):
         return None
     if control.group_id != view.group_id:
-        return Finish(1, "The control blob belongs to another group: it was deleted and made anew while this one ran.")
+        return Finish(
+            Verdict.FAILED,
+            "The control blob belongs to another group: it was deleted and made anew while this one ran.",
+        )
     if control.stop is not None and view.member in control.stop.members:
-        return Finish(0, f"Run {control.run_id} is stopped. The next start resumes it.")
+        return Finish(Verdict.DONE, f"Run {control.run_id} is stopped. The next start resumes it.")
     match control.phase:
         case RunPhase.DRAINED:
             return _after_drain(view, control)
         case RunPhase.FAILED if view.life.active_run == control.run_id and control.failure is not None:
             return Finish(
-                1, f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}"
+                Verdict.FAILED,
+                f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}",
             )
         case RunPhase.RUNNING | RunPhase.DRAINING | RunPhase.FAILED:
             return _misfit(view, control)
@@ -63,32 +69,32 @@ def _refused(view: View) -> Finish | None:
     """The account, the container or the size of the job model leaves nothing to be done here."""
     denied = list(view.calls.denied.values())
     if denied and not view.calls.let_in:
-        return Finish(AccessDenied.exit_code, denied[0].reason)
+        return Finish(Verdict.REFUSED, denied[0].reason)
     lasting = next((each for each in denied if each.last - each.since >= DENIED_S), None)
     if lasting is not None:
-        return Finish(AccessLost.exit_code, f"{lasting.reason} {GIVEN_UP}")
+        return Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
     if view.work.rejected:
-        return Finish(PipelineRefused.exit_code, view.work.rejected)
+        return Finish(Verdict.REFUSED, view.work.rejected)
     if view.leadership is not None and view.leadership.in_vain:
-        return Finish(ModelTooLarge.exit_code, view.leadership.in_vain)
+        return Finish(Verdict.REFUSED, view.leadership.in_vain)
     return None
 
 
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.life.active_run == control.run_id:
-        return None if view.settings.wait_for_upgrade else Finish(0, f"Run {control.run_id} is drained.")
+        return None if view.settings.wait_for_upgrade else Finish(Verdict.DONE, f"Run {control.run_id} is drained.")
     if view.work.plan is None:
         return None
     if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
         if view.settings.run_id not in control.past:
             return None
         by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
-        return Finish(2, f"{by_hand} Name another one, or take the line out.")
+        return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or take the line out.")
     if view.settings.wait_for_upgrade:
         return None
     if view.work.plan.fingerprint != control.fingerprint:
         return Finish(
-            2,
+            Verdict.REFUSED,
             f"Run {control.run_id} is drained. This processor has pipeline {view.work.plan.fingerprint[:12]}, which an "
             "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
             "to go back to it.",
@@ -96,7 +102,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
     if not control.cleaned:
         return None  # its leader may have died over it: then whoever comes next leads, and cleans up
     return Finish(
-        0,
+        Verdict.DONE,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
         "set a new app.run.id or start with --new-run to begin the next run.",
     )
@@ -105,16 +111,19 @@ def _after_drain(view: View, control: Control) -> Finish | None:
 def _misfit(view: View, control: Control) -> Finish | None:
     if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
         if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
-            return Finish(0, f"Run {control.run_id} has begun with an upgraded pipeline.")
+            return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
         return Finish(
-            2,
+            Verdict.REFUSED,
             f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
             f"{view.work.plan.fingerprint[:12]}{_recounted(control.sources, view.work.plan.sources)}. "
             "Drain the run with the old code (samza-azure drain), then start the new.",
         )
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
-        return Finish(2, f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.")
+        return Finish(
+            Verdict.REFUSED,
+            f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.",
+        )
     return None
 
 

@@ -6,6 +6,7 @@ age was measured, so nobody who shows life is marked.
 
 from dataclasses import replace
 
+from samza_azure.errors import Verdict
 from samza_azure.group import next_run, tasks
 from samza_azure.group.actions import (
     MEMBER,
@@ -67,7 +68,7 @@ def join(view: View, now: float) -> list[Action]:
             if view.life.rewritten >= RIVAL_WRITES:
                 return [
                     Finish(
-                        2,
+                        Verdict.REFUSED,
                         f"A live processor has the id {view.me!r}. Start this one with another --id, or stop that one.",
                     )
                 ]

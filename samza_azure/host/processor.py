@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from samza_azure.errors import AccessDenied, ConfigError, CorruptState
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState, Verdict
 from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
 from samza_azure.group.answers import Answer, Denied, TooLarge, Trouble
 from samza_azure.group.decide import decide
@@ -103,7 +103,7 @@ class Processor:
                 if self.view.finished is not None:
                     return self.view.finished
                 if not self._reached and self._surroundings.now() > begun + UNREACHABLE_S:
-                    return Finish(3, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")
+                    return Finish(Verdict.UNREACHABLE, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")
                 await self._wait()
             return self._end
         finally:

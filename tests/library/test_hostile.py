@@ -24,7 +24,7 @@ from azure.storage.blob import BlobClient, BlobLeaseClient
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.coordinator import Ending
+from samza_azure.errors import Ending
 from samza_azure.group.control import Control, decode, encode
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.metrics import facts
