@@ -460,3 +460,10 @@ def test_a_compaction_under_a_replace_carries_nothing(both: Both) -> None:
     (made,) = both.allocate_outputs("R", DAY, 0, 1)  # type: ignore[misc]
     both.publish("R", [Segment("d", *made, Partitions.of(0), 1, Partitions.of(made.partition))], inputs=inputs)
     assert shows(both) == ["0.1", "0.2"]
+
+
+def test_a_compaction_does_not_wait_for_the_appender_of_what_it_reads(both: Both) -> None:
+    """What was published is locked no longer, although the appender keeps its lock for more."""
+    both.appends(both.allocates(by_segment=True))
+    locked(both, "R", DAY, partitions=Partitions.of(0), version=0)
+    assert len(both.box.active()) == 2

@@ -189,6 +189,23 @@ def test_append_and_compact_meanwhile(store: SegmentStore) -> None:
     assert {one.generation for one in snapshot.timeline.visible()} == {0, 1}
 
 
+def test_a_compaction_and_an_appender_that_goes_on_do_not_wait_for_each_other(stores: Stores) -> None:
+    """What was published is locked no longer, although the appender keeps its lock for more."""
+    sink, other = stores(), stores()
+    who = task("sink")
+    made = rooted(sink, allocated(sink, who, 3))
+    for one in made[:2]:
+        assert isinstance(sink.publish(who.id, [one]), Published)
+    outputs = compaction(other, task("compact"), made[:2])
+    assert outputs is not None
+    assert isinstance(sink.publish(who.id, made[2:]), Published)
+    assert isinstance(other.publish("compact.1", outputs, inputs=made[:2]), Published)
+    assert len(rows(other.snapshot())) == 3
+    (again,) = [lock for lock in sink.state().box.held(who.id) if lock.partitions is not None]
+    assert list(again.partitions or ()) == []
+    assert isinstance(sink.publish(who.id, made[:1]), Published), "sent again"
+
+
 def test_a_publish_and_its_position_are_one(store: SegmentStore) -> None:
     who = task("sink")
     lock = allocated(store, who, 3)
