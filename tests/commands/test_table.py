@@ -1,17 +1,15 @@
 """`samza-azure table` and `samza-azure compact`, on a table that a library call has filled."""
 
 import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
-from samza_azure import tables
+from samza_azure import cli, tables
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.segments import Granularity, Owner, Task
@@ -19,6 +17,8 @@ from samza_azure.storage.connection import Account
 
 JOB = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 SCHEMA = pa.schema([("day", pa.timestamp("us", "UTC")), ("delay", pa.int64())])
+
+Command = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
@@ -28,13 +28,21 @@ def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield azurite.connection_string
 
 
-def samza_azure(*arguments: str) -> tuple[int, str, str]:
-    command = [sys.executable, "-m", "samza_azure", *arguments]
-    ended = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=120, check=False)
-    return ended.returncode, ended.stdout, ended.stderr
+@pytest.fixture
+def samza_azure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["samza-azure", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
 
 
-def test_a_table_is_shown_and_compacted(connect: str) -> None:
+def test_a_table_is_shown_and_compacted(connect: str, samza_azure: Command) -> None:
     account = Account.from_config(Config.load(JOB).storage)
     account.ensure_created()
     store = tables.store_of(account, "delays")
