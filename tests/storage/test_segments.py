@@ -9,6 +9,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 
 import pytest
 
@@ -645,6 +646,35 @@ class Crowd:
             if not busy:
                 assert found == known
                 return
+
+
+class Flaky:
+    """Rows of which one answer in ten is lost, after the write or before it."""
+
+    def __init__(self, rows: Transactions, seed: int) -> None:
+        self.rows, self.dice = rows, Random(seed)
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+        lost = self.dice.random()
+        answer = [] if lost < 0.05 else self.rows.transact(writes)
+        if lost < 0.1:
+            raise Unsettled("no answer")
+        return answer
+
+    def query(self, first: str, end: str) -> list[Row]:
+        return self.rows.query(first, end)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_at_once_and_answers_are_lost(seed: int) -> None:
+    account, partition, seeds = MemoryAccount(), MemoryTransactions(), itertools.count(seed * 100)
+
+    def another() -> SegmentStore:
+        rows = Flaky(partition, next(seeds))
+        return SegmentStore(rows, account.blobs(), "t", wait=lambda tries: None)
+
+    another().create()
+    Crowd(another, 4).run()
 
 
 def test_all_at_once(stores: Stores, request: pytest.FixtureRequest) -> None:
