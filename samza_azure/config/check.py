@@ -85,7 +85,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class _NotYet:
-    """A key of the design that has no effect so far."""
+    """A key that Samza has and that has no effect here so far."""
 
     default: object
     instead: str = ""

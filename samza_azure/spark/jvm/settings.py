@@ -5,7 +5,7 @@ from pathlib import Path
 
 from samza_azure.machine import memory
 
-#: Each value here is needed for what the container promises, or was measured to matter (reference/spark.md).
+#: Each value here is needed for what the container promises, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
     "spark.driver.bindAddress": "127.0.0.1",
