@@ -1,7 +1,7 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
 Safety is judged by what took effect, never by what a processor believes. `INVARIANTS` says what each name means; a
-violation ends with that sentence. What the ledger cannot see is checked in `world`, `container`, `life` and `cost`.
+violation ends with that sentence. What the ledger cannot see is checked in `world`, `container`, `promises` and `cost`.
 `docs/invariants.md` names the place of each check and the mistakes that it has to catch.
 """
 
@@ -55,8 +55,12 @@ INVARIANTS = {
     "Retry": "A run fails only when a task was given up by two processors, or by one while no other was there to try "
     "it.",
     "Leak": "A processor's row reports only tasks that the control blob gave to this very incarnation.",
-    "Cost": "No processor makes more than 40 calls of one kind within a second, and a calm group makes at most 1.5 "
-    "times the calls that `explain` states.",
+    "Overlap": "No task starts while an earlier owner, alive and permitted, still runs it, unless that one has been "
+    "waited for as long as it may take to let go.",
+    "Bound": "When one processor dies while all is well, its tasks are given to others, and run there, within one "
+    "and a half times the bound that `explain` states.",
+    "Cost": "No processor makes more than 40 calls of one kind within a second, answers to requests that wait already "
+    "not counted, and a calm group makes at most 1.5 times the calls that `explain` states.",
 }
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
@@ -122,6 +126,7 @@ class Ledger(MemoryStorage):
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
         self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
+        self._given_at: dict[tuple[str, int], float] = {}  # log and generation -> when it was published
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
         self.cost = Cost()
@@ -322,6 +327,7 @@ class Ledger(MemoryStorage):
             if assignment.owner is not None:
                 where = (f"runs/{after.run_id}/{task}", assignment.owner.generation)
                 self._owners[where] = assignment.owner.incarnation
+                self._given_at.setdefault(where, self.facts.instant())
                 self._given.add((assignment.owner.incarnation, task, assignment.owner.generation))
         self._follow_steps(before, after)
 
@@ -441,6 +447,15 @@ class Ledger(MemoryStorage):
                 behind or not well_before or now > ended + OUTAGE_FORGIVEN * timeout,
                 f"S10: {processor} was marked dead for an outage that lasted from {begun:.2f} to {ended:.2f}",
             )
+
+    def published_at(self, run_id: str, task: str, generation: int) -> float | None:
+        """When a task was given to its owner of this generation."""
+        return self._given_at.get((f"runs/{run_id}/{task}", generation))
+
+    def owns_alive(self, processor: str, run_id: str, task: str, generation: int) -> bool:
+        """Whether the incarnation that was given this generation of a task lives, as its row says."""
+        values = self._member(processor)
+        return _alive(values) and values.get("incarnation") == self._owners.get((f"runs/{run_id}/{task}", generation))
 
     def asked(self, kind: str) -> bool:
         """Does such a request wait for its answer?"""
