@@ -1,7 +1,8 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
 Safety is judged by what took effect, never by what a processor believes. `INVARIANTS` says what each name means; a
-violation ends with that sentence. What the ledger cannot see is checked in `world`, `container`, `promises` and `cost`.
+violation ends with that sentence. What the ledger cannot see is checked in `world`, `promises`, `container`,
+`life` and `cost`.
 `docs/invariants.md` names the place of each check and the mistakes that it has to catch.
 """
 
@@ -55,12 +56,12 @@ INVARIANTS = {
     "Retry": "A run fails only when a task was given up by two processors, or by one while no other was there to try "
     "it.",
     "Leak": "A processor's row reports only tasks that the control blob gave to this very incarnation.",
-    "Overlap": "No task starts while an earlier owner, alive and permitted, still runs it, unless that one has been "
-    "waited for as long as it may take to let go.",
-    "Bound": "When one processor dies while all is well, its tasks are given to others, and run there, within one "
-    "and a half times the bound that `explain` states.",
-    "Cost": "No processor makes more than 40 calls of one kind within a second, answers to requests that wait already "
-    "not counted, and a calm group makes at most 1.5 times the calls that `explain` states.",
+    "Cost": "No processor makes more than 40 calls of one kind within a second, and a calm group makes at most 1.5 "
+    "times the calls that `explain` states.",
+    "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless that one has "
+    "been waited for as long as it may take to let go.",
+    "Bound": "When one processor dies while all is well, another one leads, if need be, and its tasks belong to others "
+    "within 1.5 times the bound that `explain` states, and run soon after.",
 }
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88

@@ -30,7 +30,7 @@ from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.sim.network import Outage, Weather
-from samza_azure.sim.promises import check_overlap, published_within, runs_within
+from samza_azure.sim.promises import check_overlap, runs_within, stated, within
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
@@ -477,10 +477,21 @@ class World:
         leads = victim.name == control.leader.processor
         self.note(f"{victim.name} dies, and nothing else happens")
         victim.crash()
-        bound = published_within(self.timing, control, len(alive), leads)
-        await self._hold(bound, self._not_given_on, f"Bound: {{:.1f}} s after {victim.name} died {{}}")
-        bound = runs_within(self.timing, len(alive), self.habits.start_s)
+        bounds, since = stated(self.timing, control, len(alive)), self.loop.time()
+        clocks = self.scenario.clocks
+        after = f"Bound: {{:.1f}} s after {victim.name} died {{}}"
+        if leads:
+            await self._hold(within(bounds.leaderless, clocks=clocks), lambda: self._led_by(control.epoch), after)
+        bound = within(bounds.leader_lost if leads else bounds.follower_lost, clocks=clocks) + since - self.loop.time()
+        await self._hold(bound, self._not_given_on, after)
+        bound = within(runs_within(self.timing, len(alive), self.habits.start_s), clocks=clocks)
         await self._hold(bound, self.unhealed, "Bound: {:.1f} s after its tasks were given to others {}")
+
+    def _led_by(self, epoch: int) -> str | None:
+        """Whether still nobody leads but the leader of this epoch."""
+        control = self.ledger.control
+        assert control is not None
+        return "nobody leads" if control.epoch == epoch else None
 
     def _not_given_on(self) -> str | None:
         """Which task belongs to nobody who lives."""

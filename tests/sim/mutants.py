@@ -213,6 +213,10 @@ MUTANTS = [
         more={"style": "busy", "sources": 1, "every_s": 0.8, "fault_s": 200.0, "aimed": 0.0},
     ),
     Mutant("DRAINED before the logs are", "S12", others.drained_when_all_are_told, 0),
+    Mutant("a gainer does not wait", "Overlap", others.the_gainer_does_not_wait, 0, faults=("leaves", "joins")),
+    Mutant("the predecessors are forgotten", "Overlap", others.predecessors_are_forgotten, 0),
+    Mutant("dead after three timeouts", "Bound", others.dead_after_three_timeouts, 0, faults=QUIET),
+    Mutant("a leader is suspected three times late", "Bound", others.a_leader_is_suspected_late, 0, faults=()),
 ]
 
 
