@@ -1,6 +1,6 @@
 """Every branch of the pure packages is taken by a test, or its function is named here with the reason.
 
-    python tests/uncovered.py COVERAGE.json        which `make coverage` has written
+    python tests/uncovered.py MEASURED.json        which `make coverage` has written
 
 Ends with 1 if a function has a branch that no test took and is not named, or is named and needs it no more.
 """
