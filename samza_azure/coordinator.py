@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, Ending
 from samza_azure.group.control import DrainNotification
 from samza_azure.messages import Command, Report
 
@@ -25,17 +25,6 @@ class JobModel:
     epoch: int
     run_id: str
     processors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # processor -> its tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a coordinator ended: the exit code of the process, and a sentence for the user."""
-
-    code: int
-    message: str
-    drained: bool = (
-        False  # there was nothing to do any more: whoever starts the processor again need not elect a leader
-    )
 
 
 class JobCoordinatorListener:
@@ -65,6 +54,9 @@ class JobCoordinatorListener:
 
 class JobCoordinator(ABC):
     """A processor's membership of its group."""
+
+    #: How it ended, set before the listener hears of it; None while it lives.
+    ending: Ending | None = None
 
     @abstractmethod
     def set_listener(self, listener: JobCoordinatorListener) -> None:
@@ -96,6 +88,11 @@ class JobCoordinator(ABC):
     @abstractmethod
     def job_model(self) -> JobModel | None:
         """The version adopted last."""
+
+    @property
+    def turns(self) -> int | None:
+        """How often it has gone round since it started, for those who ask whether it lives; None: it does not count."""
+        return None
 
     @abstractmethod
     def report(self, *reports: Report) -> None:

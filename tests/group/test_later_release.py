@@ -6,15 +6,32 @@ from dataclasses import replace
 
 from samza_azure.group.actions import MarkDead, ReadControl, ReleaseLease, Tell, WriteControl
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Later
 from samza_azure.group.control import Assignment
-from samza_azure.group.decide import campaign, decide, own_row
-from samza_azure.group.lead import lead, next_control, successors_of
+from samza_azure.group.decide import lead
+from samza_azure.group.election import campaign, successors_of
+from samza_azure.group.learn import heard_leave, heard_task, learn, perform_locally
+from samza_azure.group.membership import own_row
+from samza_azure.group.publish import next_control
 from samza_azure.group.rows import Request, RequestKind, State, columns, processor_row, request
-from samza_azure.group.run import has_let_go, told
-from samza_azure.group.view import Campaign, Later, Lease, View, heard_leave, heard_task, learn, perform_locally
+from samza_azure.group.tasks import has_let_go, reported
+from samza_azure.group.view import Campaign, Lease, View
 from samza_azure.host.status import document
 from samza_azure.messages import Phase, ReleaseTask, TaskError
-from tests.group.situation import CONTROL, NOW, ROWS, TIMING, leader, life_of, owner, report, row, view_of
+from tests.group.situation import (
+    CONTROL,
+    LEADER_ROW,
+    NOW,
+    ROWS,
+    TIMING,
+    decide,
+    leader,
+    life_of,
+    owner,
+    report,
+    row,
+    view_of,
+)
 
 LATER = Later(2, "control.json has format 2 of a later samza-azure; this one knows 1.")
 
@@ -76,19 +93,18 @@ def test_one_that_cannot_read_the_control_blob_lets_go_and_then_stands_by() -> N
 
 def test_it_asks_for_that_blob_no_more_whatever_the_leader_row_says() -> None:
     view = outdated()
-    assert view.leader_row is not None
-    view.leader_row = replace(view.leader_row, version=99, etag="other")  # type: ignore[call-arg]
+    view.others.leader_row = replace(LEADER_ROW, version=99, etag="other")
     assert not [action for action in decide(view, NOW) if isinstance(action, ReadControl)]
 
 
 def test_it_never_tries_to_lead_and_gives_back_a_lease_under_which_it_found_out() -> None:
     view = outdated()
-    view.leader_age = Age("leader row", 1000.0, 9, NOW)
+    view.others.leader_age = Age("leader row", 1000.0, 9, NOW)
     assert campaign(view, NOW) == []
-    view.campaign = Campaign("control", lease=Lease("ours", NOW))
+    view.candidacy.campaign = Campaign("control", lease=Lease("ours", NOW))
     assert campaign(view, NOW) == [ReleaseLease("ours")]
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
-    assert view.campaign is None
+    assert view.candidacy.campaign is None
 
 
 def test_it_leaves_when_it_is_told_to() -> None:
@@ -104,7 +120,7 @@ def test_a_task_that_meets_a_record_of_a_later_format_makes_its_processor_stand_
     failed = report("clean-1", Phase.FAILED, error=TaskError("has format 3", ""), too_old_for=3)
     for _ in range(view.settings.restart_limit + 1):
         heard_task(view, failed, NOW)
-    assert told(view, view.tasks["clean-1"]) is None
+    assert reported(view, view.work.tasks["clean-1"]) is None
     assert (own_row(view).too_old_for, own_row(view).tasks) == (3, {})
 
 
@@ -152,7 +168,7 @@ def test_it_gets_no_task_is_no_successor_and_is_not_marked_dead() -> None:
 def test_a_stop_does_not_wait_for_it() -> None:
     asked = Request("s", "e", RequestKind.STOP)
     view = leader(members={**ROWS, "p2": STANDS_BY}, requests=(asked,), requests_read_at=NOW)
-    view.seen_alive = frozenset(map(life_of, ROWS))
+    view.others.seen_alive = frozenset(map(life_of, ROWS))
     stop = next_control(view, CONTROL, NOW).stop
     assert stop is not None
     assert {each.processor for each in stop.members} == {"p1", "p3"}
