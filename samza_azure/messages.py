@@ -77,13 +77,19 @@ class Plan:
 
     def stage_of(self, task: str) -> StagePlan:
         """The stage that a task belongs to."""
-        name = task.rpartition("-")[0]
+        name, _ = stage_and_number(task)
         return next(stage for stage in self.stages if stage.name == name)
 
     def readers(self) -> dict[str, tuple[str, ...]]:
         """The source streams that a stage reads, by stage; without the stages that read none."""
         read = {stage.name: tuple(each for each in stage.inputs if each in self.sources) for stage in self.stages}
         return {stage: streams for stage, streams in read.items() if streams}
+
+
+def stage_and_number(task: str) -> tuple[str, int]:
+    """What a task's name says: its stage, and which of the stage's tasks it is."""
+    stage, _, number = task.rpartition("-")
+    return stage, int(number)
 
 
 def partitions_of(number: int, tasks: int, partitions: int) -> range:
