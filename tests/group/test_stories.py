@@ -1612,3 +1612,12 @@ def test_asking_writes_nothing_and_says_when_to_ask_again() -> None:
     decision = deciding.decide(view, NOW)
     assert (decision.actions, decision.wake_at) == ([], NOW + 1.0), "it is a successor: it reads the leader row next"
     assert repr(view) == before
+
+
+def test_a_leader_that_has_not_looked_yet_cleans_nothing_up() -> None:
+    """It knew nobody, took the run for left, and deleted the logs of tasks that others still had open."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained, members={}, scanned_at=-1e9, since=NOW - 1, active_run="")
+    assert CleanRun not in kinds(decide(view, NOW))
+    learn(view, ScanMembers(), (ROWS["p1"],), sent_at=NOW, now=NOW)
+    assert CleanRun in kinds(decide(view, NOW))
