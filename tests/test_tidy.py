@@ -35,7 +35,7 @@ def texts() -> list[tuple[Path, str]]:
     found = []
     for folder, inner, files in os.walk(ROOT):
         inner[:] = [name for name in inner if name not in MADE and (name == ".ci" or not name.startswith("."))]
-        paths = [Path(folder, name) for name in files]
+        paths = [Path(folder, name) for name in files if name != ".git"]  # a file in a work tree of its own
         found += [(path.relative_to(ROOT), path.read_text(errors="replace")) for path in paths if path.suffix in TEXTS]
     return sorted(found)
 
@@ -84,7 +84,7 @@ def test_each_module_begins_with_a_sentence() -> None:
     findings = []
     for path in modules():
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
-        if len(first.split()) < 3 or not re.search(r"[.:]", first):
+        if len(first.split()) < 3 or not re.search(r"[.:?]", first):
             findings.append(f"{path.relative_to(ROOT)}: begin it with a sentence that says what it is for")
     assert findings == []
 

@@ -28,11 +28,11 @@ var metricRules = telemetry ? [
   {
     name: 'no-leader'
     severity: 0
-    text: 'No processor has led for three minutes: nothing is assigned, and the dead are not replaced.'
+    text: 'No processor has led for five minutes: nothing is assigned, and the dead are not replaced.'
     query: 'AppMetrics | where Name == "samza_azure.leader" and Max >= 1'
     operator: 'LessThan'
     threshold: 1
-    window: 'PT3M'
+    window: 'PT5M'
     periods: 1
   }
   {

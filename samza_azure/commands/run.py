@@ -49,9 +49,9 @@ def command(
         report(f"metrics on port {serve(config.metrics_prometheus_port, host)}")
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
-    report(f"pid {os.getpid()}, directory {slot.directory}")
     chosen = config.spark.get("spark.driver.memory")
-    report(f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory()))
+    heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory())
+    report(f"pid {os.getpid()}, directory {slot.directory}; {heap}")
     task = config.task
     supervisor = Supervisor(
         coordinator,

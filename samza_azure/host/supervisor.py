@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
-from samza_azure.errors import SamzaAzureError
+from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
 from samza_azure.group.control import DrainNotification
 from samza_azure.host.child import Child
@@ -122,14 +122,14 @@ class Supervisor(JobCoordinatorListener):
         self._say(f"drain {notification.step}")
 
     def on_coordinator_stop(self) -> None:
-        self._finish(Ending(0, ""))
+        self._finish(Ending(Verdict.DONE, ""))
 
     def on_coordinator_failure(self, error: Exception) -> None:
-        code = error.exit_code if isinstance(error, SamzaAzureError) else 1
+        code = error.exit_code if isinstance(error, SamzaAzureError) else Verdict.FAILED
         self._finish(Ending(code, str(error)))
 
     def _finish(self, ending: Ending) -> None:
-        self._ending = self._gave_up or getattr(self._coordinator, "ending", None) or ending
+        self._ending = self._gave_up or self._coordinator.ending or ending
         self.wake()
 
     def _step(self) -> None:
@@ -231,7 +231,7 @@ class Supervisor(JobCoordinatorListener):
 
     def _give_up(self, why: str) -> None:
         """End with 1. The row and the lease are given back first."""
-        self._gave_up = Ending(1, why)
+        self._gave_up = Ending(Verdict.FAILED, why)
         self._start_at = math.inf
         self._coordinator.stop()
 

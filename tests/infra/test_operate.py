@@ -1,12 +1,14 @@
 """docs/operate.md keeps what it promises: its commands exist, and so does each section that an alert links to."""
 
+import json
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+import yaml
 
-from infra.check.bicep import Expression, Literal, parse, values_in
+from infra.check.bicep import Expression, Literal, Object, parse, values_in
 from samza_azure import cli, metrics
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,38 @@ def test_a_command_is_one_that_the_program_takes(line: str) -> None:
 def test_a_command_that_it_would_not_take_is_seen() -> None:
     with pytest.raises(Exception, match="No such option: --force"):
         cli._loaded("drain").make_context("drain", ["job.toml", "--force"])
+
+
+def started() -> dict[str, list[str]]:
+    """What each template runs, after the name of the program."""
+    infra = ROOT / "infra"
+    unit = (infra / "systemd" / "samza-azure@.service").read_text()
+    image = (infra / "image" / "Dockerfile").read_text()
+    deployments = [
+        each
+        for each in yaml.safe_load_all((infra / "kubernetes" / "fleet.yaml").read_text())
+        if each["kind"] == "Deployment"
+    ]
+    apps = [each for file in TEMPLATES for each in file.resources.values() if each.type.endswith("/containerApps")]
+    written = [
+        value.entries["args"]
+        for app in apps
+        for value in values_in(app.body)
+        if isinstance(value, Object) and "args" in value.entries
+    ]
+    return {
+        "unit": shlex.split(re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0])[1:],
+        "image": json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0]),
+        "Kubernetes": deployments[0]["spec"]["template"]["spec"]["containers"][0]["args"],
+        "Container Apps": [str(each.value) for each in values_in(written[0]) if isinstance(each, Literal)],
+    }
+
+
+def test_what_the_templates_run_is_what_the_program_takes() -> None:
+    """And all of them stay after a drain, since whoever starts them would start them again."""
+    for where, (name, *arguments) in started().items():
+        context = cli._loaded(name).make_context(name, list(arguments))
+        assert context.params["wait_for_upgrade"] is True, where
 
 
 def test_each_alert_links_a_section() -> None:
