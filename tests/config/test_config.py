@@ -130,6 +130,11 @@ def test_what_the_command_line_says_goes_before_the_file() -> None:
         ("1 d", 86400.0),
         ("0.25 s", 0.25),
         ("2s", 2.0),
+        ("1 hour", 3600.0),
+        ("10 minutes", 600.0),
+        ("1 hour 30 minutes", 5400.0),
+        ("interval 2 weeks", 1_209_600.0),
+        ("500 milliseconds", 0.5),
     ],
 )
 def test_durations_carry_their_unit(text: str, seconds: float) -> None:

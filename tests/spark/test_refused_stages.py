@@ -191,7 +191,7 @@ def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse
     assert refusal(stage, streams=streams) == (
         "Stage stage writes last as event time of stream 'out', but nothing says how old its later rows can be: it is "
         "computed: max(landed). Use the event time of an input, or window_time(window). Or say under [streams.out] how "
-        'much older than the progress of the inputs rows can be: frontier_lag = "1 h".'
+        'much older than the progress of the inputs rows can be: frontier_lag = "1 hour".'
     )
     analysed = analyse(stage, streams=streams + 'frontier_lag = "1 d"\n').stages["stage"]
     assert (analysed.frontier_lag_us, analysed.analysis.frontier) == (86_400_000_000, (Term(None),))

@@ -384,7 +384,7 @@ def _frontier(
             f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but nothing "
             f"says how old its later rows can be: {bound.reason}. {bound.remedy or USE_MARKED} Or say under "
             f"[streams.{output.stream}] how much older than the progress of the inputs rows can be: "
-            f'frontier_lag = "1 h".'
+            f'frontier_lag = "1 hour".'
         )
     held = {each.reads for each in watermarks}  # these hold the watermark back
     known = [Term(number) for number, each in enumerate(inputs) if each.event_time is not None and number not in held]
