@@ -15,7 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from samza_azure.commands.terminal import say
-from samza_azure.errors import SamzaAzureError
+from samza_azure.errors import SamzaAzureError, in_full
 
 #: Each command with the first sentence of its help, so that `--help` imports none of them.
 COMMANDS = {
@@ -73,7 +73,7 @@ def main() -> NoReturn:
         if sys.stdout is not None:  # it may have been closed
             sys.stdout.flush()
     except SamzaAzureError as error:
-        say(f"samza-azure: {error}")
+        say(f"samza-azure: {in_full(error)}")
         code = error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = 1

@@ -87,3 +87,8 @@ class TimedOut(SamzaAzureError):
     """What was waited for did not happen in the time given."""
 
     exit_code = 4
+
+
+def in_full(error: BaseException) -> str:
+    """The message and its notes, such as the file and line of the stage that is meant."""
+    return "\n  ".join([str(error), *getattr(error, "__notes__", ())])

@@ -11,14 +11,13 @@ from types import FrameType
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job
 from samza_azure.commands.show import status_view
-from samza_azure.commands.terminal import say
+from samza_azure.commands.terminal import console, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 
@@ -64,25 +63,22 @@ def _watch(fleet: Fleet) -> int:
 
     signal.signal(signal.SIGINT, end)
     signal.signal(signal.SIGTERM, end)
-    console = Console(stderr=True)
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(console=console(sys.stderr), auto_refresh=False) as live:
         while fleet.alive():
             try:
                 shown = fleet.status()
                 if sys.stderr.isatty():
                     live.update(status_view(shown), refresh=True)
             except StorageUnavailable as error:
-                console.print(str(error))
+                say(str(error))
             except SamzaAzureError as error:
-                console.print(str(error))
+                say(str(error))
                 return error.exit_code
             time.sleep(REFRESH_S)
     codes = fleet.exit_codes(0.0)
     for name, code in codes.items():
         if code:
-            console.print(
-                f"{name} exited with {code}: {_last_line(fleet.log_file(name))}", highlight=False, soft_wrap=True
-            )
+            say(f"{name} exited with {code}: {_last_line(fleet.log_file(name))}")
     return max((code if code >= 0 else 1 for code in codes.values()), default=0)  # below 0: killed by a signal
 
 

@@ -1,14 +1,15 @@
 """`samza-azure status`: who leads, who is alive, who runs what."""
 
 import json
+import sys
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
+from samza_azure.commands.terminal import console
 from samza_azure.host.status import document
 
 
@@ -23,4 +24,4 @@ def command(job: Job, as_json: Annotated[bool, typer.Option("--json", help="As o
     if as_json:
         print(json.dumps(shown, indent=2))
         return
-    Console().print(status_view(shown))
+    console(sys.stdout).print(status_view(shown))
