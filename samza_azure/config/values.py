@@ -18,6 +18,7 @@ __all__ = [
     "PositiveDuration",
     "Size",
     "Switch",
+    "in_words",
     "matching",
     "module_names",
     "one_or_several",
@@ -56,6 +57,15 @@ def _seconds(value: object) -> float:
             "like '2 s' or '1 hour'"
         )
     return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+
+
+def in_words(seconds: float) -> str:
+    """A duration as Spark and a job file take it: "1 hour", "90 minutes"."""
+    for word, length in reversed(_WORDS.items()):
+        number = round(seconds / length, 6)
+        if word != "week" and number >= 1 and number.is_integer():
+            return f"{number:.0f} {word}" + ("" if number == 1 else "s")
+    return f"{seconds:g} seconds"
 
 
 def _bytes(value: object) -> int:

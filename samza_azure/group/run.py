@@ -10,7 +10,7 @@ from dataclasses import replace
 from samza_azure.group.actions import Action, Finish, Tell
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.group.view import Absent, LocalTask, View
-from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
+from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskError, TaskReport, changes
 
 #: The blob gives a task to us, and its log has had a later owner: versions are being used twice.
 LATER_WRITER = (
@@ -188,16 +188,27 @@ def _misfit(view: View, control: Control) -> Finish | None:
     if view.plan is not None and control.fingerprint and view.plan.fingerprint != control.fingerprint:
         if view.settings.wait_for_upgrade and view.active_run != control.run_id:
             return Finish(0, f"Run {control.run_id} has begun with an upgraded pipeline.")
-        return Finish(
-            2,
-            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.plan.fingerprint[:12]}{_recounted(control.sources, view.plan.sources)}. "
-            "Drain the run with the old code (samza-azure drain), then start the new.",
-        )
+        return Finish(2, _other_pipeline(control, view.plan))
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
         return Finish(2, f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.")
     return None
+
+
+def _other_pipeline(control: Control, plan: Plan) -> str:
+    """What differs, stage by stage and stream by stream, and what to do about it."""
+    differences = changes(control.described, plan.described) if control.described and plan.described else []
+    if differences:
+        what = ":\n" + "\n".join(f"  {each}" for each in differences) + "\n"
+    else:
+        what = (
+            f" ({control.fingerprint[:12]} there, {plan.fingerprint[:12]} here)"
+            f"{_recounted(control.sources, plan.sources)}. "
+        )
+    return (
+        f"Run {control.run_id} has another pipeline than this processor{what}"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run."
+    )
 
 
 def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
@@ -207,7 +218,7 @@ def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
         for stream, count in sorted(there.items())
         if here.get(stream, count) != count
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f": {', '.join(told)}" if told else ""
 
 
 def _lets_go(view: View, now: float) -> bool:

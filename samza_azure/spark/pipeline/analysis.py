@@ -29,6 +29,7 @@ from samza_azure.spark.pipeline.catalyst import (
     read_plan,
     references,
 )
+from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.operators import check_operators, described, fingerprint_of, keys_of, state_of
 from samza_azure.spark.pipeline.packages import check_packages, in_one_sentence
@@ -82,6 +83,7 @@ class Analysis:
     stateful: tuple[str, ...]
     state: tuple[str, ...]  # the same operators with their keys, for people
     fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
+    facts: Mapping[str, str]  # the same for people, who compare two pipelines
     placement: Placement
     puts_out_changes: bool  # several rows for what is one row of a batch
     needs_rocksdb: bool
@@ -114,6 +116,8 @@ def analyse(
     placement = place_stage(spark, stage, root, keyed, tasks)
     tracer = Tracer(spark)
     delays = [str(each.delay_ms) for each in watermarks]
+    fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
+    by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
         schema=nullable(frame.schema, spark),
         sources=_different(spark, root.leaves()),
@@ -121,7 +125,8 @@ def analyse(
         frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
         stateful=tuple(state_of(node) or "" for node in operators),
         state=tuple(described(node) for node in operators),
-        fingerprint=tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators),
+        fingerprint=fingerprint,
+        facts=stage_facts([operator_facts(node, bounds) for node in operators], by_stream, fingerprint),
         placement=placement,
         puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),

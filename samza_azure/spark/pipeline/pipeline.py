@@ -15,11 +15,13 @@ from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
+from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Plan, StagePlan, partitions_of
 from samza_azure.spark.pipeline.analysis import Analysis, Input, Output, analyse, check_event_time
 from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.catalyst import column, rebound
+from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
 from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
@@ -266,6 +268,7 @@ def _router(
         stateful=(),
         state=(),
         fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
+        facts={"routed by": ", ".join(route.texts)},
         placement=Placement({}, ()),
         puts_out_changes=False,
         needs_rocksdb=False,
@@ -404,4 +407,40 @@ def _plan(
         fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
         warnings=tuple(warnings),
         keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
+        described=_described(stages, streams),
     )
+
+
+def _described(stages: Sequence[AnalysedStage], streams: Mapping[str, AnalysedStream]) -> dict[str, dict[str, str]]:
+    """All facts of the pipeline; none if they are too many to be kept with the run."""
+    found: dict[str, dict[str, str]] = {}
+    for stage in stages:
+        lag = stage.frontier_lag_us / 1_000_000
+        found[f"stage {stage.plan.name}"] = _said(
+            {
+                "inputs": ", ".join(stage.plan.inputs),
+                "output": stage.plan.output,
+                "tasks": str(stage.plan.tasks),
+                "partition_by": ", ".join(stage.plan.partition_by),
+                "output_mode": stage.stage.output_mode,
+                "event_time": stage.event_time or "",
+                "frontier_lag": in_words(lag) if lag else "",
+                **stage.analysis.facts,
+            }
+        )
+        if stage.plan.output not in streams:
+            found[f"stream {stage.plan.output}"] = columns(stage.analysis.schema)
+    for name, stream in streams.items():
+        found[f"stream {name}"] = _said(
+            {
+                "partitions": str(stream.partitions),
+                "event_time": stream.event_time or "",
+                "key": ", ".join(stream.key),
+                **columns(stream.schema),
+            }
+        )
+    return found if len(json.dumps(found)) <= MOST else {}
+
+
+def _said(facts: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in facts.items() if value}
