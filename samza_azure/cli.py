@@ -24,12 +24,17 @@ COMMANDS = {
     "azurite": "The storage emulator alone, in memory, until Ctrl-C.",
     "produce": "Put the rows of a file into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a Parquet file.",
-    "status": "Who leads, who is alive, who runs what, where each task stands.",
+    "peek": "Print the first rows of a stream, a JSON object a line.",
+    "follow": (
+        "Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from."
+    ),
+    "status": "Who leads, who is alive, who runs what, where each task stands, how far behind its sources it is.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
     "stop": "All processors commit and exit; nothing is fired, and the next start resumes the run.",
     "explain": (
         "The stages with their streams, keys and state; what the timings cost and promise. Asks Spark, and no storage."
     ),
+    "check": "Find the mistakes of a job before it runs. Asks no storage; with --quick no Spark either.",
     "simulate": "Run a fleet under faults, in memory, from one seed, and print what happened.",
 }
 

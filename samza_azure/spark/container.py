@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, in_full
 from samza_azure.messages import Rejected
 from samza_azure.spark.jvm import java, zygote
 from samza_azure.spark.jvm.settings import settings_of
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(chosen.job, chosen.directory.absolute(), channel)
     except ConfigError as error:
-        channel.tell(Rejected(str(error)))
+        channel.tell(Rejected(in_full(error)))
         return ConfigError.exit_code
 
 
@@ -52,12 +52,21 @@ def _run(job: Path, directory: Path, channel: Channel) -> int:
     settings = settings_of(config.spark, directory)
     jvm = java.launch(settings, os.environ, directory, python=zygote.executable(directory))
 
+    from samza_azure.spark.pipeline.early import check_beside
     from samza_azure.spark.task.serve import serve  # pyspark and Azure's SDK, while the JVM starts
 
     zygote.start(directory, config.app.packages)  # before there are threads
+    check = check_beside(config, lambda message: _refuse(channel, message))  # and this, too
     channel.listen()
+    check()
     serve(config, directory, settings, jvm, channel)
     return 0
+
+
+def _refuse(channel: Channel, message: str) -> None:
+    """End with the message, while the JVM is still on its way."""
+    channel.tell(Rejected(message))
+    os._exit(ConfigError.exit_code)
 
 
 def _prepare_environment(config: Config) -> None:

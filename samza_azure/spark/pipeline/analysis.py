@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from samza_azure.application import Stage
+from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.pipeline.bounds import Bounds, EventTime, Term, Unbounded, marked
@@ -32,9 +33,11 @@ from samza_azure.spark.pipeline.catalyst import (
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.operators import check_operators, described, fingerprint_of, keys_of, state_of
-from samza_azure.spark.pipeline.packages import check_packages, in_one_sentence
+from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
+from samza_azure.spark.pipeline.places import noted, place_of
 from samza_azure.spark.pipeline.schema import check_columns, nullable
+from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 
 #: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
 SPLIT = (
@@ -148,7 +151,10 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
     try:
         frame = stage.function(*frames)
     except Exception as error:
-        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {in_one_sentence(error)}") from error
+        columns = list(dict.fromkeys(name for each in frames for name in each.columns))
+        refused = PipelineRefused(f"Stage {stage.name} cannot be analysed: {said_by_stage(error, columns)}")
+        noted(refused, place_of(error), stage.name)
+        raise refused from error
     finally:
         started = [query for query in spark.streams.active if query.id not in queries]
         for query in started:
@@ -216,11 +222,7 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     try:
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0].rstrip(";.")
-        raise PipelineRefused(
-            f"Stage {stage.name} cannot run as a stream: {reason}. If it is the combination that Spark refuses, write "
-            "its operators as stages of their own; if it is one operator, leave it out here and apply it to the output."
-        ) from error
+        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said_at_start(error)}") from error
 
 
 def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
@@ -291,9 +293,9 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
     earliest = min((term.shift_us for term in bound), default=0)
     if -earliest > _delay_ms(node) * 1000:
         raise PipelineRefused(
-            f"Stage {stage.name} sets a watermark of {_delay_ms(node) / 1000:g} seconds on column {column}, but what "
-            f"comes before it makes rows up to {-earliest / 1_000_000:g} seconds older than its inputs are. Use "
-            f'withWatermark("{column}", "{-(earliest // 1_000_000)} seconds") or more.'
+            f"Stage {stage.name} sets a watermark of {in_words(_delay_ms(node) / 1000)} on column {column}, but what "
+            f"comes before it makes rows up to {in_words(-earliest / 1_000_000)} older than its inputs are. Use "
+            f'withWatermark("{column}", "{in_words(-(earliest // 1_000_000))}") or more.'
         )
 
 
