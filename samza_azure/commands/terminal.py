@@ -7,9 +7,10 @@ escapes by which a terminal is steered.
 import sys
 import time
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Progress:
@@ -45,8 +46,10 @@ def printable(text: str) -> str:
     return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
 
 
-def console(stream: TextIO) -> Console:
+def console(stream: TextIO) -> "Console":
     """A console that takes no text for markup, since most of what it shows is not ours."""
+    from rich.console import Console  # `run` shows nothing that needs it, and must start at once
+
     return Console(file=stream, markup=False, highlight=False, emoji=False)
 
 
