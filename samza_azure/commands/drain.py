@@ -5,10 +5,12 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.ask import ask_cancel, ask_drain
+from samza_azure.commands.backlog import behind, unread
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, with_rows
 from samza_azure.commands.terminal import say
 from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain
+from samza_azure.host.status import document
 
 
 def command(
@@ -42,3 +44,6 @@ def command(
         say("Nobody runs. The drain begins when a processor starts.")
     if wait:
         print(wait_for_drain(config, account, asked, timeout))
+        control, rows = look(config, account)
+        if left := unread(behind(account.blobs(), document(config.app.name, control, rows))):
+            say(f"Not read: {left}. The next run begins with them.")

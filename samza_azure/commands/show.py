@@ -22,6 +22,10 @@ def status_view(shown: dict[str, Any]) -> Group:
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown)]
+    if shown.get("behind"):
+        parts.append(_behind(shown["behind"]))
+    if shown["phase"] == "STARTING":
+        parts.insert(2, _text(f"starting Spark on {len(shown['processors'])} processors"))
     if shown["drain"]:
         parts.insert(2, _text(f"drain {shown['drain']['step']} of run {shown['drain']['run_id']}"))
     if shown["stop"] and shown["phase"] != "STOPPED":
@@ -59,6 +63,14 @@ def _tasks(shown: dict[str, Any]) -> Table:
     for task in shown["tasks"]:
         batch = "-" if task["batch"] is None else str(task["batch"])
         _add(table, task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]))
+    return table
+
+
+def _behind(found: dict[str, Any]) -> Table:
+    table = _table("source", "rows behind", "MiB behind")
+    for partition, each in found.items():
+        rows = f"{each['rows']}" if each["is_all"] else f"more than {each['rows']}"
+        _add(table, partition, rows, f"{each['size'] / (1 << 20):.1f}")
     return table
 
 
