@@ -12,9 +12,13 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.logs import configure
 from samza_azure.coordinator import load_factory
+from samza_azure.host.endpoint import Endpoint
+from samza_azure.host.health import Health, patience
+from samza_azure.host.notify import VARIABLE
 from samza_azure.host.slot import take_slot
 from samza_azure.host.supervisor import Supervisor
-from samza_azure.metrics import serve
+from samza_azure.machine import memory
+from samza_azure.metrics import prometheus, serve
 
 log = logging.getLogger(__name__)
 
@@ -61,11 +65,14 @@ def command(
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
     sys.path.insert(0, str(config.path.parent))  # a factory of one's own stands next to the job file, or is installed
     configure(slot.processor_id, config.app.name, as_json=log_format == "json", level=log_level, file=log_file)
+    host, port = config.processor.host, config.processor.port
     if config.metrics_prometheus_port is not None:
-        log.info("metrics on port %d", serve(config.metrics_prometheus_port))
+        log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
     log.info("pid %d, directory %s", os.getpid(), slot.directory)
+    chosen = config.spark.get("spark.driver.memory")
+    log.info("%s", f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else memory())
     task = config.task
     supervisor = Supervisor(
         coordinator,
@@ -75,6 +82,18 @@ def command(
         silence_s=task.shutdown_ms / 1000,
         commit_s=task.commit_ms / 1000,
     )
+    if port is not None or VARIABLE in os.environ:
+        health = Health(
+            coordinator,
+            steps=lambda: supervisor.steps,
+            wake=supervisor.wake,
+            container=lambda: supervisor.has_container,
+            leaving=lambda: supervisor.is_leaving,
+            patience=patience(config.coordinator.timing.heartbeat_s),
+        )
+        listens_on = Endpoint(health, prometheus() if port is not None else lambda: None).start(host, port)
+        if listens_on is not None:
+            log.info("health on %s, port %d", host, listens_on)
     ending = supervisor.run()
     if ending.message:
         log.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.message)

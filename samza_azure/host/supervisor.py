@@ -20,6 +20,7 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.explain import routed
 from samza_azure.group.control import DrainNotification
 from samza_azure.host.child import Child
+from samza_azure.host.notify import notify
 from samza_azure.machine import boot_time
 from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Permit, Phase, Ready, Rejected, TaskReport
 
@@ -66,6 +67,7 @@ class Supervisor(JobCoordinatorListener):
         self._is_leaving = False
         self._permit_until: float | None = None  # None: there was none yet
         self._paused_at: float | None = None
+        self._steps = 0
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
@@ -83,6 +85,26 @@ class Supervisor(JobCoordinatorListener):
             return self._ending
         finally:
             self._end_child()
+
+    @property
+    def steps(self) -> int:
+        """How often the main thread has gone round."""
+        return self._steps
+
+    @property
+    def has_container(self) -> bool:
+        """Is there a container that said that it is ready?"""
+        return self._child is not None and self._is_ready
+
+    @property
+    def is_leaving(self) -> bool:
+        """Does it end, or has it ended?"""
+        return self._is_leaving or self._gave_up is not None or self._ending is not None
+
+    def wake(self) -> None:
+        """Make the main thread go round once. Any thread, at any time."""
+        with suppress(BlockingIOError):  # it is full: whoever reads it will wake
+            self._wake_up.send(b"\0")
 
     def on_command(self, command: Command) -> None:
         if isinstance(command, Permit):
@@ -109,12 +131,14 @@ class Supervisor(JobCoordinatorListener):
 
     def _finish(self, ending: Ending) -> None:
         self._ending = self._gave_up or getattr(self._coordinator, "ending", None) or ending
-        self._wake()
+        self.wake()
 
     def _step(self) -> None:
         """Leave if we were asked to, start the container if it is time, then wait for whatever comes next."""
+        self._steps += 1
         if self._signals and not self._is_leaving:
             self._is_leaving = True
+            notify("STOPPING=1")
             log.info("leaving: tasks are handed over (once more kills)")
             self._coordinator.stop()
         now = boot_time()
@@ -255,7 +279,3 @@ class Supervisor(JobCoordinatorListener):
             if self._child is not None:
                 self._child.end_group()
             os._exit(1)
-
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):  # it is full: whoever reads it will wake
-            self._wake_up.send(b"\0")
