@@ -9,7 +9,7 @@ import importlib
 import logging
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -65,6 +65,25 @@ app = _typer(
     no_args_is_help=True,
     cls=Commands,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata  # as long as all the rest of `--help` together
+
+        print(f"samza-azure {importlib.metadata.version('samza-azure')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Which one it is.")
+    ] = False,
+) -> None:
+    """What comes before a command."""
+
+
 for _name, _sentence in COMMANDS.items():
     app.command(_name, help=_sentence)(lambda: None)
 

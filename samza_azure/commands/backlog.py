@@ -1,9 +1,10 @@
 """How far behind its sources a run is: what lies between where its tasks have read and where the logs end."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from samza_azure.logs.position import Position
 from samza_azure.storage.export import log_sizes
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
@@ -46,6 +47,24 @@ def by_stream(found: Mapping[str, Behind]) -> dict[str, Behind]:
         so_far = total.get(stream, Behind(0, True, 0))
         total[stream] = Behind(so_far.rows + each.rows, so_far.is_all and each.is_all, so_far.size + each.size)
     return total
+
+
+def ends_of(blobs: Blobs, partitions: Iterable[str]) -> dict[str, Position]:
+    """Where the logs of these source partitions end now; of those that have rows."""
+    tails = {partition: LogReader(blobs, f"streams/{partition}").tail() for partition in partitions}
+    return {partition: last.end for partition, last in tails.items() if last is not None}
+
+
+def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Position]) -> int:
+    """How many rows before these ends the run has not read yet, at least; 0: none."""
+    rows = 0
+    for partition, end in ends.items():
+        index, position = shown["read"].get(partition, (0, 0))
+        if (index, position) < end:
+            # By rows, not by positions: behind the last row a producer says how far time has come, which no task reads.
+            found = LogReader(blobs, f"streams/{partition}").scan((index, position), COUNTED_BYTES, until=end)
+            rows += found.rows or (0 if found.end >= end or found.at_end else 1)
+    return rows
 
 
 def unread(found: Mapping[str, Behind]) -> str:

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from samza_azure.commands.backlog import behind, by_stream, unread
+from samza_azure.commands.backlog import behind, by_stream, ends_of, rows_before, unread
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import MemoryAccount
@@ -48,3 +48,16 @@ def test_of_a_drained_run_it_is_what_the_next_one_begins_with(blobs: Blobs) -> N
 
 def test_nothing_is_said_while_nobody_says_where_the_tasks_stand(blobs: Blobs) -> None:
     assert behind(blobs, status("STOPPED", (0, 0), (0, 0))) == {}
+
+
+def test_a_run_has_caught_up_when_it_has_read_the_rows_that_were_there(blobs: Blobs) -> None:
+    ends = ends_of(blobs, ["orders/0", "orders/1", "orders/2"])
+    assert ends.keys() == {"orders/0", "orders/1"}
+    assert rows_before(blobs, status("RUNNING", (0, 0), (0, 0)), ends) == 10
+    read = []
+    for partition in ends:  # behind the last row stands an idle mark, which no batch reads
+        reader, at = LogReader(blobs, f"streams/{partition}"), (0, 0)
+        while (found := reader.scan(at, 1)).rows:
+            at = found.end
+        read.append(at)
+    assert rows_before(blobs, status("RUNNING", *read), ends) == 0

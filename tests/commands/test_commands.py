@@ -1,6 +1,7 @@
 """What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
 
 import importlib
+import importlib.metadata
 import json
 import os
 import socket
@@ -39,6 +40,10 @@ def samza_azure(*arguments: str, connect: str = "UseDevelopmentStorage=true") ->
     command = [sys.executable, "-m", "samza_azure", *arguments]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert samza_azure("--version")[:2] == (0, f"samza-azure {importlib.metadata.version('samza-azure')}\n")
 
 
 def test_a_missing_job_file(tmp_path: Path) -> None:

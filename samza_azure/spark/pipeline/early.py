@@ -35,6 +35,10 @@ class Found:
     needs_session: str = ""  # why the rest is not known
 
 
+#: What is wrong with a module however often it is imported.
+CERTAIN = (SyntaxError, NameError, ImportError)
+
+
 class SessionWanted(PySparkRuntimeError):
     """The module makes a session when it is imported."""
 
@@ -60,13 +64,15 @@ def check_beside(config: Config, refused: Callable[[str], None]) -> Callable[[],
     the result starts to wait for it; `refused` gets the message, on a thread of its own, if there is a mistake.
     """
     reading, writing = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         _say_and_exit(config, reading, writing)
     os.close(writing)
 
     def wait() -> None:
         with os.fdopen(reading, "rb") as said:
             data = said.read()
+        os.waitpid(child, 0)
         if data:  # pickled by our own child
             refused(pickle.loads(data))  # noqa: S301
 
@@ -79,8 +85,10 @@ def _say_and_exit(config: Config, reading: int, writing: int) -> None:
         os.close(reading)
         check_early(config)
     except ConfigError as error:
-        with os.fdopen(writing, "wb") as said:
-            said.write(pickle.dumps(in_full(error)))
+        # Whatever else happens at an import may be only because it happens twice: a port that is taken, a lock.
+        if error.__cause__ is None or isinstance(error.__cause__, CERTAIN):
+            with os.fdopen(writing, "wb") as said:
+                said.write(pickle.dumps(in_full(error)))
     except Exception as error:  # noqa: BLE001  # whatever it is, Spark will find it again
         log.info("The pipeline was not checked before Spark is up: %s", error)
     finally:
