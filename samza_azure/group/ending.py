@@ -16,6 +16,7 @@ from samza_azure.group.moment import reached
 from samza_azure.group.rows import State
 from samza_azure.group.timing import DENIED_S
 from samza_azure.group.view import View
+from samza_azure.messages import Plan, changes
 
 #: Versions would be used twice, and who waits for one of them would wait for another.
 RESTORED = (
@@ -112,12 +113,7 @@ def _misfit(view: View, control: Control) -> Finish | None:
     if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
         if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
             return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
-        return Finish(
-            Verdict.REFUSED,
-            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.work.plan.fingerprint[:12]}{_recounted(control.sources, view.work.plan.sources)}. "
-            "Drain the run with the old code (samza-azure drain), then start the new.",
-        )
+        return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
         return Finish(
@@ -127,6 +123,22 @@ def _misfit(view: View, control: Control) -> Finish | None:
     return None
 
 
+def _other_pipeline(control: Control, plan: Plan) -> str:
+    """What differs, stage by stage and stream by stream, and what to do about it."""
+    differences = changes(control.described, plan.described) if control.described and plan.described else []
+    if differences:
+        what = ":\n" + "\n".join(f"  {each}" for each in differences) + "\n"
+    else:
+        what = (
+            f" ({control.fingerprint[:12]} there, {plan.fingerprint[:12]} here)"
+            f"{_recounted(control.sources, plan.sources)}. "
+        )
+    return (
+        f"Run {control.run_id} has another pipeline than this processor{what}"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run."
+    )
+
+
 def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
     """Which source streams have another number of partitions, for the message: that is told apart most easily."""
     told = [
@@ -134,7 +146,7 @@ def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
         for stream, count in sorted(there.items())
         if here.get(stream, count) != count
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f": {', '.join(told)}" if told else ""
 
 
 def end(view: View, now: float) -> list[Action]:

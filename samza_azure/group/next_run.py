@@ -45,6 +45,7 @@ def begin_run(view: View, control: Control) -> Control:
         fingerprint=plan.fingerprint,
         sources=plan.sources,
         readers=plan.readers(),
+        described=plan.described,
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,
