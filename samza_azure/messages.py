@@ -80,7 +80,7 @@ class Plan:
 
     def stage_of(self, task: str) -> StagePlan:
         """The stage that a task belongs to."""
-        name = task.rpartition("-")[0]
+        name, _ = stage_and_number(task)
         return next(stage for stage in self.stages if stage.name == name)
 
     def readers(self) -> dict[str, tuple[str, ...]]:
@@ -104,6 +104,12 @@ def changes(there: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[s
         if lines:
             found.append(f"{name}: {'; '.join(lines)}")
     return found
+
+
+def stage_and_number(task: str) -> tuple[str, int]:
+    """What a task's name says: its stage, and which of the stage's tasks it is."""
+    stage, _, number = task.rpartition("-")
+    return stage, int(number)
 
 
 def partitions_of(number: int, tasks: int, partitions: int) -> range:

@@ -1,4 +1,4 @@
-"""Is this processor to end, and what does it wait for first?
+"""Ending: whether this processor is to end, and what it waits for first.
 
 Its work first, then its row, then its lease: so nobody starts a task that we still run, and nobody leads before we are
 out of the way.

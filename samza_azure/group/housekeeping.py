@@ -1,4 +1,4 @@
-"""What is answered, forgotten and deleted?
+"""Housekeeping: what is answered, forgotten and deleted.
 
 The leader answers requests, deletes the rows of those who are long gone and, after a drain, what is left of the run.
 A few at a time, and never before the others have left the run.
@@ -19,7 +19,8 @@ from samza_azure.group.actions import (
     DeleteRequest,
     resource,
 )
-from samza_azure.group.control import Control, Owner, RunPhase
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.reports import counts
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
@@ -111,6 +112,5 @@ def _leftovers(view: View) -> list[HouseWork]:
 def _has_tasks(control: Control, row: ProcessorRow) -> bool:
     """Whether a row reports a task that the blob gives to that very life under that generation."""
     return any(
-        task in control.tasks and control.tasks[task].owner == Owner(row.processor, row.incarnation, report.generation)
-        for task, report in row.tasks.items()
+        task in control.tasks and counts(control.tasks[task].owner, row, report) for task, report in row.tasks.items()
     )
