@@ -12,6 +12,7 @@ SamzaAzureError
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
 │   └── StateLost          a log that must exist is gone; never started afresh
+├── TooOld                 what is stored needs a later samza-azure: start that one here
 ├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not come in time (exit 4)
 
@@ -19,7 +20,7 @@ A lost race is none of these: it is a reading, and is returned, not raised. Why 
 `Verdict`, one type from the decision to the exit code.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 
@@ -40,6 +41,7 @@ class Ending:
 
     code: Verdict
     message: str
+    drained: bool = field(default=False, compare=False)  # whoever starts it again finds the run drained
 
     def error(self) -> "SamzaAzureError":
         """The same as an error, for a listener."""
@@ -109,6 +111,22 @@ class StateLost(CorruptState):
 
 class RowsGone(SamzaAzureError):
     """A reader's next rows were deleted before it read them: by retention, or because the run was deleted."""
+
+
+class TooOld(SamzaAzureError):
+    """What is stored has a format that this release does not know. A processor that meets it stands by.
+
+    `needs` is the format that a reader must know, `knows` the latest one that this release does.
+    """
+
+    def __init__(self, what: str, needs: int, knows: int) -> None:
+        super().__init__(
+            f"{what} has format {needs} of a later samza-azure; this one knows {knows}. Start the later one here, too."
+        )
+        self.what, self.needs, self.knows = what, needs, knows
+
+    def __reduce__(self) -> tuple[type["TooOld"], tuple[str, int, int]]:
+        return TooOld, (self.what, self.needs, self.knows)
 
 
 class JobFailed(SamzaAzureError):

@@ -207,6 +207,7 @@ class TaskReport:
     read: Ends | None = None  # how far its appended batches have read each source partition
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
+    too_old_for: int | None = None  # it has FAILED at a record of this format, which our release does not know
 
     @property
     def has_log(self) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -47,7 +48,11 @@ def command(
     new_run: Annotated[bool, typer.Option("--new-run", help="Begin the next run after a drained one.")] = False,
     wait_for_upgrade: Annotated[
         bool,
-        typer.Option("--wait-for-upgrade", help="Stay after a drain until a changed pipeline begins the next run."),
+        typer.Option(
+            "--wait-for-upgrade",
+            help="Stay after a drain until a changed pipeline begins the next run. "
+            "The default of one that is restarted within a minute after its run was drained.",
+        ),
     ] = False,
     log_format: Annotated[LogFormat, typer.Option(help="Lines of text, or a JSON object a line.")] = LogFormat.TEXT,
     log_level: Annotated[LogLevel, typer.Option(help="The least that is logged.")] = LogLevel.INFO,
@@ -69,7 +74,10 @@ def command(
     if config.metrics_prometheus_port is not None:
         log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
-    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
+    restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
+    if restarted and not wait_for_upgrade:
+        log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
+    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade or restarted, only_holder=True)
     chosen = config.spark.get("spark.driver.memory")
     heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory())
     log.info("pid %d, directory %s; %s", os.getpid(), slot.directory, heap)
@@ -95,6 +103,8 @@ def command(
         if listens_on is not None:
             log.info("health on %s, port %d", host, listens_on)
     ending = supervisor.run()
+    if ending.drained:
+        slot.note_drained()
     if ending.message:
         log.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.message)
     raise typer.Exit(ending.code)

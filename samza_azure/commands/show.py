@@ -40,6 +40,15 @@ def status_view(shown: dict[str, Any]) -> Group:
         _text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
         for run_id, count in shown["kept"].items()
     ]
+    parts += [
+        _text(
+            f"{row['id']} stands by: format {row['too_old_for']} is in use, which its samza-azure does not know. "
+            "Start the later one there.",
+            style="yellow",
+        )
+        for row in shown["processors"]
+        if row["too_old_for"]
+    ]
     if failure := shown["failure"]:
         parts.append(_text(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
     return Group(*parts)

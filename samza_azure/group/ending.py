@@ -37,6 +37,8 @@ def verdict(view: View) -> Finish | None:
         return Finish(Verdict.DONE, "Left the group; its tasks were handed over.")
     if (refused := _refused(view)) is not None:
         return refused
+    if view.too_old_for:
+        return None
     control = view.control
     if view.life.older_copy:
         return Finish(Verdict.FAILED, RESTORED)
@@ -83,7 +85,8 @@ def _refused(view: View) -> Finish | None:
 
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.life.active_run == control.run_id:
-        return None if view.settings.wait_for_upgrade else Finish(Verdict.DONE, f"Run {control.run_id} is drained.")
+        ended = Finish(Verdict.DONE, f"Run {control.run_id} is drained.", drained=True)
+        return None if view.settings.wait_for_upgrade else ended
     if view.work.plan is None:
         return None
     if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
@@ -106,6 +109,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         Verdict.DONE,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
         "set a new app.run.id or start with --new-run to begin the next run.",
+        drained=True,
     )
 
 

@@ -105,6 +105,7 @@ def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
         "state": str(row.state),
         "port": row.port,
         "tasks": tasks,
+        "too_old_for": row.too_old_for or None,
     }
 
 

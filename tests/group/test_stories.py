@@ -153,11 +153,24 @@ def test_a_second_live_processor_with_its_id_ends_it() -> None:
     view = newcomer()
     for number, etag in enumerate(["a", "b", "c"]):
         assert view.ending is None
-        row_ = ProcessorRow("p9", "other", etag, boot="other")
+        row_ = ProcessorRow("p9", "other", etag, beat=number, boot="other")
         learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
     assert decide(view, NOW + 2) == [
         Finish(2, "A live processor has the id 'p9'. Start this one with another --id, or stop that one.")
     ]
+
+
+def test_a_strangers_merges_into_the_row_of_a_dead_predecessor_are_not_a_rival_and_delay_nobody() -> None:
+    view, now = newcomer(), NOW
+    decisions = []
+    while now < NOW + 30 and ReplaceOwnRow not in decisions:
+        if ReadOwnRow in kinds(decide(view, now)):
+            row_ = ProcessorRow("p9", "old", f"merged at {now}", beat=7, boot="other")
+            learn(view, ReadOwnRow(), row_, sent_at=now, now=now)
+        now += 0.5
+        decisions = kinds(decide(view, now))
+        assert Finish not in decisions
+    assert now - NOW == pytest.approx(TIMING.heartbeat_timeout_s, abs=1.5)
 
 
 def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
@@ -1601,6 +1614,57 @@ def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
     assert begin.verdict.code == 2
     assert "Drain the run with the old code" in begin.verdict.message
+
+
+# Back before it was dead.
+
+
+def restarted(**more: object) -> View:
+    """p1 leads, and has just seen that p2 was started again: there is a new life of it, which has read nothing yet."""
+    view = leader()
+    new = replace(row("p2"), incarnation="new life", etag="new", adopted=0, state=State.UNASSIGNED, fingerprint="")
+    learn(view, ScanMembers(), (ROWS["p1"], replace(new, **more), ROWS["p3"]), sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    return view
+
+
+def owners(control: Control) -> dict[str, str]:
+    return {task: each.owner.incarnation for task, each in control.tasks.items() if each.owner is not None}
+
+
+def test_the_tasks_of_one_that_is_back_wait_until_it_is_able_and_are_its_own_again_with_one_version() -> None:
+    view = restarted()
+    assert next_control(view, CONTROL, NOW) == CONTROL
+    able = replace(row("p2"), incarnation="new life", etag="able", state=State.ACTIVE)
+    learn(view, ScanMembers(), (ROWS["p1"], able, ROWS["p3"]), sent_at=NOW + 1, now=NOW + 1)
+    after = next_control(view, CONTROL, NOW + 1)
+    assert owners(after) == {**owners(CONTROL), "clean-1": "new life"}
+    assert after.tasks["clean-1"] == Assignment(Owner("p2", "new life", after.version), (), first=False)
+    assert after.version > CONTROL.version
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"fingerprint": "e" * 64}, {"state": State.LEAVING}],
+    ids=["it has another pipeline", "it leaves"],
+)
+def test_they_do_not_wait_for_one_that_cannot_have_them(more: dict[str, object]) -> None:
+    assert owners(next_control(restarted(**more), CONTROL, NOW))["clean-1"] in (life_of("p1"), life_of("p3"))
+
+
+def test_they_wait_for_a_death_timeout_at_most() -> None:
+    view = restarted()
+    soon = NOW + TIMING.heartbeat_timeout_s
+    assert next_control(view, CONTROL, soon - 0.1) == CONTROL
+    assert owners(next_control(view, CONTROL, soon))["clean-1"] in (life_of("p1"), life_of("p3"))
+
+
+def test_one_that_is_restarted_again_and_again_keeps_them_once_in_ten_minutes() -> None:
+    view = restarted()
+    third = replace(row("p2"), incarnation="third life", etag="third", adopted=0, fingerprint="")
+    learn(view, ScanMembers(), (ROWS["p1"], third, ROWS["p3"]), sent_at=NOW + 1, now=NOW + 1)
+    assert owners(next_control(view, CONTROL, NOW + 1))["clean-1"] in (life_of("p1"), life_of("p3"))
+    learn(view, ScanMembers(), (ROWS["p1"], third, ROWS["p3"]), sent_at=NOW + 601, now=NOW + 601)
+    assert view.others.back == {}
 
 
 # What is forgotten.
