@@ -298,7 +298,7 @@ def takes(what: str, values: Sequence[float], median_s: float, p95_s: float = ma
 
 
 def bound_to_running(timing: Timing) -> float:
-    """What the design states for a leader that is lost together with its tasks."""
+    """The bound that is stated for a leader that is lost together with its tasks."""
     patience = max(timing.leader_timeout_s, timing.heartbeat_timeout_s)
     return patience + 2 * timing.scan_s + 2 * timing.heartbeat_s
 

@@ -89,6 +89,11 @@ class JobCoordinator(ABC):
     def job_model(self) -> JobModel | None:
         """The version adopted last."""
 
+    @property
+    def turns(self) -> int | None:
+        """How often it has gone round since it started, for those who ask whether it lives; None: it does not count."""
+        return None
+
     @abstractmethod
     def report(self, *reports: Report) -> None:
         """What this processor's container says of itself and its tasks, at once if it is much. Any thread."""

@@ -6,8 +6,9 @@ whichever SDK and exporter the process has been given get everything, Azure Moni
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from opentelemetry import metrics as opentelemetry
@@ -238,29 +239,54 @@ class Observer:
             instruments.barrier.record(max(now - view.office.barrier_since, 0.0), told)
 
 
-def serve(port: int) -> int:
+@cache
+def _to_prometheus() -> bool:
+    """Collect for Prometheus from now on; false if an SDK sends this process's metrics somewhere else already."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider as Sdk
+
+    if isinstance(opentelemetry.get_meter_provider(), Sdk):
+        return False
+    opentelemetry.set_meter_provider(Sdk([PrometheusMetricReader()]))
+    return True
+
+
+def prometheus() -> Callable[[], tuple[bytes, str] | None]:
+    """What to call whenever Prometheus asks: the metrics as it reads them, and their content type.
+
+    It gives None if the packages of the extra `metrics` are not installed, or if an SDK sends the metrics elsewhere.
+    """
+    try:
+        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+        shown = _to_prometheus()
+    except ImportError:
+        shown = False
+    return (lambda: (generate_latest(), CONTENT_TYPE_PLAIN_0_0_4)) if shown else (lambda: None)
+
+
+def serve(port: int, host: str = "127.0.0.1") -> int:
     """Serve this process's metrics to Prometheus, on the first free port from `port` on; 0: any. The port it is."""
     try:
-        from opentelemetry.exporter.prometheus import PrometheusMetricReader
-        from opentelemetry.sdk.metrics import MeterProvider as Sdk
         from prometheus_client import start_http_server
+
+        shown = _to_prometheus()
     except ImportError as error:
         raise ConfigError(
             f"metrics.prometheus.port is set, and {error.name} is not installed. "
             "Run: pip install 'samza-azure[metrics]', or take the key out."
         ) from error
-    if isinstance(opentelemetry.get_meter_provider(), Sdk):
+    if not shown:
         raise ConfigError(
             "metrics.prometheus.port is set, and OpenTelemetry's SDK sends this process's metrics somewhere else "
             "already. Take the key out, or start without that SDK's environment variables."
         )
     for number in range(port, min(port + PORTS, 65536) if port else 1):
         try:
-            server, _ = start_http_server(number)
+            server, _ = start_http_server(number, host)
             break
         except OSError as error:
             taken: Any = error
     else:
         raise ConfigError(f"metrics.prometheus.port is {port}, and no port from there on is free: {taken}.")
-    opentelemetry.set_meter_provider(Sdk([PrometheusMetricReader()]))
     return int(server.server_port)

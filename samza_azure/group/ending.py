@@ -18,6 +18,7 @@ from samza_azure.group.moment import reached
 from samza_azure.group.rows import State
 from samza_azure.group.timing import DENIED_S
 from samza_azure.group.view import View
+from samza_azure.messages import Plan, changes
 
 #: Versions would be used twice, and who waits for one of them would wait for another.
 RESTORED = (
@@ -38,6 +39,8 @@ def verdict(view: View) -> Finish | None:
         return Finish(Verdict.DONE, "Left the group; its tasks were handed over.")
     if (refused := _refused(view)) is not None:
         return refused
+    if view.too_old_for:
+        return None
     control = view.control
     if view.life.older_copy:
         return Finish(Verdict.FAILED, RESTORED)
@@ -84,7 +87,8 @@ def _refused(view: View) -> Finish | None:
 
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.life.active_run == control.run_id:
-        return None if view.settings.wait_for_upgrade else Finish(Verdict.DONE, f"Run {control.run_id} is drained.")
+        ended = Finish(Verdict.DONE, f"Run {control.run_id} is drained.", drained=True)
+        return None if view.settings.wait_for_upgrade else ended
     if view.work.plan is None:
         return None
     if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
@@ -107,6 +111,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         Verdict.DONE,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
         "set a new app.run.id or start with --new-run to begin the next run.",
+        drained=True,
     )
 
 
@@ -114,12 +119,7 @@ def _misfit(view: View, control: Control) -> Finish | None:
     if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
         if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
             return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
-        return Finish(
-            Verdict.REFUSED,
-            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.work.plan.fingerprint[:12]}{_recounted(control.sources, view.work.plan.sources)}. "
-            "Drain the run with the old code (samza-azure drain), then start the new.",
-        )
+        return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
         return Finish(
@@ -129,6 +129,22 @@ def _misfit(view: View, control: Control) -> Finish | None:
     return None
 
 
+def _other_pipeline(control: Control, plan: Plan) -> str:
+    """What differs, stage by stage and stream by stream, and what to do about it."""
+    differences = changes(control.described, plan.described) if control.described and plan.described else []
+    if differences:
+        what = ":\n" + "\n".join(f"  {each}" for each in differences) + "\n"
+    else:
+        what = (
+            f" ({control.fingerprint[:12]} there, {plan.fingerprint[:12]} here)"
+            f"{_recounted(control.sources, plan.sources)}. "
+        )
+    return (
+        f"Run {control.run_id} has another pipeline than this processor{what}"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run."
+    )
+
+
 def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
     """Which source streams have another number of partitions, for the message: that is told apart most easily."""
     told = [
@@ -136,7 +152,7 @@ def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
         for stream, count in sorted(there.items())
         if here.get(stream, count) != count
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f": {', '.join(told)}" if told else ""
 
 
 class Wait(Enum):

@@ -13,7 +13,6 @@ from samza_azure.group.assign import assign
 from samza_azure.group.control import (
     NAME,
     REASON_LIMIT,
-    Assignment,
     Barrier,
     BarrierState,
     Control,
@@ -27,7 +26,7 @@ from samza_azure.group.drain import furthest, progress
 from samza_azure.group.moment import reached
 from samza_azure.group.reports import counts, report_of
 from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
-from samza_azure.group.rows import ProcessorRow, Request
+from samza_azure.group.rows import ProcessorRow, Request, State
 from samza_azure.group.tasks import has_let_go
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
@@ -138,23 +137,34 @@ def fitting(view: View, control: Control, now: float) -> dict[str, ProcessorRow]
 
 
 def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
-    """Sticky, balanced, published at once if a task has lost its owner, otherwise as often as the debounce allows."""
+    """Sticky, balanced, published at once if a task has lost its owner, otherwise as often as the debounce allows.
+
+    The tasks of one that was restarted, and is back before it was taken for dead, wait for its new life to be able.
+    """
     rows, given_up = view.present, {task: each.owner for task, each in control.given_up.items()}
-    current = {
-        task: assignment.owner.processor
+    kept = {
+        task: assignment.owner
         for task, assignment in control.tasks.items()
-        if assignment.owner is not None
-        and _is(able.get(assignment.owner.processor), assignment.owner)
-        and given_up.get(task) != assignment.owner
+        if assignment.owner is not None and given_up.get(task) != assignment.owner
+    }
+    awaited = {
+        task for task, owner in kept.items() if owner.processor not in able and _comes_up(view, control, owner, now)
+    }
+    current = {
+        task: owner.processor
+        for task, owner in kept.items()
+        if owner.processor in able and (_is(rows.get(owner.processor), owner) or _is_back(view, owner))
     }
     draining = control.phase is RunPhase.DRAINING
     by_whom = {task: owner.processor for task, owner in given_up.items()}
-    wanted = assign(list(control.tasks), able, current, balance=not draining, given_up=by_whom)
-    if wanted == current and all(
-        (assignment.owner is None) == (task not in wanted) for task, assignment in control.tasks.items()
-    ):
+    others = [task for task in control.tasks if task not in awaited]
+    wanted = assign(others, able, current, balance=not draining, given_up=by_whom)
+    stays = {task for task, processor in current.items() if wanted.get(task) == processor}
+    stays = awaited | {task for task in stays if _is(able[current[task]], kept[task])}
+    if all(task in stays or (control.tasks[task].owner is None and task not in wanted) for task in control.tasks):
         return control
-    urgent = len(current) < len(control.tasks)  # somebody died, leaves or gave one up, or nobody had them
+    lost = len(current) < len(others)  # somebody died, leaves or gave one up, or nobody had them
+    urgent = lost or any(not _is(able[processor], kept[task]) for task, processor in current.items())
     if not urgent and not reached(view.office.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
@@ -162,16 +172,31 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     tasks = {}
     for task, assignment in control.tasks.items():
         before, to = assignment.owner, wanted.get(task)
-        if before is not None and current.get(task) == to and to is not None:
+        if task in stays:
             tasks[task] = assignment
             continue
         after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
             after.append(before)
-        tasks[task] = Assignment(owners[to] if to is not None else None, tuple(after), assignment.first)
+        tasks[task] = replace(assignment, owner=owners[to] if to is not None else None, after=tuple(after))
     return replace(
         control, version=version, tasks=tasks, members=_members(able), barrier=Barrier(version, BarrierState.START)
     )
+
+
+def _is_back(view: View, owner: Owner) -> bool:
+    """Its processor was restarted, and its new life was seen while the former one still counted as alive."""
+    row = view.present.get(owner.processor)
+    life, _ = view.others.back.get(owner.processor, ("", 0.0))
+    return row is not None and row.state is not State.LEAVING and row.incarnation == life != owner.incarnation
+
+
+def _comes_up(view: View, control: Control, owner: Owner, now: float) -> bool:
+    """The new life of an owner may yet be able. It has as much time for that as it would have had to come back."""
+    if not _is_back(view, owner) or view.present[owner.processor].fingerprint not in ("", control.fingerprint):
+        return False
+    _, since = view.others.back[owner.processor]
+    return not reached(since + view.timing.heartbeat_timeout_s, now)
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
@@ -198,7 +223,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
     if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
         return control
     tasks = {
-        task: Assignment(each.owner, each.after, first=False) if task in born and each.first else each
+        task: replace(each, first=False) if task in born and each.first else each
         for task, each in control.tasks.items()
     }
     return replace(control, tasks=tasks)

@@ -182,7 +182,8 @@ def flushes(control: Control) -> bool:
 
 
 def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
-    return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values()))
+    """Without those that stand by, since they cannot read that they are stopped."""
+    return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values() if not row.too_old_for))
 
 
 def _lives(rows: Mapping[str, ProcessorRow], member: Member) -> bool:

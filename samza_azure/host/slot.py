@@ -7,6 +7,9 @@ from pathlib import Path
 
 from samza_azure.errors import ConfigError
 
+#: Who is started again so soon after its run was drained was not started by people who want something else of it.
+RESTARTED_S = 60.0
+
 
 class Slot:
     """A processor's id and its directory, held by a lock so that no other process here takes them."""
@@ -14,6 +17,18 @@ class Slot:
     def __init__(self, base: Path, processor_id: str, lock_file: int) -> None:
         self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
         (self.directory / "container").mkdir(parents=True, exist_ok=True)
+        self._drained = self.directory / "drained"
+
+    def note_drained(self) -> None:
+        """This life ended because the run is drained."""
+        self._drained.touch()
+
+    def is_restarted_after_a_drain(self, now: float) -> bool:
+        """Whether a life that ended so was just now, in seconds since 1970: an orchestrator starts whatever ends."""
+        try:
+            return abs(now - self._drained.stat().st_mtime) < RESTARTED_S
+        except OSError:
+            return False
 
 
 def take_slot(base: Path, processor_id: str | None) -> Slot:

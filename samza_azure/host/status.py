@@ -50,10 +50,12 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
 
 
 def phase(control: Control, rows: Sequence[ProcessorRow]) -> str:
-    """Of the run. Without anybody alive a run that is not over is STOPPED."""
+    """Of the run. Without anybody alive a run that is not over is STOPPED; before the first one it is STARTING."""
     over = control.phase in (RunPhase.DRAINED, RunPhase.FAILED)
-    if not over and (control.phase is RunPhase.NONE or not any(row.alive for row in rows)):
+    if not over and not any(row.alive for row in rows):
         return "STOPPED"
+    if control.phase is RunPhase.NONE:
+        return "STARTING"
     return str(control.phase)
 
 
@@ -103,6 +105,7 @@ def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
         "state": str(row.state),
         "port": row.port,
         "tasks": tasks,
+        "too_old_for": row.too_old_for or None,
     }
 
 

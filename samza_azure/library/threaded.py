@@ -70,6 +70,7 @@ class ThreadedCoordinator(JobCoordinator):
         self._told: tuple[int, object] = (0, None)
         self._led = False
         self._mine: frozenset[str] = frozenset()
+        self._turns = 0
         self.ending = None
         self.view: View | None = None
 
@@ -87,6 +88,10 @@ class ThreadedCoordinator(JobCoordinator):
     @property
     def job_model(self) -> JobModel | None:
         return self._model
+
+    @property
+    def turns(self) -> int:
+        return self._turns
 
     def set_listener(self, listener: JobCoordinatorListener) -> None:
         self._listener = listener
@@ -154,7 +159,11 @@ class ThreadedCoordinator(JobCoordinator):
             self._listener.on_coordinator_failure(ending.error())
 
     async def _run(self) -> Ending:
-        stores: Stores = await self._stores()
+        connecting = asyncio.get_running_loop().create_task(self._count())
+        try:
+            stores: Stores = await self._stores()
+        finally:
+            connecting.cancel()
         try:
             processor = Processor(
                 self._settings,
@@ -176,11 +185,18 @@ class ThreadedCoordinator(JobCoordinator):
         finally:
             await stores.close()
 
+    async def _count(self) -> None:
+        """While the account is not reached yet, which may take minutes, there are no turns; but the loop goes round."""
+        while True:
+            self._turns += 1
+            await asyncio.sleep(1.0)
+
     def _command(self, command: Command) -> None:
         self._listener.on_command(command)
 
     def _watch(self, view: View) -> None:
         """Tell the listener of new versions and of the drain's steps, once each."""
+        self._turns += 1
         self._observer.turned(view)
         if view.leads != self._led:
             self._led = view.leads

@@ -59,7 +59,7 @@ def test_a_minimal_file_has_the_defaults_of_the_handbook() -> None:
     assert config.coordinator.timing == PROFILES["default"]
     assert config.coordinator.blob_length == 5_120_000
     assert (config.storage.container, config.storage.table) == ("flights-1", "flights1")
-    assert (config.processor.id, config.processor.port) == (None, 0)
+    assert (config.processor.id, config.processor.host, config.processor.port) == (None, "127.0.0.1", None)
     assert config.task == Task(None, 1000, 32 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
     assert (dict(config.streams), config.container_warm, config.metrics_prometheus_port) == ({}, True, None)
 
@@ -130,6 +130,11 @@ def test_what_the_command_line_says_goes_before_the_file() -> None:
         ("1 d", 86400.0),
         ("0.25 s", 0.25),
         ("2s", 2.0),
+        ("1 hour", 3600.0),
+        ("10 minutes", 600.0),
+        ("1 hour 30 minutes", 5400.0),
+        ("interval 2 weeks", 1_209_600.0),
+        ("500 milliseconds", 0.5),
     ],
 )
 def test_durations_carry_their_unit(text: str, seconds: float) -> None:
@@ -286,9 +291,16 @@ def test_what_the_container_sets_itself_is_refused_with_the_reason(key: str, rea
     assert reason in said
 
 
-def test_a_cluster_may_shuffle_into_many_partitions() -> None:
-    config = parsed(MINIMAL + '[spark]\nmaster = "spark://host:7077"\nsql.shuffle.partitions = 8\n')
-    assert config.spark["spark.sql.shuffle.partitions"] == "8"
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host", "local-cluster[2,1,1024]", ""])
+def test_a_cluster_below_a_processor_is_refused(master: str) -> None:
+    """A batch's rows leave Spark through the local disk of the container, which an executor elsewhere does not have."""
+    said = mistakes(MINIMAL + f'[spark]\nmaster = "{master}"\n')
+    assert said.startswith(f"job.toml: spark.master = {master!r} cannot be used: each processor brings its own Spark")
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*,4]"])
+def test_spark_in_the_process_itself_is_not(master: str) -> None:
+    assert parsed(MINIMAL + f'[spark]\nmaster = "{master}"\n').spark["spark.master"] == master
 
 
 @pytest.mark.parametrize("name", ["A", "-a", "a_b", "", "a" * 64, "ä"])
@@ -460,7 +472,6 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
     "line",
     [
         "container.warm = false",
-        "processor.port = 8080",
         "task.max.concurrency = 2",
         "job.drain-monitor.enabled = false",
         'streams.flights.retention = "1 d"',

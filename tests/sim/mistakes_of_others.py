@@ -275,6 +275,36 @@ def the_owner_that_does_not_run(patch: Patch) -> None:
     patch.setattr(tasks, "_may_start", once)
 
 
+def the_gainer_does_not_wait(patch: Patch) -> None:
+    """Event Hubs: a partition is read by its new owner while the former one still reads it."""
+    patch.setattr(tasks, "_let_go", lambda view, task, earlier, now: True)
+
+
+def predecessors_are_forgotten(patch: Patch) -> None:
+    """our review: a task is given to somebody, and the owner who had it before is not written down."""
+    decided = publish.next_control
+
+    def without(view: Any, known: Any, now: float) -> Any:
+        after = decided(view, known, now)
+        tasks = {task: replace(each, after=()) for task, each in after.tasks.items()}
+        return replace(after, tasks=tasks) if after.tasks != known.tasks else after
+
+    patch.setattr(publish, "next_control", without)
+
+
+def dead_after_three_timeouts(patch: Patch) -> None:
+    """our review: a processor is dead three times as late as is promised."""
+    timeouts = {each.heartbeat_timeout_s for each in timing.PROFILES.values()}
+    silent = Age.silent
+    patch.setattr(Age, "silent", lambda age, limit: silent(age, 3 * limit if limit in timeouts else limit))
+
+
+def a_leader_is_suspected_late(patch: Patch) -> None:
+    """our review: a leader is suspected three times as late as is promised."""
+    timeout = election.leader_timeout
+    patch.setattr(election, "leader_timeout", lambda view: 3 * timeout(view))
+
+
 # The logs.
 
 

@@ -303,3 +303,9 @@ def a_task_goes_back(patch: Patch) -> None:
         return assignment(tasks, members, kept, balance=balance)
 
     patch.setattr(publish, "assign", forgetful)
+
+
+def a_row_tells_of_a_former_life(patch: Patch) -> None:
+    """Ours: a processor that comes back goes on reporting the tasks that its former life was given."""
+    reported = tasks.reported
+    patch.setattr(tasks, "reported", lambda view, local: reported(view, replace(local, former=False)))

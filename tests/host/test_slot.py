@@ -1,0 +1,28 @@
+"""What a processor leaves on its machine for its next life."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from samza_azure.errors import ConfigError
+from samza_azure.host.slot import RESTARTED_S, take_slot
+
+
+def test_an_id_is_taken_once_on_a_machine(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path, "p1")
+    with pytest.raises(ConfigError, match="has the id 'p1'"):
+        take_slot(tmp_path, "p1")
+    assert take_slot(tmp_path, "p2").directory != slot.directory
+
+
+def test_a_processor_knows_for_a_minute_that_its_run_was_drained(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path, "p1")
+    assert not slot.is_restarted_after_a_drain(1000.0)
+    slot.note_drained()
+    os.utime(slot.directory / "drained", (1000.0, 1000.0))
+    assert slot.is_restarted_after_a_drain(1000.0 + RESTARTED_S - 1)
+    assert not slot.is_restarted_after_a_drain(1000.0 + RESTARTED_S)
+    assert not take_slot(tmp_path, "p2").is_restarted_after_a_drain(1000.0)
+    slot.note_drained()
+    assert (slot.directory / "drained").stat().st_mtime > 1000.0 + RESTARTED_S
