@@ -52,12 +52,12 @@ class Told(factory.ThreadedCoordinator):
 
     def _watch(self, view: View) -> None:
         super()._watch(view)
-        reports = view.written.tasks.values() if view.written is not None else ()
+        reports = view.life.written.tasks.values() if view.life.written is not None else ()
         runs = frozenset((each.task, each.generation) for each in reports if each.phase is Phase.RUNNING)
         if runs != self._runs:
             self._runs = runs
             self._say_("runs", runs)
-        row = view.leader_row
+        row = view.others.leader_row
         if isinstance(row, LeaderRow) and view.me in row.successors and row.epoch != self._follows:
             self._follows = row.epoch
             self._say_("follows", row.epoch)

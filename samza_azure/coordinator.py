@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, Ending
 from samza_azure.group.control import DrainNotification
 from samza_azure.messages import Command, Report
 
@@ -25,14 +25,6 @@ class JobModel:
     epoch: int
     run_id: str
     processors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # processor -> its tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a coordinator ended: the exit code of the process, and a sentence for the user."""
-
-    code: int
-    message: str
 
 
 class JobCoordinatorListener:
@@ -62,6 +54,9 @@ class JobCoordinatorListener:
 
 class JobCoordinator(ABC):
     """A processor's membership of its group."""
+
+    #: How it ended, set before the listener hears of it; None while it lives.
+    ending: Ending | None = None
 
     @abstractmethod
     def set_listener(self, listener: JobCoordinatorListener) -> None:

@@ -7,6 +7,7 @@ SamzaAzureError
 │   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
 │   └── Unsettled          wait, then read: what was sent may have happened
+├── RowsGone               what a reader has not read yet was deleted; begin elsewhere
 ├── Superseded             a newer owner has the log; stop the task. No error for the user
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
@@ -14,20 +15,47 @@ SamzaAzureError
 ├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not come in time (exit 4)
 
-A lost race is none of these: it is a reading, and is returned, not raised.
+A lost race is none of these: it is a reading, and is returned, not raised. Why a processor or a command ended is a
+`Verdict`, one type from the decision to the exit code.
 """
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Verdict(IntEnum):
+    """Why a process ended: its exit code."""
+
+    DONE = 0  # drained, stopped, left, or there was nothing to do
+    FAILED = 1  # a task failed wherever it was tried, or state is lost or corrupt
+    REFUSED = 2  # the job file, the pipeline or the command has to change before another start helps
+    UNREACHABLE = 3  # the account never answered; another start may find it
+    TIMED_OUT = 4  # what a command waited for did not come in time
+    ACCESS_LOST = 5  # the account let us in and refuses us since; another start may bring a new secret
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a processor ends: the verdict, which is the exit code, and a sentence for the user."""
+
+    code: Verdict
+    message: str
+
+    def error(self) -> "SamzaAzureError":
+        """The same as an error, for a listener."""
+        return _ERRORS.get(self.code, JobFailed)(self.message)
 
 
 class SamzaAzureError(Exception):
     """The root. `exit_code` is what a command exits with when nothing catches it."""
 
-    exit_code = 1
+    exit_code = Verdict.FAILED
 
 
 class ConfigError(SamzaAzureError):
     """Something that the user wrote cannot work. The message says what to write instead."""
 
-    exit_code = 2
+    exit_code = Verdict.REFUSED
 
 
 class ModelTooLarge(ConfigError):
@@ -41,7 +69,7 @@ class AccessDenied(ConfigError):
 class AccessLost(AccessDenied):
     """The storage account let us in and refuses us since: a key was rotated, a signature ran out, a role was taken."""
 
-    exit_code = 5
+    exit_code = Verdict.ACCESS_LOST
 
 
 class PipelineRefused(ConfigError):
@@ -51,7 +79,7 @@ class PipelineRefused(ConfigError):
 class StorageUnavailable(SamzaAzureError):
     """The account does not answer. Nothing was changed; try again."""
 
-    exit_code = 3
+    exit_code = Verdict.UNREACHABLE
 
 
 class Unsettled(StorageUnavailable):
@@ -79,6 +107,10 @@ class StateLost(CorruptState):
     """A log that the control blob says must exist is not there."""
 
 
+class RowsGone(SamzaAzureError):
+    """A reader's next rows were deleted before it read them: by retention, or because the run was deleted."""
+
+
 class JobFailed(SamzaAzureError):
     """Two processors, or all that there are, gave one task up, and the run failed with it."""
 
@@ -86,4 +118,17 @@ class JobFailed(SamzaAzureError):
 class TimedOut(SamzaAzureError):
     """What was waited for did not happen in the time given."""
 
-    exit_code = 4
+    exit_code = Verdict.TIMED_OUT
+
+
+_ERRORS: dict[Verdict, type[SamzaAzureError]] = {
+    Verdict.REFUSED: ConfigError,
+    Verdict.UNREACHABLE: StorageUnavailable,
+    Verdict.TIMED_OUT: TimedOut,
+    Verdict.ACCESS_LOST: AccessLost,
+}
+
+
+def in_full(error: BaseException) -> str:
+    """The message and its notes, such as the file and line of the stage that is meant."""
+    return "\n  ".join([str(error), *getattr(error, "__notes__", ())])

@@ -84,7 +84,7 @@ def test_each_module_begins_with_a_sentence() -> None:
     findings = []
     for path in modules():
         first = (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n\n")[0]
-        if len(first.split()) < 3 or not re.search(r"[.:]", first):
+        if len(first.split()) < 3 or not re.search(r"[.:?]", first):
             findings.append(f"{path.relative_to(ROOT)}: begin it with a sentence that says what it is for")
     assert findings == []
 

@@ -1,6 +1,6 @@
 """Every branch of the pure packages is taken by a test, or its function is named here with the reason.
 
-    python tests/uncovered.py COVERAGE.json        which `make coverage` has written
+    python tests/uncovered.py MEASURED.json        which `make coverage` has written
 
 Ends with 1 if a function has a branch that no test took and is not named, or is named and needs it no more.
 """
@@ -14,7 +14,19 @@ PACKAGE = Path(__file__).parents[1] / "samza_azure"
 PURE = ("group", "logs", "streams")
 
 #: By file and function: why no test takes each of its branches.
-EXCEPTIONS: dict[str, dict[str, str]] = {}
+EXCEPTIONS: dict[str, dict[str, str]] = {
+    "group/actions.py": {"resource": "mypy shows that each action has a case"},
+    "group/election.py": {"_continue_campaign": "takes a campaign of 50 s, and no call lasts longer than three"},
+    "group/membership.py": {"fenced": "both callers ask only when the row is known"},
+    "group/decide.py": {"lead": "for the type checker: whoever has a lease has read the blob"},
+    "group/requests.py": {"_answer": "for the type checker: a request without a kind speaks of no run"},
+    "group/view.py": {"View.tries": "for the type checker: there are tasks only with a control blob"},
+    "group/learn.py": {
+        "perform_locally": "mypy shows that each local action has a case",
+        "_learn_members": "for the type checker: a scan of members brings rows of processors",
+        "_learn_of_member": "mypy shows that each action has a case",
+    },
+}
 
 
 def missed(report: dict[str, Any]) -> dict[str, dict[str, list[str]]]:

@@ -61,10 +61,10 @@ def readiness(
     """Why a processor is not ready, in a word and in a sentence; None: it is. `view` is None if nobody knows one."""
     if leaving:
         return Reason.LEAVING, "The processor hands its tasks over and ends."
-    if view is not None and view.etag is None:
+    if view is not None and view.life.etag is None:
         return Reason.JOINING, "The processor has no row in the group yet."
     if view is not None and now > view.permit_until:
-        silent_s = now - view.accepted_at
+        silent_s = now - view.life.accepted_at
         return Reason.STORAGE, f"No heartbeat was accepted for {silent_s:.0f} s. Work pauses and goes on by itself."
     if not adopted:
         return Reason.JOINING, "The processor has adopted no version of the job model yet."

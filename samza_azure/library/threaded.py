@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
-from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
+from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import Ending, SamzaAzureError, StorageUnavailable, Verdict
 from samza_azure.group.control import Control
-from samza_azure.group.run import assigned
+from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Settings, View
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
@@ -71,7 +71,7 @@ class ThreadedCoordinator(JobCoordinator):
         self._led = False
         self._mine: frozenset[str] = frozenset()
         self._turns = 0
-        self.ending: Ending | None = None
+        self.ending = None
         self.view: View | None = None
 
     @property
@@ -148,20 +148,15 @@ class ThreadedCoordinator(JobCoordinator):
             ending = Ending(error.exit_code, str(error))
         except Exception as error:
             log.exception("The coordinator failed")
-            ending = Ending(1, f"The coordinator failed: {type(error).__name__}: {error}")
+            ending = Ending(Verdict.FAILED, f"The coordinator failed: {type(error).__name__}: {error}")
         self.ending = ending
         if self._led:
             self._led = False
             self._listener.on_leadership(False, self.epoch)
-        if ending.code == 0:
+        if ending.code is Verdict.DONE:
             self._listener.on_coordinator_stop()
         else:
-            kinds: dict[int, type[SamzaAzureError]] = {
-                2: ConfigError,
-                3: StorageUnavailable,
-                AccessLost.exit_code: AccessLost,
-            }
-            self._listener.on_coordinator_failure(kinds.get(ending.code, JobFailed)(ending.message))
+            self._listener.on_coordinator_failure(ending.error())
 
     async def _run(self) -> Ending:
         connecting = asyncio.get_running_loop().create_task(self._count())
@@ -186,8 +181,7 @@ class ThreadedCoordinator(JobCoordinator):
                 early, self._early = self._early, []
             for act in early:
                 act(processor)
-            finish = await processor.run()
-            return Ending(finish.code, finish.message)
+            return await processor.run()
         finally:
             await stores.close()
 

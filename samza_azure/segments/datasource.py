@@ -216,6 +216,7 @@ class Datasource:
             lead = min(locks, key=lambda lock: lock.id)
             published = (Publish(lead.id, lead.count + 1),)
             self.box.locks[lead.id] = replace(lead, count=lead.count + 1)
+            self.box.locks |= {lock.id: self.box.locks[lock.id].after(outputs) for lock in locks}
         made = [replace(segment, published=published) for segment in outputs]
         self._count(made)
         carried: list[Segment] = []

@@ -116,6 +116,11 @@ class Lock:
         """The priority."""
         return self.priority or 0
 
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it is a segment lock all of whose partitions are published; it is in nobody's way."""
+        return self.partitions is not None and not self.partitions
+
     def covers(self, segment: Segment) -> bool:
         """Whether the segment may be published under this lock. Under a revoked one nothing may."""
         return not self.revoked and self.was_for(segment)
@@ -132,9 +137,16 @@ class Lock:
             )
         return self.type is LockType.APPEND or self.version >= segment.version
 
+    def after(self, published: Iterable[Segment]) -> "Lock":
+        """The lock once these are published. An append needs its own numbers no longer, and a compaction may."""
+        if self.type is not LockType.APPEND or self.partitions is None:
+            return self
+        mine = Partitions(one.partition for one in published if self.was_for(one))
+        return replace(self, partitions=self.partitions - mine)
+
     def looks_at(self, request: Request) -> bool:
         """Whether this lock and what is asked for have to be compatible."""
-        if self.datasource != request.datasource or not self.interval.overlaps(request.interval):
+        if self.datasource != request.datasource or not self.interval.overlaps(request.interval) or self.is_used_up:
             return False
         if self.partitions is None or request.partitions is None or self.interval != request.interval:
             return True
@@ -229,11 +241,14 @@ class LockBox:
             if any(task.priority != priority or task.group != lock.group for task in holders):
                 failed |= {task.group for task in holders}
                 continue
-            request = Request(holders[0].id, lock.datasource, lock.interval, lock.type, lock.partitions, lock.version)
-            others = [other for other in kept.values() if not other.revoked and other.looks_at(request)]
-            if not lock.revoked and not _may_coexist(others, request, lock.group):
-                failed.add(lock.group)
-                continue
+            if not lock.revoked and not lock.is_used_up:
+                request = Request(
+                    holders[0].id, lock.datasource, lock.interval, lock.type, lock.partitions, lock.version
+                )
+                others = [other for other in kept.values() if not other.revoked and other.looks_at(request)]
+                if not _may_coexist(others, request, lock.group):
+                    failed.add(lock.group)
+                    continue
             kept[lock.id] = replace(lock, priority=priority, holders=frozenset(task.id for task in holders))
         self.locks = {number: lock for number, lock in kept.items() if lock.group not in failed}
         self.tasks = {name: task for name, task in known.items() if task.group not in failed}

@@ -104,6 +104,17 @@ class Partitions:
                 theirs += 1
         return Partitions.from_runs(found)
 
+    def __sub__(self, other: "Partitions") -> "Partitions":
+        found = []
+        for first, end in self.runs:
+            start = first
+            for taken_start, taken_end in other.runs:
+                if taken_start < end and start < taken_end:
+                    found.append((start, taken_start))
+                    start = taken_end
+            found.append((start, end))
+        return Partitions.from_runs(found)
+
     def isdisjoint(self, other: "Partitions") -> bool:
         """Whether no number is in both."""
         return not self & other

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from samza_azure.errors import StateLost
 from samza_azure.group.actions import Finish
+from samza_azure.group.answers import Kept
 from samza_azure.group.rows import REQUESTS
-from samza_azure.group.view import Kept, Settings
+from samza_azure.group.view import Settings
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import PREFIX, RunLogs
 from samza_azure.messages import Command, Phase, Ready, Report

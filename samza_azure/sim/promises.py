@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from samza_azure.explain import Bounds, bounds
 from samza_azure.group.control import Control
-from samza_azure.group.run import PATIENCE
+from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, Timing
 from samza_azure.messages import Phase, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand

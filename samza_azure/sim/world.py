@@ -17,9 +17,9 @@ from typing import Any
 
 from samza_azure.group.actions import Finish
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.decide import FAREWELL_S
+from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
-from samza_azure.group.run import PATIENCE
+from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan
@@ -226,7 +226,7 @@ class World:
             0: life.told_to_leave or seen["phase DRAINED"] + seen["stop"] > 0,
             1: seen["phase FAILED"] > 0,
             2: not fits,
-            3: life.processor.view.beat == 0,
+            3: life.processor.view.life.beat == 0,
         }
         demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
@@ -714,7 +714,7 @@ class World:
             demand(true <= bound, f"S4: {life.name} permits work until {true:.2f}, and {bound:.2f} is allowed")
         if isinstance(command, ReleaseTask) and control is not None and view.ending is None:
             owner = control.tasks[command.task].owner if command.task in control.tasks else None
-            local = view.tasks.get(command.task)
+            local = view.work.tasks.get(command.task)
             running = control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
             still = (
                 owner is not None

@@ -27,6 +27,8 @@ LOCK, NEXT, POSITION, READER, SEGMENT = "lock.", "next.", "position.", "reader."
 FORMAT = 1
 
 _ZERO = 1 << 63
+#: The partitions of a segment lock that has none left; an interval lock has nothing there.
+_NONE = "none"
 
 
 def past(prefix: str) -> str:
@@ -72,7 +74,7 @@ def lock_values(lock: Lock, owners: Mapping[str, Owner]) -> dict[str, Value]:
         "start": lock.interval.start,
         "end": lock.interval.end,
         "version": lock.version,
-        "partitions": "" if lock.partitions is None else str(lock.partitions),
+        "partitions": partitions_value(lock),
         "priority": lock.rank,
         "revoked": lock.revoked,
         "holders": json.dumps({task: list(owners.get(task, Owner())) for task in sorted(lock.holders)}),
@@ -96,7 +98,7 @@ def lock_of(datasource: str, row: Row) -> tuple[Lock, dict[str, Owner]]:
             datasource,
             Interval(values["start"], values["end"]),
             values["version"],
-            Partitions.parse(values["partitions"]) if values["partitions"] else None,
+            _partitions(values["partitions"]),
             values["priority"],
             values["revoked"],
             frozenset(owners),
@@ -182,6 +184,15 @@ def checked_head(row: Row, datasource: str) -> Row:
             "Use the version of samza-azure that wrote it, or a newer one."
         )
     return row
+
+
+def _partitions(text: str) -> Partitions | None:
+    return None if not text else Partitions.parse("" if text == _NONE else text)
+
+
+def partitions_value(lock: Lock) -> Value:
+    """The column of a lock that its publishes change."""
+    return "" if lock.partitions is None else str(lock.partitions) or _NONE
 
 
 def _intervals(intervals: Iterable[Interval]) -> str:

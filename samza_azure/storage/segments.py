@@ -68,6 +68,7 @@ from samza_azure.storage.segment_rows import (
     lock_values,
     next_key,
     next_place,
+    partitions_value,
     past,
     position_key,
     segment_key,
@@ -295,6 +296,8 @@ class SegmentStore:
             try:
                 locks = locks_for([lock for lock, _ in held.values()], [*outputs, *inputs], name=task)
             except ValueError as error:
+                if settled := self._settled(outputs):
+                    return settled
                 if tries == 1:
                     raise
                 locks = Lost(f"{error} It had one: its life was ended, and its locks with it.")
@@ -356,7 +359,12 @@ class SegmentStore:
             key = position_key(advance.stream)
             moved = [Write(Act.INSERT, key, values) if at is None else Write(Act.MERGE, key, values, at.etag)]
         number = lead.count + 1
-        others = [Write(Act.MERGE, lock_key(lock.id), {}, held[lock.id][1]) for lock in locks if lock.id != lead.id]
+        after = {lock.id: lock.after(made) for lock in locks}
+        others = [
+            Write(Act.MERGE, lock_key(lock.id), _given_up(lock, after[lock.id]), held[lock.id][1])
+            for lock in locks
+            if lock.id != lead.id
+        ]
         inserts = [Write(Act.INSERT, segment_key(one.id), segment_values(one)) for one in made]
         etag = held[lead.id][1]
         if lead.partitions is None and lead.type is not LockType.APPEND:
@@ -368,13 +376,13 @@ class SegmentStore:
             if staged is None:
                 return None
             etag, inserts = staged, []
-        last = Write(Act.MERGE, lock_key(lead.id), {"count": number, "staged": 0}, etag)
-        answer = self._sent([last, *others, *moved, *inserts])
+        counted: dict[str, Value] = {"count": number, "staged": 0, **_given_up(lead, after[lead.id])}
+        answer = self._sent([Write(Act.MERGE, lock_key(lead.id), counted, etag), *others, *moved, *inserts])
         if answer is None:
             return None
-        self._etags[lead.id] = replace(lead, count=number, staged=0), answer[0]
+        self._etags[lead.id] = replace(after[lead.id], count=number, staged=0), answer[0]
         for lock, new in zip([one for one in locks if one.id != lead.id], answer[1:], strict=False):
-            self._etags[lock.id] = lock, new
+            self._etags[lock.id] = after[lock.id], new
         return Published(tuple(made))
 
     def _stage(self, lead: Lock, etag: str, inserts: Sequence[Write]) -> str | None:
@@ -762,6 +770,11 @@ def _released(box: LockBox, task: str, lock: int) -> Decision:
     if rest:
         return Decision(Wait(()), changed=(replace(found, holders=rest),))
     return Decision(Wait(()), gone=(found,))
+
+
+def _given_up(lock: Lock, after: Lock) -> dict[str, Value]:
+    """What a publish changes in the row of a lock beside its count."""
+    return {} if after == lock else {"partitions": partitions_value(after)}
 
 
 def _number(write: Write) -> int:

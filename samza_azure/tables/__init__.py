@@ -3,7 +3,7 @@
     table = samza_azure.tables.open(config, "daily_delays")
     table.to_arrow(Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
 
-See docs/segments.md for what is promised.
+`samza_azure.segments` says what is promised.
 """
 
 import re

@@ -19,7 +19,7 @@ import pytest
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.coordinator import Ending
+from samza_azure.errors import Ending
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
 from samza_azure.host.status import document, read
 from samza_azure.storage.connection import Account

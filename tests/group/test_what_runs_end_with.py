@@ -7,10 +7,9 @@ import pytest
 
 from samza_azure.group.actions import BeginEnd, MergeOwnRow, Rejoin, WriteControl
 from samza_azure.group.control import Control, DrainNotification, Failure, RunPhase
-from samza_azure.group.decide import decide
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
-from tests.group.situation import CONTROL, NOW, ROWS, leader, member, view_of
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, member, view_of
 
 FAILURE = Failure("clean", "clean-0", "no such column", "Traceback of the stage")
 FAILED = replace(CONTROL, phase=RunPhase.FAILED, failure=FAILURE)

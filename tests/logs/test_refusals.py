@@ -9,7 +9,7 @@ import pytest
 
 from samza_azure.errors import CorruptState
 from samza_azure.logs.operations import Append, Create, Read, Sent, Span, blob_name
-from samza_azure.logs.reading import tail
+from samza_azure.logs.reading import fetch_part, scan, tail
 from samza_azure.logs.record import (
     PREFIX_LENGTH,
     RAW_BYTES,
@@ -113,6 +113,13 @@ def test_a_log_that_was_rolled_and_not_opened_again_ends_in_rolled() -> None:
     found = drive(tail(PREFIX), blobs)
     assert found is not None
     assert (found.header.kind, found.end) == (Kind.ROLLED, (1, 0))
+
+
+def test_a_scan_counts_the_bytes_of_the_rows_that_it_has_found() -> None:
+    each, blobs = owner(OLD, 2), MemoryAccount().blobs()
+    drive(each.life(first=True), blobs)
+    found = drive(scan(PREFIX, (0, 0)), blobs)
+    assert (found.rows, found.size) == (2, sum(len(drive(fetch_part(part), blobs)) for part in found.parts))
 
 
 def damaged(offset: int, layout: str, value: Any) -> bytes:

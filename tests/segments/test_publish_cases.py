@@ -460,3 +460,56 @@ def test_a_compaction_under_a_replace_carries_nothing(both: Both) -> None:
     (made,) = both.allocate_outputs("R", DAY, 0, 1)  # type: ignore[misc]
     both.publish("R", [Segment("d", *made, Partitions.of(0), 1, Partitions.of(made.partition))], inputs=inputs)
     assert shows(both) == ["0.1", "0.2"]
+
+
+def test_a_compaction_does_not_wait_for_the_appender_of_what_it_reads(both: Both) -> None:
+    """What was published is locked no longer, although the appender keeps its lock for more."""
+    both.appends(both.allocates(by_segment=True))
+    locked(both, "R", DAY, partitions=Partitions.of(0), version=0)
+    assert len(both.box.active()) == 2
+
+
+# Cases of the same kind that the reference does not list.
+
+
+def test_a_day_appended_before_and_a_month_after(both: Both) -> None:
+    """A REPLACE by month overtakes an append of a day; the next append goes to the month."""
+    held = both.replacing(MONTH)
+    first = both.allocates()
+    both.commit(held, MONTH)
+    second = both.allocates(previous=first)
+    assert (first.interval, second.interval, second.version) == (DAY, MONTH, held.version)
+    both.appends(first)
+    both.appends(second)
+    assert {one.interval for one in both.timeline.visible()} == {MONTH}
+    assert len(both.timeline.visible()) == 3
+
+
+def test_each_append_under_a_replace_is_carried(both: Both) -> None:
+    held = both.replacing(DAY)
+    names = [both.allocates()]
+    for _ in range(2):
+        names.append(both.allocates(previous=names[-1]))
+    for name in reversed(names):
+        both.appends(name)
+    both.commit(held, DAY)
+    assert shows(both) == [f"{held.version}.{number}" for number in range(4)]
+    assert len(both.timeline) == 7
+
+
+def test_two_replaces_one_after_the_other(both: Both) -> None:
+    """An append that was allocated before both is in the newer one's version."""
+    name = both.allocates()
+    for _ in range(2):
+        held = both.replacing(DAY)
+        both.commit(held, DAY)
+        both.box.release("R", held.id)
+    both.appends(name)
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
+
+
+def test_a_lock_of_the_same_group_on_an_equal_interval(both: Both) -> None:
+    """Both kinds at once, as a job needs them that is upgraded while it runs."""
+    locked(both, "R", DAY)
+    locked(both, "R", DAY, partitions=Partitions.of(3), version=1)
+    assert isinstance(both.box.acquire(Request("P", "d", DAY, partitions=Partitions.of(4), version=1)), Wait)

@@ -70,7 +70,7 @@ def test_adding_and_removing_in_turn(data: st.DataObject) -> None:
 @given(numbers, numbers)
 def test_partitions_are_sets(one: set[int], two: set[int]) -> None:
     left, right = Partitions(one), Partitions(two)
-    assert (set(left | right), set(left & right)) == (one | two, one & two)
+    assert (set(left | right), set(left & right), set(left - right)) == (one | two, one & two, one - two)
     assert (left <= right, left < right, left == right) == (one <= two, one < two, one == two)
     assert left.isdisjoint(right) == one.isdisjoint(two)
     assert (len(left), list(left)) == (len(one), sorted(one))

@@ -377,6 +377,8 @@ def may_be_active(one: Lock, other: Lock) -> bool:
     """Whether two locks do not look at each other, or are compatible; said once more, in other words."""
     if one.interval.end <= other.interval.start or other.interval.end <= one.interval.start:
         return True
+    if one.partitions == Partitions() or other.partitions == Partitions():
+        return True
     by_segment = one.partitions is not None and other.partitions is not None and one.interval == other.interval
     if by_segment and not set(one.partitions or ()) & set(other.partitions or ()):
         return True

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import StorageUnavailable
+from samza_azure.segments import Lock
 from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage import segments
 from samza_azure.storage.interface import Refused, Row
@@ -138,6 +139,10 @@ def an_old_place_is_good_enough(patch: Patch) -> None:
     )
 
 
+def what_is_published_stays_locked(patch: Patch) -> None:
+    patch.setattr(Lock, "after", lambda lock, published: lock)
+
+
 def granularities_may_cross(patch: Patch) -> None:
     patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
     patch.setattr(
@@ -173,6 +178,10 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
     ),
     (a_copy_is_not_a_reference, lambda: stories.test_a_file_with_a_copy_stays(stores())),
     (an_old_place_is_good_enough, lambda: stories.test_an_allocation_goes_where_something_is_visible(stores()())),
+    (
+        what_is_published_stays_locked,
+        lambda: stories.test_a_compaction_and_an_appender_that_goes_on_do_not_wait_for_each_other(stores()),
+    ),
     (granularities_may_cross, lambda: stories.test_two_granularities_do_not_cross(stores()())),
 ]
 
