@@ -23,7 +23,8 @@ HEAP = 0.5
 OUTSIDE_HEAP_MIB = 768
 #: On a machine that nobody has divided, other processors may run as well. None takes more than this unasked.
 UNDIVIDED_HEAP_MIB = 2_048
-LEAST_HEAP_MIB = 256
+#: Spark refuses to start with less than 450 MiB.
+LEAST_HEAP_MIB = 512
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be imported between fork and exec
 _PR_SET_PDEATHSIG = 1
