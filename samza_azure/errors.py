@@ -7,6 +7,7 @@ SamzaAzureError
 │   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
 │   └── Unsettled          wait, then read: what was sent may have happened
+├── RowsGone               what a reader has not read yet was deleted; begin elsewhere
 ├── Superseded             a newer owner has the log; stop the task. No error for the user
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
@@ -108,6 +109,10 @@ class StateLost(CorruptState):
     """A log that the control blob says must exist is not there."""
 
 
+class RowsGone(SamzaAzureError):
+    """A reader's next rows were deleted before it read them: by retention, or because the run was deleted."""
+
+
 class TooOld(SamzaAzureError):
     """What is stored has a format that this release does not know. A processor that meets it stands by.
 
@@ -140,3 +145,8 @@ _ERRORS: dict[Verdict, type[SamzaAzureError]] = {
     Verdict.TIMED_OUT: TimedOut,
     Verdict.ACCESS_LOST: AccessLost,
 }
+
+
+def in_full(error: BaseException) -> str:
+    """The message and its notes, such as the file and line of the stage that is meant."""
+    return "\n  ".join([str(error), *getattr(error, "__notes__", ())])

@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from samza_azure.commands.ask import Asked, answer_to
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.group.control import Control
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import read
@@ -22,8 +22,11 @@ PATIENCE_S = 30.0
 POLL_S = 0.5
 
 
-def reach(config: Config) -> Account:
-    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer."""
+def reach(config: Config, *, create: bool = True) -> Account:
+    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer.
+
+    A command that only reads creates nothing: without the container it is a `ConfigError`.
+    """
     account = Account.from_config(config.storage)
     again = Retrying(
         retry=retry_if_exception_type(StorageUnavailable),
@@ -34,7 +37,13 @@ def reach(config: Config) -> Account:
             say("The storage account does not answer; trying again.") if state.attempt_number == 1 else None
         ),
     )
-    again(account.ensure_created)
+    if create:
+        again(account.ensure_created)
+    elif not again(account.exists):
+        raise ConfigError(
+            f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}. "
+            "Has it run, or been produced into, with this account and this app.name?"
+        )
     return account
 
 

@@ -3,11 +3,12 @@
 import sys
 from typing import Any, Self, TextIO
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from samza_azure.commands.terminal import console, error_lines, printable
 from samza_azure.messages import DrainPhase
 
 _STEPS = [str(phase) for phase in DrainPhase]
@@ -15,24 +16,32 @@ _STEPS = [str(phase) for phase in DrainPhase]
 
 def status_view(shown: dict[str, Any]) -> Group:
     """The whole status, for a terminal."""
-    head = Text(f"{shown['app']}  run {shown['run_id'] or '-'}  {shown['phase']}", style="bold")
-    detail = Text(
+    head = _text(f"{shown['app']}  run {shown['run_id'] or '-'}  {shown['phase']}", style="bold")
+    detail = _text(
         f"epoch {shown['epoch']}, version {shown['version']}, leader {shown['leader'] or 'none'}, "
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown)]
+    if shown.get("behind"):
+        parts.append(_behind(shown["behind"]))
+    if shown["phase"] == "STARTING":
+        parts.insert(2, _text(f"starting Spark on {len(shown['processors'])} processors"))
     if shown["drain"]:
-        parts.insert(2, Text(f"drain {shown['drain']['step']} of run {shown['drain']['run_id']}"))
+        parts.insert(2, _text(f"drain {shown['drain']['step']} of run {shown['drain']['run_id']}"))
     if shown["stop"] and shown["phase"] != "STOPPED":
-        parts.insert(2, Text("stopping: all commit and go"))
-    given_up = [(task["name"], task["given_up"]) for task in shown["tasks"] if task["given_up"]]
-    parts += [Text(f"{name}: {by['processor']} gave it up: {by['message']}", style="red") for name, by in given_up]
+        parts.insert(2, _text("stopping: all commit and go"))
+    for task in shown["tasks"]:
+        if task["error"]:
+            parts.append(_text(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
+        if by := task["given_up"]:
+            gave_up = f"{task['name']}: {by['processor']} gave it up: {error_lines(by['message'])}"
+            parts.append(_text(gave_up, style="red"))
     parts += [
-        Text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
+        _text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
         for run_id, count in shown["kept"].items()
     ]
     parts += [
-        Text(
+        _text(
             f"{row['id']} stands by: format {row['too_old_for']} is in use, which its samza-azure does not know. "
             "Start the later one there.",
             style="yellow",
@@ -40,33 +49,53 @@ def status_view(shown: dict[str, Any]) -> Group:
         for row in shown["processors"]
         if row["too_old_for"]
     ]
-    if shown["failure"]:
-        parts.append(Text(f"failed: {shown['failure']['task']}: {shown['failure']['message']}", style="red"))
+    if failure := shown["failure"]:
+        parts.append(_text(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
     return Group(*parts)
 
 
+def _text(text: str, style: str = "") -> Text:
+    """A text that is not ours, or holds one: no markup, no escapes, no word cut off at the edge."""
+    return Text(printable(text), style=style, overflow="fold")
+
+
 def _processors(shown: dict[str, Any]) -> Table:
-    table = Table("processor", "state", "tasks", box=None, pad_edge=False)
+    table = _table("processor", "state", "tasks")
     for row in shown["processors"]:
         lead = " (leads)" if row["id"] == shown["leader"] else ""
-        table.add_row(row["id"] + lead, row["state"], ", ".join(row["tasks"]) or "-")
+        _add(table, row["id"] + lead, row["state"], ", ".join(row["tasks"]) or "-")
     return table
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = Table("task", "owner", "phase", "batch", "late", "error", box=None, pad_edge=False)
+    table = _table("task", "owner", "phase", "batch", "late")
     for task in shown["tasks"]:
-        error = task["error"]["message"] if task["error"] else ""
         batch = "-" if task["batch"] is None else str(task["batch"])
-        table.add_row(task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]), error)
+        _add(table, task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]))
     return table
+
+
+def _behind(found: dict[str, Any]) -> Table:
+    table = _table("source", "rows behind", "MiB behind")
+    for partition, each in found.items():
+        rows = f"{each['rows']}" if each["is_all"] else f"more than {each['rows']}"
+        _add(table, partition, rows, f"{each['size'] / (1 << 20):.1f}")
+    return table
+
+
+def _table(*heads: str) -> Table:
+    return Table(*heads, box=None, pad_edge=False)
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*(_text(cell) for cell in cells))
 
 
 class DrainDisplay:
     """Each task's drain phase: in place on a terminal, one line per change elsewhere."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._console = Console(file=stream)
+        self._console = console(stream)
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._seen: dict[str, str] = {}
 
@@ -87,12 +116,12 @@ class DrainDisplay:
         for task in shown["tasks"]:
             if self._seen.get(task["name"]) != task["phase"]:
                 self._seen[task["name"]] = task["phase"]
-                self._console.print(f"{task['name']} {task['phase']}", highlight=False)
+                self._console.print(_text(f"{task['name']} {task['phase']}"))
 
 
 def _drain_table(shown: dict[str, Any]) -> Table:
-    table = Table("task", *_STEPS, box=None, pad_edge=False)
+    table = _table("task", *_STEPS)
     for task in shown["tasks"]:
         reached = _STEPS.index(task["phase"]) if task["phase"] in _STEPS else -1
-        table.add_row(task["name"], *("●" if step <= reached else "·" for step in range(len(_STEPS))))
+        _add(table, task["name"], *("●" if step <= reached else "·" for step in range(len(_STEPS))))
     return table

@@ -25,9 +25,17 @@ from samza_azure.messages import DrainStep
 NAME = "control.json"
 FORMAT = 1
 #: Fields that earlier writers of this format did not have.
-LATER: dict[str, Any] = {"stop": None, "withdrawn": [], "finished": [], "given_up": {}, "kept": {}, "readers": {}}
+LATER: dict[str, Any] = {
+    "stop": None,
+    "withdrawn": [],
+    "finished": [],
+    "given_up": {},
+    "kept": {},
+    "readers": {},
+    "described": {},
+}
 #: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
-LEFT_OUT = ("given_up", "kept", "readers")
+LEFT_OUT = ("given_up", "kept", "readers", "described")
 #: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
 REASON_LIMIT = 300
 #: The text of ten thousand tasks has 3 MiB.
@@ -144,6 +152,7 @@ class Control(Grows):
     fingerprint: str = ""
     sources: Mapping[str, int] = field(default_factory=dict)
     readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # stage -> the source streams that it reads
+    described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # the pipeline, as `Plan.described`
     members: tuple[Member, ...] = ()
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
     given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can

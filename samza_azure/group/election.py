@@ -1,4 +1,4 @@
-"""Who leads, and who leads next?
+"""Election: who leads, and who leads next.
 
 No argument for safety rests on time or on believing to hold a lease: time only decides when to try, and every try
 carries the ETag of what it was decided for.

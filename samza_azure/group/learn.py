@@ -40,6 +40,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.age import observed, young
 from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import Control, Member, Owner, RunPhase
+from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
 from samza_azure.group.view import Campaign, Candidacy, Denial, Failing, Leadership, Lease, Life, LocalTask, View, Well
@@ -451,11 +452,8 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
     control = view.control
     for task in control.given_up if isinstance(control, Control) else ():
         owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
-        row = view.others.members.get(owner.processor) if owner is not None else None
-        report = row.tasks.get(task) if row is not None else None
-        if owner is None or row is None or report is None or report.phase is not Phase.RUNNING:
-            continue
-        if row.incarnation == owner.incarnation and report.generation == owner.generation:
+        report = report_of(task, owner, view.others.members)
+        if report is not None and report.phase is Phase.RUNNING:
             known = view.others.well.get(task)
             same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
             well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)

@@ -1,4 +1,4 @@
-"""Who is a member, and who lives?
+"""Membership: who is a member, and who lives.
 
 One conditional merge of our own row per heartbeat says that we live; a silent row is marked dead by the very ETag whose
 age was measured, so nobody who shows life is marked.

@@ -1,4 +1,4 @@
-"""Which run is in progress, who can lead it, and who begins the next one?
+"""Which run is in progress, who can lead it, and who begins the next one.
 
 A run begins with the first plan, after a drain with a pipeline that has not run yet or when somebody asks for it, and
 again when it had failed.
@@ -45,6 +45,7 @@ def begin_run(view: View, control: Control) -> Control:
         fingerprint=plan.fingerprint,
         sources=plan.sources,
         readers=plan.readers(),
+        described=plan.described,
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,

@@ -1,4 +1,4 @@
-"""What does the leader publish?
+"""What the leader publishes: the next control blob, whole.
 
 Everything that the group must agree on is one conditional write of the control blob. The leader works out the next
 value whole, as one function of the present value and of what it saw, and writes it if it differs.
@@ -7,9 +7,11 @@ value whole, as one function of the present value and of what it saw, and writes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from samza_azure.errors import CorruptState
 from samza_azure.group import election, housekeeping, membership, next_run
 from samza_azure.group.assign import assign
 from samza_azure.group.control import (
+    NAME,
     REASON_LIMIT,
     Barrier,
     BarrierState,
@@ -20,14 +22,16 @@ from samza_azure.group.control import (
     Owner,
     RunPhase,
 )
-from samza_azure.group.drain import progress
+from samza_azure.group.drain import furthest, progress
 from samza_azure.group.moment import reached
-from samza_azure.group.requests import with_cancel, with_drain, with_stop
+from samza_azure.group.reports import counts, report_of
+from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
 from samza_azure.group.rows import ProcessorRow, Request, State
 from samza_azure.group.tasks import has_let_go
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
-from samza_azure.messages import Phase
+from samza_azure.logs.position import Ends
+from samza_azure.messages import Phase, stage_and_number
 
 
 def next_control(view: View, control: Control, now: float) -> Control:
@@ -45,6 +49,32 @@ def next_control(view: View, control: Control, now: float) -> Control:
 def _may_publish(view: View) -> bool:
     """What holds for everything below: we have looked at the others since we lead, and what we found can be run."""
     return view.others.scanned_at >= view.office.since and not view.office.in_vain
+
+
+def checked(before: Control, after: Control) -> Control:
+    """The value to write, if it keeps what must hold between two that follow each other.
+
+    Each is a comparison, so this stays on in production: a leader that has gone wrong ends before it writes.
+    """
+    same_run = before.run_id == after.run_id
+    wrong = None
+    if after.revision != before.revision + 1 or after.epoch != before.epoch:
+        wrong = f"revision {before.revision}, epoch {before.epoch} became {after.revision}, {after.epoch}"
+    elif after.version not in (before.version, after.revision):
+        wrong = f"version {before.version} became {after.version} in revision {after.revision}"
+    elif same_run and before.phase is RunPhase.DRAINED and after.phase is not RunPhase.DRAINED:
+        wrong = f"the drained run {before.run_id} became {after.phase}"
+    elif same_run and flushes(before) and (after.drain is None or after.drain.ends != _ends(before)):
+        wrong = "the ends of a drain that flushes became others"
+    elif after.drain is not None and flushes(after) and furthest([after.drain.ends], before.positions) != _ends(after):
+        wrong = "a drain ends before the run began to read"
+    if wrong is not None:
+        raise CorruptState(f"This leader would have written a control blob that cannot be: {wrong}", blob=NAME)
+    return after
+
+
+def _ends(control: Control) -> Ends:
+    return control.drain.ends if control.drain is not None else {}
 
 
 def with_run(view: View, control: Control, now: float, requests: Sequence[Request]) -> Control:
@@ -83,13 +113,13 @@ def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]
             if report.phase is not Phase.FAILED or report.error is None or task not in control.tasks:
                 continue
             owner, before = control.tasks[task].owner, given_up.get(task)
-            if owner is None or owner != Owner(processor, row.incarnation, report.generation):
+            if owner is None or not counts(owner, row, report):
                 continue  # the word of a former owner does not count
             if before is not None and before.owner.processor == processor:
                 before = None  # it had the task again because nobody else was there
             if before is not None or able.keys() <= {processor}:
                 told = f"{report.error.message}\n{_tried(processor, before)}"
-                failure = Failure(task.rpartition("-")[0], task, told, report.error.traceback)
+                failure = Failure(stage_and_number(task)[0], task, told, report.error.traceback)
                 return replace(control, phase=RunPhase.FAILED, failure=failure, given_up={})
             given_up[task] = GivenUp(owner, report.error.message[:REASON_LIMIT])
     return control if given_up == control.given_up else replace(control, given_up=given_up)
@@ -234,6 +264,5 @@ def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
 
 
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:
-    row = rows.get(owner.processor)
-    report = row.tasks.get(task) if _is(row, owner) and row is not None else None
-    return report is not None and report.generation == owner.generation and report.has_log
+    report = report_of(task, owner, rows)
+    return report is not None and report.has_log

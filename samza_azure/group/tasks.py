@@ -1,4 +1,4 @@
-"""What does the container have to do next, and what does our row say of our tasks?
+"""What the container has to do next, and what our row says of our tasks.
 
 A task starts when the control blob gives it to this incarnation and its earlier owners have let go; it is released
 when the blob gives it to somebody else. A task that does not move is never touched.

@@ -132,7 +132,8 @@ def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None
     changed.start("p1")
     assert changed.exit_codes(PATIENCE_S) == {"p1": 2}
     said = changed.log_file("p1").read_text()
-    assert "has pipeline" in said and "samza-azure drain" in said
+    assert "has another pipeline" in said and "samza-azure drain" in said
+    assert "lost column delay (double)" in said and "gained column mean_delay (double)" in said
     world.settled()
 
 

@@ -104,6 +104,12 @@ def test_so_is_the_one_that_says_which_stage_reads_which_source() -> None:
     assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
 
 
+def test_what_the_pipeline_is_for_people_is_left_out_while_it_is_empty() -> None:
+    described = {"stage clean": {"inputs": "flights"}}
+    assert decode(encode(replace(FULL, described=described), limit=LIMIT)).described == described
+    assert "described" not in json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
+
+
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
 def test_any_text_survives(group: str, run: str, version: int, ends: dict[str, tuple[int, int]]) -> None:
     control = replace(FULL, group_id=group, run_id=run, version=version, positions=ends)
@@ -205,6 +211,7 @@ def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it
         ("positions",),
         ("given_up",),
         ("readers",),
+        ("described",),
     ):
         assert isinstance(decode(data), Control)
     else:

@@ -58,7 +58,18 @@ from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
 from samza_azure.group.tasks import retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
 from samza_azure.group.view import Campaign, Failing, Leadership, Lease, Life, LocalTask, Settings, View
-from samza_azure.messages import Drain, DrainStep, Permit, Phase, Plan, ReleaseTask, StagePlan, StartTask, TaskError
+from samza_azure.messages import (
+    Drain,
+    DrainStep,
+    Permit,
+    Phase,
+    Plan,
+    ReleaseTask,
+    StagePlan,
+    StartTask,
+    TaskError,
+    changes,
+)
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -856,9 +867,33 @@ def test_another_pipeline_is_refused_with_the_way_out() -> None:
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
     assert begin.verdict == Finish(
         2,
-        "Run run has pipeline ffffffffffff, this processor has 000000000000. "
-        "Drain the run with the old code (samza-azure drain), then start the new.",
+        "Run run has another pipeline than this processor (ffffffffffff there, 000000000000 here). "
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
     )
+
+
+def test_a_refused_pipeline_says_what_changed_stage_by_stage_and_stream_by_stream() -> None:
+    there = {"stage daily": {"window": "1 day", "state": "a"}, "stream sales": {"column n": "int"}, "stage old": {}}
+    here = {
+        "stage daily": {"window": "1 hour", "state": "b"},
+        "stream sales": {"column n": "int", "column s": "string"},
+    }
+    view = view_of("p3", replace(CONTROL, described=there), plan=replace(WIDER, described=here))
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has another pipeline than this processor:\n"
+        "  stage old is gone\n"
+        "  stage daily: window 1 day became 1 hour\n"
+        "  stream sales: gained column s (string)\n"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+    )
+
+
+def test_what_no_fact_shows_is_said_to_differ_all_the_same() -> None:
+    assert changes({"stage daily": {"state": "a"}}, {"stage daily": {"state": "b"}}) == [
+        "stage daily: what its state depends on differs (functions, the slide of a window, a schema)"
+    ]
 
 
 def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
@@ -1194,8 +1229,9 @@ def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told
     [begin] = [a for a in decide(view_of("p3", plan=WIDER), NOW) if isinstance(a, BeginEnd)]
     assert begin.verdict == Finish(
         2,
-        "Run run has pipeline ffffffffffff, this processor has 444444444444 (flights has 2 partitions there, 4 here). "
-        "Drain the run with the old code (samza-azure drain), then start the new.",
+        "Run run has another pipeline than this processor (ffffffffffff there, 444444444444 here): "
+        "flights has 2 partitions there, 4 here. "
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
     )
 
 
@@ -1676,3 +1712,12 @@ def test_asking_writes_nothing_and_says_when_to_ask_again() -> None:
     decision = deciding.decide(view, NOW)
     assert (decision.actions, decision.wake_at) == ([], NOW + 1.0), "it is a successor: it reads the leader row next"
     assert repr(view) == before
+
+
+def test_a_leader_that_has_not_looked_yet_cleans_nothing_up() -> None:
+    """It knew nobody, took the run for left, and deleted the logs of tasks that others still had open."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained, members={}, scanned_at=-1e9, since=NOW - 1, active_run="")
+    assert CleanRun not in kinds(decide(view, NOW))
+    learn(view, ScanMembers(), (ROWS["p1"],), sent_at=NOW, now=NOW)
+    assert CleanRun in kinds(decide(view, NOW))

@@ -166,7 +166,7 @@ errors: Sequence[type[SamzaAzureError]] = (
     TimedOut,
     Unsettled,
 )
-assert_type(SamzaAzureError.exit_code, int)
+exit_code: int = SamzaAzureError.exit_code
 
 
 def placed(error: CorruptState) -> None:
