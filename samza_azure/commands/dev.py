@@ -34,11 +34,13 @@ REFRESH_S = 1.0
 
 def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> int:
     """Run until Ctrl-C, or until a processor fails; the worst of their exit codes."""
-    if (refused := _refused(job)) and not reload:
-        say(refused)
-        return ConfigError.exit_code
+    checking = _check(job)  # while the emulator starts
     with Azurite(say=say, data=data).start() as emulator:
         os.environ[VARIABLE] = emulator.connection_string
+        if (refused := _said_by(checking)) and not reload:
+            _refuse_other_storage(Config.load(job), emulator)
+            say(refused)
+            return ConfigError.exit_code
         say(f"For other commands in another terminal:\n  export {VARIABLE}='{emulator.connection_string}'")
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
@@ -53,11 +55,17 @@ def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> i
     return code
 
 
-def _refused(job: Path) -> str:
-    """What `check --quick` has to say against the job; nothing if it is right as far as that can tell."""
+def _check(job: Path) -> "subprocess.Popen[str]":
+    """`check --quick`, begun."""
     command = [sys.executable, "-m", "samza_azure", "check", str(job), "--quick"]
-    checked = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
-    return checked.stderr.strip() if checked.returncode else ""
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=pipe, text=True, errors="replace")
+
+
+def _said_by(checking: "subprocess.Popen[str]") -> str:
+    """What it has to say against the job; nothing if that is right as far as it can tell."""
+    _, said = checking.communicate()
+    return said.strip() if checking.returncode else ""
 
 
 def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
@@ -159,7 +167,7 @@ class _View:
 
     def _start_again(self) -> None:
         """With the code that was saved, if it is right; what runs goes on until then."""
-        if refused := _refused(self._fleet.job):
+        if refused := _said_by(_check(self._fleet.job)):
             self._say(f"{refused}\nThe code that is saved is not started; what runs goes on.")
             return
         self._say("The code has changed: the processors start again.")

@@ -177,7 +177,9 @@ def _in_order(prefix: str) -> tuple[str, str, int]:
 
 def _positions(token: str, stream: str) -> dict[str, Position]:
     try:
-        said = json.loads(zlib.decompress(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4))))
+        said = json.loads(
+            zlib.decompress(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
+        )
         of, at = said["stream"], {prefix: (int(blob), int(place)) for prefix, (blob, place) in said["at"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise ConfigError(

@@ -63,6 +63,11 @@ def refusal(analyse: Analyse) -> Callable[..., str]:
 Refusal = Callable[..., str]
 
 
+def of_the_stage(pipeline: Pipeline) -> list[str]:
+    """The warnings, but those of the job file: it has streams that one stage alone does not read."""
+    return [warning for warning in pipeline.plan.warnings if "has no effect" not in warning]
+
+
 def test_nothing_returned(refusal: Refusal) -> None:
     assert refusal(lambda rows: None) == "Stage stage returns NoneType. Return a DataFrame."
 
@@ -138,7 +143,7 @@ def test_a_misspelt_column_is_told_without_the_plan_and_with_its_line(analyse: A
     assert said.startswith(
         "Stage stage cannot be analysed: A column, variable, or function parameter with name `carier`"
     )
-    assert said.endswith("Did you mean one of the following? [`carrier`, `delay`, `landed`, `ts`].")
+    assert "Did you mean one of the following? [`carrier`, " in said and said.endswith("`].")
     assert place.startswith(f"  {__file__}, line ") and place.endswith(
         ": return rows.where(\"carier = 'UA'\") (stage stage)"
     )
@@ -247,8 +252,8 @@ def test_a_watermark_that_grants_less_time_than_the_column_was_moved_by(refusal:
         return rows.withColumn("hour", F.date_trunc("hour", "ts")).withWatermark("hour", "10 minutes")
 
     assert refusal(stage) == (
-        "Stage stage sets a watermark of 600 seconds on column hour, but what comes before it makes rows up to 3600 "
-        'seconds older than its inputs are. Use withWatermark("hour", "3600 seconds") or more.'
+        "Stage stage sets a watermark of 10 minutes on column hour, but what comes before it makes rows up to 1 "
+        'hour older than its inputs are. Use withWatermark("hour", "1 hour") or more.'
     )
 
 
@@ -333,7 +338,7 @@ def test_a_schema_that_spark_cannot_read(refusal: Refusal) -> None:
 
 
 def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None:
-    (warning,) = analyse(lambda rows: rows.withColumn("dice", F.rand())).plan.warnings
+    (warning,) = of_the_stage(analyse(lambda rows: rows.withColumn("dice", F.rand())))
     assert warning == (
         "Stage stage is not deterministic (rand, uuid, a non-deterministic function): "
         "its output cannot be compared with a second run over the same input."
@@ -365,7 +370,7 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         (0, 7_200_000),
         (1, 7_200_000),
     ]
-    assert analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update").plan.warnings == ()
+    assert of_the_stage(analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")) == []
 
 
 def by_state_machine(rows: DataFrame) -> DataFrame:

@@ -112,7 +112,10 @@ def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
     columns = f"its schema has the columns {', '.join(types)}. Name one of them."
     for column, kind in types.items():
         if kind not in TYPES and kind.isidentifier():
-            yield f"streams.{name}.schema: column {column} has the type {kind!r}.{nearest(kind, TYPES)}"
+            yield (
+                f"streams.{name}.schema cannot be read: column {column} has the type {kind!r}.{nearest(kind, TYPES)} "
+                'Write it like "carrier string, ts timestamp, delay double".'
+            )
     if (time := declared.event_time) is not None:
         if time not in types:
             yield f"streams.{name}.event_time is {time!r}, but {columns}{nearest(time, types)}"

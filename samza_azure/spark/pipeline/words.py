@@ -72,7 +72,7 @@ def _plain(text: str) -> str:
     """Spark's sentence without its error class, SQLSTATE and plan."""
     sentence = text.strip().partition("\n")[0]
     sentence = re.sub(r"^\[[A-Z0-9_.]+\] ", "", sentence)
-    return re.sub(r" ?SQLSTATE: \w+", "", sentence).rstrip(" ;")
+    return re.sub(r" ?SQLSTATE: \w+|; line \d+ pos \d+", "", sentence).rstrip(" ;")
 
 
 def _no_column(name: str, columns: list[str]) -> str:
