@@ -15,7 +15,7 @@ LONG = "w" * 300
 EMPTY = {
     "app": "", "run_id": "", "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
     "barrier": {"version": 1, "state": ""}, "drain": {"step": "", "run_id": ""}, "stop": {"uuid": ""},
-    "processors": [{"id": "", "state": "", "tasks": [""]}],
+    "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None}],
     "tasks": [
         {"name": "", "owner": "", "phase": "", "batch": 1, "late": 0,
          "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
