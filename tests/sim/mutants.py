@@ -187,7 +187,7 @@ MUTANTS = [
         ("drain", "drain", "crash", "leaves"),
         more={"every_s": 3.0, "fault_s": 200.0, "aimed": 0.5},
     ),
-    Mutant("torn scans", "S11", others.torn_scans, 0, ()),
+    Mutant("torn scans", "Overlap", others.torn_scans, 0, ()),
     Mutant("every version stops the world", "S5", others.stop_the_world, 0),
     Mutant("an owner that does not run", "L1", others.the_owner_that_does_not_run, 0, ("container dies",)),
     Mutant("appends without a position", "S2", others.unconditional_append, 0),
