@@ -97,6 +97,7 @@ def test_a_group_of_two_releases_works_whichever_of_them_leads(group: World, rel
     assert group.settled()["leader"] in ("old0", "old1")
 
 
+@pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
 def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: World) -> None:
     """In the control blob at its root and with a task, and in the leader's row."""
     group.start("p0", "p1")
@@ -130,6 +131,7 @@ def test_what_a_later_release_has_added_outlives_leaders_of_this_one(group: Worl
     assert leader_row(row.etag, row.values).epoch == after["epoch"]
 
 
+@pytest.mark.long  # what is read and kept, tests/group/test_later_release.py shows
 def test_who_is_too_old_lets_go_stands_by_and_says_so_until_it_is_replaced(group: World) -> None:
     group.start("p0", "p1", "p2")
     group.settled()
