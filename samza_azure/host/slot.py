@@ -24,11 +24,14 @@ class Slot:
         self._drained.touch()
 
     def is_restarted_after_a_drain(self, now: float) -> bool:
-        """Whether a life that ended so was just now, in seconds since 1970: an orchestrator starts whatever ends."""
+        """Whether the life before this one ended so just now, in seconds since 1970: an orchestrator starts whatever
+        ends. Asked once in a life: what it began itself says nothing about the next."""
         try:
-            return abs(now - self._drained.stat().st_mtime) < RESTARTED_S
+            ended_at = self._drained.stat().st_mtime
+            self._drained.unlink()
         except OSError:
             return False
+        return abs(now - ended_at) < RESTARTED_S
 
 
 def take_slot(base: Path, processor_id: str | None) -> Slot:

@@ -22,7 +22,18 @@ def test_a_processor_knows_for_a_minute_that_its_run_was_drained(tmp_path: Path)
     slot.note_drained()
     os.utime(slot.directory / "drained", (1000.0, 1000.0))
     assert slot.is_restarted_after_a_drain(1000.0 + RESTARTED_S - 1)
+    slot.note_drained()
+    os.utime(slot.directory / "drained", (1000.0, 1000.0))
     assert not slot.is_restarted_after_a_drain(1000.0 + RESTARTED_S)
     assert not take_slot(tmp_path, "p2").is_restarted_after_a_drain(1000.0)
     slot.note_drained()
     assert (slot.directory / "drained").stat().st_mtime > 1000.0 + RESTARTED_S
+
+
+def test_only_the_life_before_counts(tmp_path: Path) -> None:
+    """One that began the next run and was killed within the minute is started again to go on with that run."""
+    slot = take_slot(tmp_path, "p1")
+    slot.note_drained()
+    os.utime(slot.directory / "drained", (1000.0, 1000.0))
+    assert slot.is_restarted_after_a_drain(1001.0)
+    assert not slot.is_restarted_after_a_drain(1002.0)
