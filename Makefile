@@ -94,7 +94,8 @@ bench: setup
 # Long trials at random moments; not part of `test`.
 prove: setup
 	@set -e; for trial in tests/prove/*.py; do echo "== $$trial"; $(BIN)/python $$trial; done
-	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/host tests/commands tests/segments tests/fleet tests/spark tests/end_to_end
+	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/host tests/commands tests/segments tests/fleet tests/spark
+	@echo "== All of tests/end_to_end"; $(BIN)/python -m pytest -q -m "" tests/end_to_end
 	@echo "== tests/prove/pipelines.py --replay"; $(BIN)/python tests/prove/pipelines.py --replay
 
 # What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.

@@ -55,7 +55,7 @@ def test_a_drain_asked_for_before_the_start_reads_nothing(world: World) -> None:
 
 
 def test_a_drained_run_is_not_begun_again_by_whoever_restarts_it(world: World) -> None:
-    """Who is restarted at once would be restarted for ever, so it stays. The next life says that there is nothing to do."""
+    """Who is restarted at once would be restarted for ever, so it stays. The next life says that nothing is to do."""
 
     def stands_by(shown: dict[str, Any]) -> bool:
         return [each["state"] for each in shown["processors"]] == ["ACTIVE"] and shown["leader"] == "p0"
