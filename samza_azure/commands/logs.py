@@ -17,6 +17,8 @@ from samza_azure.commands.terminal import printable
 #: A file is cut when it is so long, and so many are kept.
 FILE_BYTES, FILES = 16 << 20, 4
 FOLDED_S = 60.0
+#: What it says is an event each time: a container that was killed twice was killed twice.
+EVENTS = "samza_azure.host.supervisor"
 #: What a record may carry besides its message.
 FIELDS = ("run", "task")
 _ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ")
@@ -92,7 +94,7 @@ class Folded(logging.Filter):
         self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or record.name == EVENTS:
             return True
         key, now = (record.name, record.getMessage()), record.created
         since, folded = self._seen.get(key, (-FOLDED_S, 0))

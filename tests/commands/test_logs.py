@@ -56,6 +56,16 @@ def test_what_repeats_itself_is_folded_and_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_what_happens_to_the_container_is_said_each_time_and_other_messages_are_not_folded(tmp_path: Path) -> None:
+    """A container that hung twice within a minute was reported once."""
+    logged(tmp_path / "log")
+    for _ in range(2):
+        logging.getLogger("samza_azure.host.supervisor").warning("the container hangs")
+    LOG.warning("one")
+    LOG.warning("another")
+    assert len((tmp_path / "log").read_text().splitlines()) == 4
+
+
 def test_a_task_is_a_field_of_its_own_and_escapes_are_written_out(tmp_path: Path) -> None:
     logged(tmp_path / "log", as_json=True)
     LOG.warning("task %s", "\x1b[31m", extra={"task": "clean-0"})
