@@ -94,6 +94,7 @@ def test_a_wrong_account_key(emulator: Azurite, command: str) -> None:
     assert key[7:] not in said
 
 
+@pytest.mark.long  # it waits for half a minute
 def test_no_storage_is_given_up_after_half_a_minute() -> None:
     with socket.socket() as nobody, ThreadPoolExecutor() as threads:
         nobody.bind(("127.0.0.1", 0))

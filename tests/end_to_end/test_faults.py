@@ -93,6 +93,7 @@ def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World
     world.exact()
 
 
+@pytest.mark.long  # tests/fleet has joins and leaves without Spark
 def test_a_fourth_joins_and_one_leaves(world: World) -> None:
     before = world.settled()
     producer = world.producing(CHUNK, 1_000)
