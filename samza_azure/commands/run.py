@@ -74,7 +74,7 @@ def command(
     if config.metrics_prometheus_port is not None:
         log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
-    restarted = slot.is_restarted_after_a_drain(time.time()) and not new_run
+    restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
     if restarted and not wait_for_upgrade:
         log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade or restarted, only_holder=True)

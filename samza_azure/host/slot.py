@@ -3,6 +3,7 @@
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.errors import ConfigError
@@ -17,21 +18,21 @@ class Slot:
     def __init__(self, base: Path, processor_id: str, lock_file: int) -> None:
         self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
         (self.directory / "container").mkdir(parents=True, exist_ok=True)
-        self._drained = self.directory / "drained"
+        self._mark = self.directory / "drained"
+        #: When the life before this one ended because its run was drained, in seconds since 1970; None: it did not. The
+        #: mark is taken away with that: what this life will have begun itself says nothing about the next.
+        self.drained_at: float | None = None
+        with suppress(FileNotFoundError):
+            self.drained_at = self._mark.stat().st_mtime
+            self._mark.unlink()
 
     def note_drained(self) -> None:
         """This life ended because the run is drained."""
-        self._drained.touch()
+        self._mark.touch()
 
     def is_restarted_after_a_drain(self, now: float) -> bool:
-        """Whether the life before this one ended so just now, in seconds since 1970: an orchestrator starts whatever
-        ends. Asked once in a life: what it began itself says nothing about the next."""
-        try:
-            ended_at = self._drained.stat().st_mtime
-            self._drained.unlink()
-        except OSError:
-            return False
-        return abs(now - ended_at) < RESTARTED_S
+        """Whether that was just now, in seconds since 1970: an orchestrator starts whatever ends."""
+        return self.drained_at is not None and abs(now - self.drained_at) < RESTARTED_S
 
 
 def take_slot(base: Path, processor_id: str | None) -> Slot:
