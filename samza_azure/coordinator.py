@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from samza_azure.errors import ConfigError
-from samza_azure.group.control import DrainNotification
+from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import Command, Report
 
 

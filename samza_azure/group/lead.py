@@ -48,6 +48,7 @@ from samza_azure.group.control import (
     signal,
 )
 from samza_azure.group.drain import progress
+from samza_azure.group.notification import remembered, timed
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers, with_cancel, with_drain, with_stop
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.run import has_let_go, wanted_run
@@ -120,7 +121,8 @@ def next_control(view: View, control: Control, now: float) -> Control:
         control = with_stop(view, with_cancel(control, view.requests), view.present)
     if control.stop is None:
         control = with_run(view, control, now, view.requests if has_read else ())
-    return with_births(view, before, with_clean_up(view, with_churn(view, control, now)))
+    control = with_births(view, before, with_clean_up(view, with_churn(view, control, now)))
+    return replace(control, drain=timed(control.drain, before.drain, view.wall_ms))
 
 
 def with_run(view: View, control: Control, now: float, requests: Sequence[Request]) -> Control:
@@ -180,6 +182,7 @@ def begin_run(view: View, control: Control) -> Control:
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,
+        drains=remembered(control.drains, control.drain),
         failure=None,
         given_up={},
     )

@@ -14,6 +14,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from samza_azure.group.notification import DrainMode, mode_of
 from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport, ends_from
@@ -184,6 +185,8 @@ class Request:
     run_id: str = ""  # empty: whichever is in progress, or the next
     answer: str = ""
     incarnations: frozenset[str] = frozenset()  # the lives that a stop is meant for, shortened; empty: all
+    by: str = ""  # who asks, as the command says
+    asked_ms: int = 0  # when, by the clock of whoever asks
 
 
 #: So much of an incarnation stands in a request to stop: thousands fit into one column.
@@ -193,19 +196,29 @@ SHORT_LIFE = 8
 _KINDS = {str(kind) for kind in RequestKind}
 
 
-def request_columns(kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = ()) -> dict[str, str]:
+def request_columns(
+    kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = (), *, by: str = "", asked_ms: int = 0
+) -> dict[str, str | int]:
     """The columns of a request's row, under Samza's names for a drain's."""
     lives = ",".join(sorted(incarnation[:SHORT_LIFE] for incarnation in incarnations))
-    values = {"kind": str(kind), "uuid": key, "runId": run_id}
+    values: dict[str, str | int] = {"kind": str(kind), "uuid": key, "runId": run_id}
+    values |= {name: value for name, value in (("by", by), ("askedMs", asked_ms)) if value}
     if kind is RequestKind.DRAIN:
-        values["drainMode"] = "DEFAULT"
+        values["drainMode"] = str(DrainMode.DEFAULT)
     return values | ({"incarnations": lives} if 0 < len(lives) <= COLUMN_LIMIT else {})
 
 
 def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
-    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody."""
+    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody.
+
+    Nor is a drain that names no run, which is not the same as the next one, or a mode that this version does not know:
+    it would end a run in another way than was asked for.
+    """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = asked in _KINDS and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
+    if asked == RequestKind.DRAIN:
+        mode = mode_of(str(values.get("drainMode", DrainMode.DEFAULT)))
+        is_ours = is_ours and isinstance(values.get("runId"), str) and mode is not None
     return Request(
         key,
         etag,
@@ -213,6 +226,8 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
         run_id[:256],
         answer[:256],
         frozenset(lives.split(",")) if is_ours and lives else frozenset(),
+        str(values.get("by", ""))[:256],
+        _integer(values.get("askedMs")),
     )
 
 

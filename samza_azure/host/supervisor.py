@@ -19,7 +19,7 @@ from types import FrameType
 from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import SamzaAzureError
 from samza_azure.explain import routed
-from samza_azure.group.control import DrainNotification
+from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.machine import boot_time
 from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Phase, Ready, Rejected, TaskReport

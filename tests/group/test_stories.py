@@ -38,7 +38,6 @@ from samza_azure.group.control import (
     Barrier,
     BarrierState,
     Control,
-    DrainNotification,
     Failure,
     GivenUp,
     Owner,
@@ -48,6 +47,7 @@ from samza_azure.group.control import (
 from samza_azure.group.decide import decide, own_row
 from samza_azure.group.drain import furthest, progress
 from samza_azure.group.lead import lead, next_control, successors_of
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
 from samza_azure.group.view import (
@@ -601,7 +601,7 @@ def leads_after_it_moved(**rows: ProcessorRow) -> View:
 
 @pytest.mark.parametrize("phase", [RunPhase.RUNNING, RunPhase.DRAINING])
 def test_a_task_that_its_processor_gave_up_is_moved_at_once_and_no_other_task_is(phase: RunPhase) -> None:
-    drain = DrainNotification("u", "run", DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
+    drain = DrainNotification("u", "run", step=DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
     control = replace(CONTROL, phase=phase, drain=drain)
     view = leader(control, published_at=NOW)
     view.members = {**ROWS, "p3": failing()}
@@ -892,7 +892,7 @@ def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() ->
 DRAINING = replace(
     CONTROL,
     phase=RunPhase.DRAINING,
-    drain=DrainNotification("u", "run", DrainStep.FREEZE, history=("FREEZE",)),
+    drain=DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",)),
     positions={"flights/0": (0, 3)},
 )
 
