@@ -6,6 +6,7 @@ How it is written stands in `samza_azure.host.asking`.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from samza_azure.commands.terminal import clock
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING
@@ -41,7 +42,10 @@ async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked
     """Ask for the end of a drain that has not begun to flush, or that nobody has taken up yet."""
     wanted = run_id or (control.run_id if control is not None else "")
     if control is not None and wanted in control.past:
-        raise ConfigError(f"Run {wanted} is drained. There is no way back; the next start begins the next run.")
+        raise ConfigError(
+            f"Run {wanted} is drained{final_since(control, wanted)}. There is no way back; the next start begins the "
+            "next run."
+        )
     if control is not None and wanted == control.run_id:
         refuse_after_flush(control, "its drain cannot be cancelled any more")
     found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
@@ -71,4 +75,17 @@ def refuse_after_flush(control: Control, so: str) -> None:
     """FLUSH is the point of no return."""
     drain = control.drain
     if control.phase is RunPhase.DRAINING and drain is not None and drain.step is DrainStep.FLUSH:
-        raise ConfigError(f"Run {control.run_id} flushes already: {so}. samza-azure drain --wait waits for its end.")
+        raise ConfigError(
+            f"Run {control.run_id} flushes already{final_since(control, control.run_id)}: {so}. "
+            "samza-azure drain --wait waits for its end."
+        )
+
+
+def final_since(control: Control, run_id: str) -> str:
+    """What is known of the drain of a run, for a message: `, final since 14:02:11, asked by ada@host`; or nothing."""
+    drain = next((each for each in (control.drain, *control.drains) if each and each.run_id == run_id), None)
+    if drain is None:
+        return ""
+    at = dict(zip(drain.history, drain.at_ms, strict=False)).get("FLUSH", 0)
+    since = f", final since {clock(at)}" if at else ""
+    return f"{since}, asked by {drain.by}" if drain.by else since

@@ -6,9 +6,8 @@ import typer
 
 from samza_azure.commands.ask import ask_cancel, ask_drain
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import look, reach, with_rows
+from samza_azure.commands.reach import control_of, look, opened, reach, with_rows
 from samza_azure.commands.terminal import say
-from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain
 
 
 def command(
@@ -27,17 +26,27 @@ def command(
     Example: samza-azure drain job.toml --wait --timeout 300
     """
     config = load(job, {"app.run.id": run_id} if run_id else None)
-    account = reach(config)
-    control, rows = look(config, account)
     if cancel:
+        from samza_azure.commands.waiting import wait_for_cancel
+
+        account = reach(config)
+        control, rows = look(config, account)
         asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
-        print(wait_for_cancel(account, asked, any(row.alive for row in rows), timeout))
+        print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
         return
+    account = opened(config)
+    control = with_rows(account, lambda blob, _: control_of(blob), tell=True)
+    if control is None:  # nothing has run here: container and table may be missing
+        account = reach(config)
     asked = with_rows(account, lambda blob, table: ask_drain(control, table, run_id))
     if asked.already == "already drained":
         print(f"Run {asked.run_id} is already drained.")
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
+
+    from samza_azure.commands.waiting import wait_for_drain  # the fleet works on the request while this is imported
+
+    _, rows = look(config, account)
     if not any(row.alive for row in rows):
         say("Nobody runs. The drain begins when a processor starts.")
     if wait:

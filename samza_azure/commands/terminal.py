@@ -3,6 +3,7 @@
 import sys
 import time
 from contextlib import suppress
+from datetime import datetime
 
 
 class Progress:
@@ -23,6 +24,12 @@ class Progress:
         text = f"{self._what}: {rows}{of} rows, {rows / max(now - self._begun, 1e-3):,.0f} rows/s"
         with suppress(OSError):  # as in `say`
             print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
+
+
+def clock(wall_ms: int) -> str:
+    """The time of day on this machine; with the date, if it is another day's."""
+    at, now = datetime.fromtimestamp(wall_ms / 1000).astimezone(), datetime.now().astimezone()
+    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def say(text: str) -> None:

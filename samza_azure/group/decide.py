@@ -34,7 +34,7 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.control import Control, signal
-from samza_azure.group.rows import LeaderRow, ProcessorRow, State
+from samza_azure.group.rows import ENDING_LIMIT, LeaderRow, ProcessorRow, State
 from samza_azure.group.timing import CHURN_MAX, LEASE_MARGIN_S, WAITS_PER_S
 from samza_azure.group.view import Absent, Campaign, View
 
@@ -210,7 +210,9 @@ def _leave_row(view: View, now: float) -> list[Action]:
     """Say that we have left; first `beat` must know what stands there, and that it is still ours."""
     if not view.free(OWN_ROW, now) or view.etag is None or view.found is None or _fenced(view):
         return []
-    return [MergeOwnRow(replace(own_row(view), beat=view.beat + 1, state=State.LEFT), view.etag)]
+    why = view.ending.message.partition("\n")[0] if view.ending is not None else ""
+    ending = f"{view.ending.code} {why}"[:ENDING_LIMIT] if view.ending is not None else ""
+    return [MergeOwnRow(replace(own_row(view), beat=view.beat + 1, state=State.LEFT, ending=ending), view.etag)]
 
 
 def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:

@@ -60,10 +60,14 @@ class DrainNotification:
 
 def timed(drain: DrainNotification | None, before: DrainNotification | None, wall_ms: int) -> DrainNotification | None:
     """The same with a time for each step that it has taken since `before`. 0: an earlier version took the step."""
-    missing = len(drain.history) - len(drain.at_ms) if drain is not None else 0
-    if drain is None or missing <= 0 or (before is not None and before.history == drain.history):
+    if drain is None:
+        return None
+    told = len(before.history) if before is not None and before.uuid == drain.uuid else 0
+    if told == len(drain.history) or len(drain.at_ms) == len(drain.history):
         return drain
-    return replace(drain, at_ms=(*drain.at_ms, *[0] * (missing - 1), wall_ms))
+    unknown = max(told - len(drain.at_ms), 0)
+    taken = len(drain.history) - len(drain.at_ms) - unknown
+    return replace(drain, at_ms=(*drain.at_ms, *[0] * unknown, *[wall_ms] * taken))
 
 
 def remembered(drains: tuple[DrainNotification, ...], drain: DrainNotification | None) -> tuple[DrainNotification, ...]:

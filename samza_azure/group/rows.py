@@ -41,6 +41,8 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LARGEST = 1 << 53
 #: What a task's report says, its name left out.
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
+#: So much is said of why a processor ended.
+ENDING_LIMIT = 500
 #: A request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
 
@@ -72,6 +74,7 @@ class ProcessorRow:
     boot: str = ""
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead
+    ending: str = ""  # of one that left: its exit code, and why
 
     @property
     def is_ours(self) -> bool:
@@ -102,6 +105,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "new_run": row.new_run,
         "boot": row.boot,
         "port": row.port,
+        **({"ending": row.ending} if row.ending else {}),
     }
 
 
@@ -125,6 +129,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),
+        ending=str(values.get("ending", ""))[:ENDING_LIMIT],
     )
 
 

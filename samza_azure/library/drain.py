@@ -21,15 +21,14 @@ from typing import Any, Protocol, TypeVar
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
-from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import REQUESTS, RequestKind
 from samza_azure.host.asking import write_request
-from samza_azure.host.status import CALL_S
+from samza_azure.host.status import CALL_S, control_of
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Content, ControlBlob, Row, Rows
+from samza_azure.storage.interface import ControlBlob, Row, Rows
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -130,8 +129,7 @@ class DrainNotifications:
         return deleted
 
     async def _control(self) -> Control | None:
-        content = await self._account.control_blob().read(timeout=CALL_S)
-        return control_blob.decode(content.data) if isinstance(content, Content) else None
+        return await control_of(self._account.control_blob())
 
     async def _drains(self) -> list[Row]:
         rows = await self._account.rows().query(REQUESTS, timeout=CALL_S)

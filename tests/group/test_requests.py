@@ -118,6 +118,7 @@ def test_who_asked_and_when_each_step_was_taken_stay_with_the_drain() -> None:
     later = replace(frozen, history=("FREEZE", "FLUSH"))
     assert timed(later, frozen, 9) == replace(later, at_ms=(1, 9))
     assert timed(frozen, frozen, 9) == frozen
+    assert timed(replace(later, at_ms=()), None, 9) == replace(later, at_ms=(9, 9))
     by_an_earlier_version = replace(frozen, at_ms=())
     assert timed(by_an_earlier_version, by_an_earlier_version, 9) == by_an_earlier_version
     assert timed(replace(later, at_ms=()), by_an_earlier_version, 9) == replace(later, at_ms=(0, 9))
