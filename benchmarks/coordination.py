@@ -52,12 +52,12 @@ class Told(factory.ThreadedCoordinator):
 
     def _watch(self, view: View) -> None:
         super()._watch(view)
-        reports = view.written.tasks.values() if view.written is not None else ()
+        reports = view.life.written.tasks.values() if view.life.written is not None else ()
         runs = frozenset((each.task, each.generation) for each in reports if each.phase is Phase.RUNNING)
         if runs != self._runs:
             self._runs = runs
             self._say_("runs", runs)
-        row = view.leader_row
+        row = view.others.leader_row
         if isinstance(row, LeaderRow) and view.me in row.successors and row.epoch != self._follows:
             self._follows = row.epoch
             self._say_("follows", row.epoch)
@@ -298,7 +298,7 @@ def takes(what: str, values: Sequence[float], median_s: float, p95_s: float = ma
 
 
 def bound_to_running(timing: Timing) -> float:
-    """What the design states for a leader that is lost together with its tasks."""
+    """The bound that is stated for a leader that is lost together with its tasks."""
     patience = max(timing.leader_timeout_s, timing.heartbeat_timeout_s)
     return patience + 2 * timing.scan_s + 2 * timing.heartbeat_s
 

@@ -9,12 +9,13 @@ import hand_over
 import restore
 import routing
 import scale
+import segments
 import small_batch
 import start
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, drain, coordination, scale]
+SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, drain, coordination, scale, segments]
 
 
 def main() -> None:

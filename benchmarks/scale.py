@@ -218,7 +218,7 @@ class Member:
                 self.world.runs[task] = (view.incarnation, generation)
                 loop.call_soon(self.processor.hear, TaskReport(task, generation, attempt, Phase.RUNNING))
             case ReleaseTask(task=task):
-                local = view.tasks[task]
+                local = view.work.tasks[task]
                 self.world.runs.pop(task, None)
                 gone = TaskReport(task, local.generation, local.attempt, Phase.RELEASED)
                 loop.call_soon(self.processor.hear, gone)

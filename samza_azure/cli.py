@@ -24,6 +24,8 @@ COMMANDS = {
     "azurite": "The storage emulator alone, in memory, until Ctrl-C.",
     "produce": "Put the rows of a file into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a Parquet file.",
+    "table": "Show a table: intervals, segments, sizes, locks, garbage, and what compaction would do.",
+    "compact": "Merge the small segments of a table while others append to it.",
     "status": "Who leads, who is alive, who runs what, where each task stands.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
     "stop": "All processors commit and exit; nothing is fired, and the next start resumes the run.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, Ending
 from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import Command, Report
 
@@ -25,14 +25,6 @@ class JobModel:
     epoch: int
     run_id: str
     processors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # processor -> its tasks
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a coordinator ended: the exit code of the process, and a sentence for the user."""
-
-    code: int
-    message: str
 
 
 class JobCoordinatorListener:
@@ -65,6 +57,9 @@ class JobCoordinatorListener:
 class JobCoordinator(ABC):
     """A processor's membership of its group."""
 
+    #: How it ended, set before the listener hears of it; None while it lives.
+    ending: Ending | None = None
+
     @abstractmethod
     def set_listener(self, listener: JobCoordinatorListener) -> None:
         """Whom to tell. Call it before `start`."""
@@ -95,6 +90,11 @@ class JobCoordinator(ABC):
     @abstractmethod
     def job_model(self) -> JobModel | None:
         """The version adopted last."""
+
+    @property
+    def turns(self) -> int | None:
+        """How often it has gone round since it started, for those who ask whether it lives; None: it does not count."""
+        return None
 
     @abstractmethod
     def report(self, *reports: Report) -> None:

@@ -14,20 +14,47 @@ SamzaAzureError
 ├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not come in time (exit 4)
 
-A lost race is none of these: it is a reading, and is returned, not raised.
+A lost race is none of these: it is a reading, and is returned, not raised. Why a processor or a command ended is a
+`Verdict`, one type from the decision to the exit code.
 """
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Verdict(IntEnum):
+    """Why a process ended: its exit code."""
+
+    DONE = 0  # drained, stopped, left, or there was nothing to do
+    FAILED = 1  # a task failed wherever it was tried, or state is lost or corrupt
+    REFUSED = 2  # the job file, the pipeline or the command has to change before another start helps
+    UNREACHABLE = 3  # the account never answered; another start may find it
+    TIMED_OUT = 4  # what a command waited for did not come in time
+    ACCESS_LOST = 5  # the account let us in and refuses us since; another start may bring a new secret
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a processor ends: the verdict, which is the exit code, and a sentence for the user."""
+
+    code: Verdict
+    message: str
+
+    def error(self) -> "SamzaAzureError":
+        """The same as an error, for a listener."""
+        return _ERRORS.get(self.code, JobFailed)(self.message)
 
 
 class SamzaAzureError(Exception):
     """The root. `exit_code` is what a command exits with when nothing catches it."""
 
-    exit_code = 1
+    exit_code = Verdict.FAILED
 
 
 class ConfigError(SamzaAzureError):
     """Something that the user wrote cannot work. The message says what to write instead."""
 
-    exit_code = 2
+    exit_code = Verdict.REFUSED
 
 
 class ModelTooLarge(ConfigError):
@@ -41,7 +68,7 @@ class AccessDenied(ConfigError):
 class AccessLost(AccessDenied):
     """The storage account let us in and refuses us since: a key was rotated, a signature ran out, a role was taken."""
 
-    exit_code = 5
+    exit_code = Verdict.ACCESS_LOST
 
 
 class PipelineRefused(ConfigError):
@@ -51,7 +78,7 @@ class PipelineRefused(ConfigError):
 class StorageUnavailable(SamzaAzureError):
     """The account does not answer. Nothing was changed; try again."""
 
-    exit_code = 3
+    exit_code = Verdict.UNREACHABLE
 
 
 class Unsettled(StorageUnavailable):
@@ -86,4 +113,12 @@ class JobFailed(SamzaAzureError):
 class TimedOut(SamzaAzureError):
     """What was waited for did not happen in the time given."""
 
-    exit_code = 4
+    exit_code = Verdict.TIMED_OUT
+
+
+_ERRORS: dict[Verdict, type[SamzaAzureError]] = {
+    Verdict.REFUSED: ConfigError,
+    Verdict.UNREACHABLE: StorageUnavailable,
+    Verdict.TIMED_OUT: TimedOut,
+    Verdict.ACCESS_LOST: AccessLost,
+}

@@ -77,6 +77,7 @@ class Bounds:
 
     follower_lost: float
     leader_lost: float  # a named successor takes over
+    leaderless: float  # until it leads
     leader_and_successors_lost: float
     two_leaders: float  # both believe to lead; only one's writes are accepted. One may be cut off, with a lease
     two_owners: float  # both may start batches; only one's appends are accepted
@@ -156,6 +157,7 @@ def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
     return Bounds(
         follower_lost=member_lost,
         leader_lost=max(member_lost + farthest * timing.scan_s, leader_missed),
+        leaderless=leader_missed,
         leader_and_successors_lost=_noticed(timing.leader_timeout_s + 6 * timing.heartbeat_s, look) + member_lost,
         two_leaders=max(timing.heartbeat_s + call_s, LEASE_S - LEASE_MARGIN_S - timing.leader_timeout_s),
         two_owners=max(slowest_pause - fastest_death, 0.0),
@@ -255,6 +257,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ),
         f"  a follower is lost                     {worst.follower_lost:6.2f} s",
         f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",
+        f"  until another one leads                {worst.leaderless:6.2f} s",
         f"  and all its named successors with it   {worst.leader_and_successors_lost:6.2f} s",
         "At worst, in belief only; the storage accepts the writes of one",
         f"  two leaders                            {worst.two_leaders:6.2f} s",

@@ -1,4 +1,5 @@
-"""What both halves of a processor, the supervisor and its container, ask of the machine: its clock, and a common end.
+"""What both halves of a processor, the supervisor and its container, ask of the machine: its clock, its memory, and a
+common end.
 
 Linux only; elsewhere there is the container image.
 """
@@ -6,9 +7,20 @@ Linux only; elsewhere there is the container image.
 import ctypes
 import hashlib
 import os
+import re
 import signal
 import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+#: Of the memory that there is, the part for Java's heap. The other half is for its classes and threads, for RocksDB,
+#: for Python's supervisor, container and workers, and for the pages of files.
+HEAP = 0.5
+#: On a machine that nobody has divided, other processors may run as well. None takes more than this unasked.
+UNDIVIDED_HEAP_MIB = 2_048
+LEAST_HEAP_MIB = 256
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be imported between fork and exec
 _PR_SET_PDEATHSIG = 1
@@ -30,6 +42,49 @@ def place(directory: Path) -> str:
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     mounts = Path("/proc/self/ns/mnt").readlink()
     return hashlib.sha256(f"{boot} {mounts} {directory.resolve()}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What this process and its children may use together, in bytes; and whether a cgroup sets that limit."""
+
+    limit: int
+    is_set: bool
+
+    @property
+    def heap_mib(self) -> int:
+        """The default of `spark.driver.memory`."""
+        half = int(self.limit * HEAP) >> 20
+        return max(LEAST_HEAP_MIB, half if self.is_set else min(half, UNDIVIDED_HEAP_MIB))
+
+    def __str__(self) -> str:
+        whose = "container or unit" if self.is_set else "machine"
+        return f"Java's heap of at most {self.heap_mib} MiB, of the {self.limit >> 20} MiB of the {whose}"
+
+
+def memory(root: Path = Path("/")) -> Memory:
+    """The least of all limits of the cgroups that we are in, or else the machine's memory. `root` is for tests."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", (root / "proc/meminfo").read_text(), re.MULTILINE)
+    assert found is not None
+    total = int(found[1]) << 10
+    limit = min((each for each in _limits(root) if each < total), default=None)
+    return Memory(total, is_set=False) if limit is None else Memory(limit, is_set=True)
+
+
+def _limits(root: Path) -> Iterator[int]:
+    """A cgroup without a limit says `max`, or a number that no machine has."""
+    with suppress(OSError):
+        for line in (root / "proc/self/cgroup").read_text().splitlines():
+            number, controllers, path = line.split(":", 2)
+            if number != "0" and "memory" not in controllers.split(","):
+                continue
+            top = root / "sys/fs/cgroup" / ("" if number == "0" else "memory")
+            name = "memory.max" if number == "0" else "memory.limit_in_bytes"
+            # A container may see its own cgroup as the top and its host's path all the same.
+            parts = Path(path.lstrip("/")).parts
+            for folder in [top, *(top.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))]:
+                with suppress(OSError, ValueError):
+                    yield int((folder / name).read_text())
 
 
 def die_with_parent() -> None:

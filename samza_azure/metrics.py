@@ -6,8 +6,9 @@ whichever SDK and exporter the process has been given get everything, Azure Moni
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from opentelemetry import metrics as opentelemetry
@@ -16,10 +17,11 @@ from opentelemetry.metrics import Meter, MeterProvider
 from samza_azure.config import doubtful_timing
 from samza_azure.errors import ConfigError
 from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, ReplaceOwnRow, StorageAction
+from samza_azure.group.answers import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import BarrierState, Control
 from samza_azure.group.requests import ignored
-from samza_azure.group.run import assigned
-from samza_azure.group.view import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged, View
+from samza_azure.group.tasks import assigned
+from samza_azure.group.view import View
 from samza_azure.messages import Phase
 
 log = logging.getLogger(__name__)
@@ -103,10 +105,10 @@ def facts(view: View) -> Facts:
     mine = assigned(view)
     running = 0
     for task, owner in mine.items():
-        local = view.tasks.get(task)
+        local = view.work.tasks.get(task)
         running += local is not None and local.generation == owner.generation and local.phase in _AT_WORK
-    strange = ignored(control, view.requests) if view.leads else 0
-    strangers = sum(not row.is_ours for row in view.members.values()) if view.leads else 0
+    strange = ignored(control, view.office.requests) if view.leads else 0
+    strangers = sum(not row.is_ours for row in view.others.members.values()) if view.leads else 0
     kept = sum(control.kept.values()) if view.leads else 0
     return Facts(view.leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
 
@@ -145,7 +147,7 @@ def moved(before: Control, after: Control) -> int:
 
 def all_run(view: View, control: Control) -> bool:
     """Does every task run under its present owner, as the last scan saw it?"""
-    rows = view.members if view.written is None else {**view.members, view.me: view.written}
+    rows = view.others.members if view.life.written is None else {**view.others.members, view.me: view.life.written}
     for task, assignment in control.tasks.items():
         owner = assignment.owner
         row = rows.get(owner.processor) if owner is not None else None
@@ -210,12 +212,12 @@ class Observer:
         instruments.kept.set(now.kept, self._who)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
-        if not view.beat:
+        if not view.life.beat:
             return
-        self._instruments.heartbeat_age.set(now - view.accepted_at, self._who)
-        denied = min((since for since, _ in view.denied.values()), default=now)
+        self._instruments.heartbeat_age.set(now - view.life.accepted_at, self._who)
+        denied = min((each.since for each in view.calls.denied.values()), default=now)
         self._instruments.denied.set(now - denied, self._who)
-        paused = view.etag is not None and now > view.permit_until
+        paused = view.life.etag is not None and now > view.permit_until
         if paused and not self._paused:
             self._instruments.self_stops.add(1, self._who)
         self._paused = paused
@@ -234,32 +236,57 @@ class Observer:
             self._balancing_since = now
         if after.barrier != before.barrier and after.barrier.state is not BarrierState.START:
             told = {**self._who, "outcome": str(after.barrier.state)}
-            instruments.barrier.record(max(now - view.barrier_since, 0.0), told)
+            instruments.barrier.record(max(now - view.office.barrier_since, 0.0), told)
 
 
-def serve(port: int) -> int:
+@cache
+def _to_prometheus() -> bool:
+    """Collect for Prometheus from now on; false if an SDK sends this process's metrics somewhere else already."""
+    from opentelemetry.exporter.prometheus import PrometheusMetricReader
+    from opentelemetry.sdk.metrics import MeterProvider as Sdk
+
+    if isinstance(opentelemetry.get_meter_provider(), Sdk):
+        return False
+    opentelemetry.set_meter_provider(Sdk([PrometheusMetricReader()]))
+    return True
+
+
+def prometheus() -> Callable[[], tuple[bytes, str] | None]:
+    """What to call whenever Prometheus asks: the metrics as it reads them, and their content type.
+
+    It gives None if the packages of the extra `metrics` are not installed, or if an SDK sends the metrics elsewhere.
+    """
+    try:
+        from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+        shown = _to_prometheus()
+    except ImportError:
+        shown = False
+    return (lambda: (generate_latest(), CONTENT_TYPE_PLAIN_0_0_4)) if shown else (lambda: None)
+
+
+def serve(port: int, host: str = "127.0.0.1") -> int:
     """Serve this process's metrics to Prometheus, on the first free port from `port` on; 0: any. The port it is."""
     try:
-        from opentelemetry.exporter.prometheus import PrometheusMetricReader
-        from opentelemetry.sdk.metrics import MeterProvider as Sdk
         from prometheus_client import start_http_server
+
+        shown = _to_prometheus()
     except ImportError as error:
         raise ConfigError(
             f"metrics.prometheus.port is set, and {error.name} is not installed. "
             "Run: pip install 'samza-azure[metrics]', or take the key out."
         ) from error
-    if isinstance(opentelemetry.get_meter_provider(), Sdk):
+    if not shown:
         raise ConfigError(
             "metrics.prometheus.port is set, and OpenTelemetry's SDK sends this process's metrics somewhere else "
             "already. Take the key out, or start without that SDK's environment variables."
         )
     for number in range(port, min(port + PORTS, 65536) if port else 1):
         try:
-            server, _ = start_http_server(number)
+            server, _ = start_http_server(number, host)
             break
         except OSError as error:
             taken: Any = error
     else:
         raise ConfigError(f"metrics.prometheus.port is {port}, and no port from there on is free: {taken}.")
-    opentelemetry.set_meter_provider(Sdk([PrometheusMetricReader()]))
     return int(server.server_port)

@@ -14,22 +14,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from samza_azure.config import doubtful_timing
 from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
+from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.learn import learn
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES, Timing
-from samza_azure.group.view import (
-    Absent,
-    Answer,
-    Denied,
-    Lease,
-    LocalTask,
-    No,
-    Settings,
-    Trouble,
-    Unchanged,
-    View,
-    learn,
-)
+from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
 from samza_azure.messages import Phase, TaskReport
 from samza_azure.metrics import Facts, Observer, all_run, facts, moved, outcome
 
@@ -58,8 +48,14 @@ def report(task: str, generation: int, phase: Phase = Phase.RUNNING) -> TaskRepo
 
 
 def view_of(control: Control | None, now: float = 100.0) -> View:
-    view = View(Settings("here", PROFILES["default"]), incarnation="1")
-    view.control, view.turn_at, view.etag, view.beat, view.accepted_at = control, now, "e", 3, now - 1.5
+    view = View(Settings("here", PROFILES["default"]), Life("1"))
+    view.life.control, view.turn_at, view.life.etag, view.life.beat, view.life.accepted_at = (
+        control,
+        now,
+        "e",
+        3,
+        now - 1.5,
+    )
     return view
 
 
@@ -84,15 +80,15 @@ class Meters:
 
 def test_a_task_that_is_owned_but_does_not_run_is_seen() -> None:
     view = view_of(MODEL)
-    view.lease = Lease("l", 90.0)
-    view.tasks["a-0"] = LocalTask(7, 1, 95.0, report("a-0", 7))
-    view.tasks["a-1"] = LocalTask(7, 2, 95.0, report("a-1", 7, Phase.STARTING))
+    view.leadership = Leadership(Lease("l", 90.0), 0.0, 0.0)
+    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, report("a-0", 7))
+    view.work.tasks["a-1"] = LocalTask(7, 2, 95.0, report("a-1", 7, Phase.STARTING))
     assert facts(view) == Facts(leads=True, epoch=2, version=7, owned=2, running=1)
 
 
 def test_a_task_that_runs_under_an_earlier_generation_does_not_count_as_running() -> None:
     view = view_of(MODEL)
-    view.tasks["a-0"] = LocalTask(6, 1, 95.0, report("a-0", 6))
+    view.work.tasks["a-0"] = LocalTask(6, 1, 95.0, report("a-0", 6))
     assert facts(view) == Facts(epoch=2, version=7, owned=2, running=0)
 
 
@@ -125,10 +121,10 @@ def test_a_first_owner_is_no_move() -> None:
 
 def test_all_run_when_each_owner_says_so_of_its_own_generation() -> None:
     view = view_of(MODEL)
-    view.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
-    view.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 4)})}
+    view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
+    view.others.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 4)})}
     assert not all_run(view, MODEL)
-    view.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 5)})}
+    view.others.members = {"there": ProcessorRow("there", "2", tasks={"a-2": report("a-2", 5)})}
     assert all_run(view, MODEL)
 
 
@@ -159,16 +155,16 @@ def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_told_once() -> 
     observer = meters.observer
     observer.turned(view_of(replace(MODEL, leader=THERE, epoch=1, version=5, revision=6)))
     view = view_of(replace(MODEL, leader=HERE, version=5), now=101.0)
-    view.lease = Lease("l", 100.9)
+    view.leadership = Leadership(Lease("l", 100.9), 0.0, 0.0)
     observer.turned(view)
     dead = replace(
         MODEL, tasks={**MODEL.tasks, "a-2": owned(HERE, 8)}, version=8, barrier=Barrier(8, BarrierState.START)
     )
-    view.control, view.turn_at, view.barrier_since = dead, 102.0, 102.0
+    view.life.control, view.turn_at, view.office.barrier_since = dead, 102.0, 102.0
     observer.turned(view)
-    view.control, view.turn_at = replace(dead, barrier=Barrier(8, BarrierState.END)), 102.5
+    view.life.control, view.turn_at = replace(dead, barrier=Barrier(8, BarrierState.END)), 102.5
     observer.turned(view)
-    view.written = ProcessorRow(
+    view.life.written = ProcessorRow(
         "here",
         "1",
         state=State.ACTIVE,
@@ -193,7 +189,7 @@ def test_a_pause_for_want_of_a_heartbeat_is_one_self_stop_however_long_it_lasts(
     meters = Meters()
     for silent_s in (1.0, 5.9, 6.1, 7.0, 0.1, 6.5):
         view = view_of(MODEL, now=100.0 + silent_s)
-        view.accepted_at = 100.0
+        view.life.accepted_at = 100.0
         meters.observer.turned(view)
         meters.observer._looked_at = -1e9
     assert meters.points()["self_stops"] == [({}, 2)]

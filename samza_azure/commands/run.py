@@ -10,9 +10,13 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.terminal import say
 from samza_azure.coordinator import load_factory
+from samza_azure.host.endpoint import Endpoint
+from samza_azure.host.health import Health, patience
+from samza_azure.host.notify import VARIABLE
 from samza_azure.host.slot import take_slot
 from samza_azure.host.supervisor import Supervisor
-from samza_azure.metrics import serve
+from samza_azure.machine import memory
+from samza_azure.metrics import prometheus, serve
 
 
 def command(
@@ -40,11 +44,14 @@ def command(
     def report(text: str) -> None:
         say(f"{time.monotonic() - begun:7.1f} s  {slot.processor_id}  {text}")
 
+    host, port = config.processor.host, config.processor.port
     if config.metrics_prometheus_port is not None:
-        report(f"metrics on port {serve(config.metrics_prometheus_port)}")
+        report(f"metrics on port {serve(config.metrics_prometheus_port, host)}")
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
     coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
-    report(f"pid {os.getpid()}, directory {slot.directory}")
+    chosen = config.spark.get("spark.driver.memory")
+    heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory())
+    report(f"pid {os.getpid()}, directory {slot.directory}; {heap}")
     task = config.task
     supervisor = Supervisor(
         coordinator,
@@ -55,6 +62,18 @@ def command(
         silence_s=task.shutdown_ms / 1000,
         commit_s=task.commit_ms / 1000,
     )
+    if port is not None or VARIABLE in os.environ:
+        health = Health(
+            coordinator,
+            steps=lambda: supervisor.steps,
+            wake=supervisor.wake,
+            container=lambda: supervisor.has_container,
+            leaving=lambda: supervisor.is_leaving,
+            patience=patience(config.coordinator.timing.heartbeat_s),
+        )
+        listens_on = Endpoint(health, prometheus() if port is not None else lambda: None).start(host, port)
+        if listens_on is not None:
+            report(f"health on {host}, port {listens_on}")
     ending = supervisor.run()
     if ending.message:
         report(ending.message)

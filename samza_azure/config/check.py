@@ -85,7 +85,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class _NotYet:
-    """A key of the design that has no effect so far."""
+    """A key that Samza has and that has no effect here so far."""
 
     default: object
     instead: str = ""
@@ -93,7 +93,6 @@ class _NotYet:
 
 _NOT_YET = {
     "container.warm": _NotYet(True, ": every processor starts its container at once"),
-    "processor.port": _NotYet(0, ": processors have no endpoint"),
     "task.max.concurrency": _NotYet(1),
     "task.callback.timeout.ms": _NotYet(-1),
     "task.callback.drain.timeout.ms": _NotYet(-1),

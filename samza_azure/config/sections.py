@@ -38,6 +38,7 @@ _NAME = matching(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}",
     "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first",
 )
+_HOST = matching(r"[A-Za-z0-9.:-]+", "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'")
 STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
 # The sections of the file. A field's alias is its key; CoordinatorKeys, StorageKeys and Single are the file's own
@@ -124,7 +125,8 @@ class Processor:
 
     id: Annotated[Annotated[str, matching(PROCESSOR_ID, _PROCESSOR_ID_RULE)] | None, Field(alias="processor.id")] = None
     dir: Annotated[Path, Field(alias="processor.dir")] = Path(".samza-azure")
-    port: Annotated[Port, Field(alias="processor.port")] = 0
+    host: Annotated[str, Field(alias="processor.host"), _HOST] = "127.0.0.1"
+    port: Annotated[Port | None, Field(alias="processor.port")] = None
 
 
 @dataclass(frozen=True, slots=True)

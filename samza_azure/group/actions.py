@@ -6,6 +6,7 @@ Calls to storage name the resource that they occupy: of each resource at most on
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from samza_azure.errors import Ending
 from samza_azure.group.control import Control
 from samza_azure.group.rows import LeaderRow, ProcessorRow
 from samza_azure.messages import Command
@@ -197,12 +198,8 @@ class Rejoin:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """End this processor."""
-
-    code: int
-    message: str
+#: End this processor.
+Finish = Ending
 
 
 @dataclass(frozen=True, slots=True)

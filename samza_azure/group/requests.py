@@ -82,17 +82,17 @@ def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) ->
     """
     stop = control.stop
     if stop is None:
-        request = next((each for each in view.requests if _can_stop(view, control, each, rows)), None)
+        request = next((each for each in view.office.requests if _can_stop(view, control, each, rows)), None)
         if request is None:
             return control
         stopped = thawed(control) if _is_frozen(control) else control
         return replace(stopped, stop=Stop(request.key, _members(rows)))
     there = [member for member in stop.members if _lives(rows, member)]
     if not there:
-        is_answered = all(request.answer for request in view.requests if request.key == stop.uuid)
+        is_answered = all(request.answer for request in view.office.requests if request.key == stop.uuid)
         return replace(control, stop=None) if is_answered else control
     joined = set(_members(rows)) - set(stop.members)
-    if joined and any(member == view.member or member.incarnation in view.seen_alive for member in there):
+    if joined and any(member == view.member or member.incarnation in view.others.seen_alive for member in there):
         return replace(control, stop=replace(stop, members=tuple(sorted({*there, *joined}))))
     return control
 
@@ -153,7 +153,7 @@ def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str,
     """It is new, a stop is possible, and one of those it is meant for is certainly there."""
     if request.kind is not RequestKind.STOP or request.answer or _flushes(control) or not _speaks_of(control, request):
         return False
-    certain = view.seen_alive | {view.incarnation}
+    certain = view.others.seen_alive | {view.incarnation}
     return any(_is_meant(request, row.incarnation) and row.incarnation in certain for row in rows.values())
 
 

@@ -1,62 +1,25 @@
-"""What one processor knows, and how it learns.
+"""What one processor knows.
 
-`View` is written in one place, `learn`, and read by everything that decides. What others wrote in rows and in the
-control blob is hearsay, with the time at which it was seen; `sent_at` is the time before a question was asked, the
-only time from which an answer may be counted.
+`learn` writes it; everything that decides reads it. What others wrote in rows and in the control blob is hearsay, with
+the time at which it was seen; `sent_at` is the time before a question was asked, the only time from which an answer may
+be counted.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import TypeAlias, assert_never
 
-from samza_azure.errors import AccessLost
 from samza_azure.group import actions
-from samza_azure.group.actions import (
-    MEMBER,
-    REQUEST,
-    AcquireLease,
-    Action,
-    AnswerRequest,
-    BeginEnd,
-    BreakLease,
-    CleanRun,
-    CreateControl,
-    DeleteMember,
-    DeleteRequest,
-    Finish,
-    InsertOwnRow,
-    LocalAction,
-    MarkDead,
-    MergeOwnRow,
-    ReadControl,
-    ReadLeaderRow,
-    ReadMember,
-    ReadOwnRow,
-    ReadRequests,
-    Rejoin,
-    ReleaseLease,
-    RenewLease,
-    ReplaceOwnRow,
-    ScanMembers,
-    StepDown,
-    StorageAction,
-    Tell,
-    WriteControl,
-    WriteLeaderRow,
-    resource,
-)
-from samza_azure.group.age import Age, observed, young
-from samza_azure.group.control import Control, Member, Owner, RunPhase
+from samza_azure.group.actions import Finish, WriteControl
+from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent
+from samza_azure.group.control import Control, Member, Owner
+from samza_azure.group.moment import reached
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.timing import (
     BACK_OFF_MOST,
     BEAT_AGAIN,
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
-    DENIED_S,
-    FIT_AGAIN_S,
-    FORGIVE_AFTER_S,
     LEASE_MARGIN_S,
     LEASE_S,
     RENEW_EVERY_S,
@@ -65,91 +28,7 @@ from samza_azure.group.timing import (
     BackOff,
     Timing,
 )
-from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
-
-#: Versions would be used twice, and who waits for one of them would wait for another.
-RESTORED = (
-    "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
-    "restore the newest copy (Azure keeps versions if that is switched on), then start again."
-)
-
-
-GIVEN_UP = (
-    f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
-    "gives it the secret or the role that is valid now."
-)
-
-
-class Trouble(Enum):
-    """Why a call has no answer. No StrEnum: an ETag is a str, and trouble must never pass for one."""
-
-    UNSETTLED = 1  # it may have happened
-    UNAVAILABLE = 2  # it did not happen
-
-
-@dataclass(frozen=True, slots=True)
-class No:
-    """The service refused; `code` is its own word for why."""
-
-    code: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """The control blob still has the ETag that we know."""
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """There is no such blob or row."""
-
-
-@dataclass(frozen=True, slots=True)
-class ControlRead:
-    """The control blob as read."""
-
-    control: Control
-    etag: str
-
-
-@dataclass(frozen=True, slots=True)
-class TooLarge:
-    """The job model does not fit; nothing was sent."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Denied:
-    """The account refuses us, and did let us in before; nothing happened."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """So many blobs of a drained run cannot be deleted; `code` is the service's word for why, of one of them."""
-
-    count: int
-    code: str
-
-
-Answer: TypeAlias = (
-    None
-    | str
-    | No
-    | TooLarge
-    | Denied
-    | Kept
-    | Unchanged
-    | Absent
-    | ControlRead
-    | ProcessorRow
-    | LeaderRow
-    | tuple[ProcessorRow, ...]
-    | tuple[Request, ...]
-    | Trouble
-)
+from samza_azure.messages import Drain, Phase, Plan, TaskReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +85,8 @@ class LocalTask:
     report: TaskReport | None = None
     releasing_since: float | None = None
     failures: int = 0
-    not_before: float = 0.0
+    closed_at: float = 0.0
+    lost: bool = False  # it ended with its container, and not by itself
     former: bool = False  # it was given to an earlier incarnation of ours, so it is only to be released
 
     @property
@@ -229,6 +109,15 @@ class Failing:
 
 
 @dataclass(frozen=True, slots=True)
+class Denial:
+    """A kind of call that the account refuses: since when, when last, and why."""
+
+    since: float
+    last: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Well:
     """One attempt at a task, and since when it was seen to run."""
 
@@ -248,47 +137,63 @@ class Share:
 
 
 @dataclass(slots=True)
-class View:
-    """Everything known. Only `learn` and its helpers write it."""
+class Life:
+    """What belongs to one incarnation of ours. Rejoining replaces it whole, so nothing of the former life is left."""
 
-    settings: Settings
     incarnation: str
-    # Drawn by the host before each turn, so that deciding needs no dice.
-    random: float = 0.5
-    fresh_id: str = "id"
-    wall_ms: int = 0  # for the names of runs only
-    # Our row.
-    found: ProcessorRow | Absent | None = None  # what stood there when we looked; None: look (again)
+    found: ProcessorRow | Absent | None = None  # what stood in our row when we looked; None: look (again)
     found_age: Age | None = None
     rewritten: int = 0  # how often the row of our id changed while we waited to join
     etag: str | None = None  # of our row; None: not joined
     beat: int = 0
     written: ProcessorRow | None = None
-    beat_sent_at: float = -1e9
     beat_unsettled: tuple[int, float] | None = None  # one whose answer was lost, and when it was first sent
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
-    # The leader row and the control blob.
-    leader_row: LeaderRow | Absent | None = None
-    leader_age: Age | None = None
-    leader_read_at: float = -1e9
-    control: Control | Absent | None = None
+    active_run: str = ""  # the run in which this incarnation took part
+    control: Control | Absent | None = None  # as this incarnation has read it: adopted is nothing else
     control_etag: str = ""
     control_read_at: float = -1e9
     control_read_for: str = ""  # the leader row's ETag for which the control blob was last read
-    leaderless_since: float = 0.0
-    group_id: str = ""
-    # Leading.
+    older_copy: bool = False  # the control blob was read once more, and was older than before
+    waiting_since: dict[str, float] = field(default_factory=dict)  # task -> since when its earlier owners hold it up
+
+
+@dataclass(slots=True)
+class Candidacy:
+    """How we come to lead, or leave others their time. Each refusal replaces it whole."""
+
     campaign: Campaign | None = None
-    patience: float = 0.5
-    hold_until: float = -1e9
-    lease: Lease | None = None
-    lead_since: float = 0.0
-    leader_row_sent_at: float = -1e9
-    leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
-    unsettled: WriteControl | None = None
+    patience: float = 0.5  # at least 0, below 1: our place among those who wait
+    hold_until: float = -1e9  # before that we try nothing
+
+
+@dataclass(slots=True)
+class Leadership:
+    """What belongs to one leadership of ours. It begins with the accepted write, and is dropped whole at its end."""
+
+    lease: Lease
+    since: float
+    barrier_since: float  # the version was published, or we came to lead
     published_at: float = -1e9
-    barrier_since: float = 0.0
-    # The others.
+    deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
+    requests: tuple[Request, ...] = ()
+    request_ages: dict[str, Age] = field(default_factory=dict)
+    requests_read_at: float = -1e9
+    too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
+    in_vain: str = ""  # why a job model was too large for which nobody works yet
+    clean_done: str = ""
+    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
+    clean_tries: int = 0  # that ended so, one after the other
+
+
+@dataclass(slots=True)
+class Others:
+    """What was seen of the others, and when."""
+
+    leader_row: LeaderRow | Absent | None = None
+    leader_age: Age | None = None
+    leader_read_at: float = -1e9
+    leaderless_since: float = 0.0
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
@@ -297,38 +202,60 @@ class View:
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
-    deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
-    requests: tuple[Request, ...] = ()
-    request_ages: dict[str, Age] = field(default_factory=dict)
-    requests_read_at: float = -1e9
-    clean_done: str = ""
-    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
-    clean_tries: int = 0  # that ended so, one after the other
-    # Our work.
+
+
+@dataclass(slots=True)
+class Work:
+    """Our container and its tasks. They outlive an incarnation: what a former one was given is still to be released."""
+
     plan: Plan | None = None
     container: bool = False
+    rejected: str = ""  # why the container cannot run the pipeline
     tasks: dict[str, LocalTask] = field(default_factory=dict)
     attempts: int = 0
-    waiting_since: dict[str, float] = field(default_factory=dict)
     permit_told: float = 0.0
     drain_told: Drain | None = None
-    active_run: str = ""  # the run in which this incarnation took part
+
+
+@dataclass(slots=True)
+class Calls:
+    """Calls to the storage: under way, without an answer, refused. They belong to the process, not to a life."""
+
+    busy: dict[str, float] = field(default_factory=dict)
+    doubted: dict[str, float] = field(default_factory=dict)  # rows that are not as we know them, and since when
+    failing: dict[str, Failing] = field(default_factory=dict)
+    denied: Mapping[str, Denial] = field(default_factory=dict)  # by kind of call; a success of the kind ends it
+    let_in: bool = False  # a write of our row was accepted once
+    denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
+    beat_sent_at: float = -1e9
+    leader_row_sent_at: float = -1e9
+    leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
+    unsettled: WriteControl | None = None
+
+
+@dataclass(slots=True)
+class View:
+    """Everything known, by what it belongs to. Only `learn` writes it."""
+
+    settings: Settings
+    life: Life
+    others: Others = field(default_factory=Others)
+    candidacy: Candidacy = field(default_factory=Candidacy)
+    leadership: Leadership | None = None
+    handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
+    work: Work = field(default_factory=Work)
+    calls: Calls = field(default_factory=Calls)
+    group_id: str = ""
+    # Drawn by the host before each turn, so that deciding needs no dice.
+    random: float = 0.5
+    fresh_id: str = "id"
+    wall_ms: int = 0  # for the names of runs and, for people, the times of a drain's steps
     # Ending.
     leaving: bool = False
     ending: Finish | None = None
     ending_since: float = 0.0
-    too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
-    handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
     finished: Finish | None = None
-    # Kinds of calls that the account refuses now: since when, and when last. A success of the kind ends it.
-    denied: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
-    # Calls under way; rows that are not as we know them, and since when; and when a failed call may be tried again.
-    busy: dict[str, float] = field(default_factory=dict)
-    doubted: dict[str, float] = field(default_factory=dict)
-    failing: dict[str, Failing] = field(default_factory=dict)
     turn_at: float | None = None
-    wake_at: float = 0.0  # when deciding may come to another answer although nothing was learned; see `reached`
     # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
     _share: Share | None = field(default=None, repr=False, compare=False)
     _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = field(
@@ -339,6 +266,27 @@ class View:
     def me(self) -> str:
         """Our processor id."""
         return self.settings.processor
+
+    @property
+    def incarnation(self) -> str:
+        """Of this life."""
+        return self.life.incarnation
+
+    @property
+    def control(self) -> Control | Absent | None:
+        """The control blob as this life has read it."""
+        return self.life.control
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease under which we lead."""
+        return self.leadership.lease if self.leadership is not None else None
+
+    @property
+    def office(self) -> Leadership:
+        """What belongs to our leadership. Only a leader asks."""
+        assert self.leadership is not None, "only a leader asks"
+        return self.leadership
 
     @property
     def member(self) -> Member:
@@ -362,7 +310,7 @@ class View:
     @property
     def present(self) -> Mapping[str, ProcessorRow]:
         """The rows of all that live, our own as we know it ourselves."""
-        members, written, leaves = self.members, self.written, self.ending is not None
+        members, written, leaves = self.others.members, self.life.written, self.ending is not None
         known = self._present
         if known is None or known[0] is not members or known[1] is not written or known[2] is not leaves:
             self._present = known = (members, written, leaves, _present(self.me, members, written, leaves))
@@ -376,14 +324,14 @@ class View:
     @property
     def leads(self) -> bool:
         """We wrote the control blob last, under a lease that we believe we hold."""
-        return self.lease is not None
+        return self.leadership is not None
 
     @property
     def permit_until(self) -> float:
         """The self-stop deadline: past it no batch is started and nothing appended. Who is refused stops at once."""
-        if self.denied_at > self.accepted_at:
-            return self.denied_at
-        return self.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+        if self.calls.denied_at > self.life.accepted_at:
+            return self.calls.denied_at
+        return self.life.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
 
     def tries(self, task: str) -> tuple[int, int]:
         """How often in a row a task is tried here, and how often it was before, on the processor that gave it up.
@@ -401,17 +349,10 @@ class View:
                 return first, 0
         return every, 0
 
-    def reached(self, at: float, now: float) -> bool:
-        """Is it time? If not, the next turn comes then at the latest. Every comparison with the time asks here."""
-        if now >= at:
-            return True
-        self.wake_at = min(self.wake_at, at)
-        return False
-
     def free(self, name: str, now: float) -> bool:
         """No call to this resource is under way, and none is to wait."""
-        failing = self.failing.get(name)
-        return name not in self.busy and (failing is None or self.reached(failing.until, now))
+        failing = self.calls.failing.get(name)
+        return name not in self.calls.busy and (failing is None or reached(failing.until, now))
 
     def back_off(self, name: str) -> BackOff:
         """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""
@@ -435,31 +376,31 @@ class View:
 
     def failing_calls(self, name: str) -> int:
         """How many calls to this resource have failed in a row."""
-        return self.failing[name].times if name in self.failing else 0
+        return self.calls.failing[name].times if name in self.calls.failing else 0
 
     def writable(self, name: str, now: float) -> bool:
         """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
-        return name not in self.doubted and self.free(name, now)
+        return name not in self.calls.doubted and self.free(name, now)
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
-        if self.lease is not None or isinstance(self.leader_row, Absent):
+        if self.lease is not None or isinstance(self.others.leader_row, Absent):
             return True
-        return isinstance(self.leader_row, LeaderRow) and self.me in self.leader_row.successors
+        return isinstance(self.others.leader_row, LeaderRow) and self.me in self.others.leader_row.successors
 
     @property
     def size(self) -> int:
         """How many the group is, as far as we know."""
-        return max(len(self.members), len(self.control.members) if isinstance(self.control, Control) else 0)
+        return max(len(self.others.members), len(self.control.members) if isinstance(self.control, Control) else 0)
 
     @property
     def scan_interval(self) -> float:
         """How often we read all rows."""
-        return self.timing.scan_every_s(len(self.members))
+        return self.timing.scan_every_s(len(self.others.members))
 
     def seen_at(self, processor: str) -> float:
         """When this member's row, or its absence, was seen last."""
-        return max(self.scanned_at, self.read_at.get(processor, -1e9))
+        return max(self.others.scanned_at, self.others.read_at.get(processor, -1e9))
 
     def read_interval(self) -> float:
         """How often we read the leader row.
@@ -468,7 +409,7 @@ class View:
         """
         if not self.watching():
             return self.timing.look_every_s(self.size)
-        is_due = self.leader_age is None or self.leader_age.reads > 0 or not self.leader_age.etag
+        is_due = self.others.leader_age is None or self.others.leader_age.reads > 0 or not self.others.leader_age.etag
         return self.timing.scan_s if is_due else self.timing.heartbeat_s
 
 
@@ -495,457 +436,3 @@ def _present(
     if written is not None and written.alive:
         rows[me] = replace(written, state=State.LEAVING) if leaves else written
     return rows
-
-
-def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
-    """Begin a turn. An observer that was paused forgets what it suspected."""
-    paused = view.turn_at is not None and now - view.turn_at > 2 * view.timing.heartbeat_s
-    view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
-    view.wake_at = now + view.timing.heartbeat_s
-    if paused:
-        _forget_ages(view, now)
-
-
-def started(view: View, action: StorageAction, now: float) -> None:
-    """A call was sent."""
-    view.busy[resource(action)] = now
-    match action:
-        case MergeOwnRow() | InsertOwnRow() | ReplaceOwnRow():
-            view.beat_sent_at = now
-        case WriteLeaderRow():
-            view.leader_row_sent_at = now
-
-
-def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, now: float) -> None:
-    """A call was answered, or was not."""
-    name = resource(action)
-    view.busy.pop(name, None)
-    told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
-    if isinstance(answer, Trouble | Denied | Kept) or told_nothing:
-        times = view.failing_calls(name) + 1
-        view.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
-    else:
-        view.failing.pop(name, None)
-    _learn_access(view, action, answer, sent_at, now)
-    match action:
-        case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
-            _learn_own_row(view, action, answer, sent_at, now)
-        case ReadLeaderRow() | WriteLeaderRow():
-            _learn_leader_row(view, action, answer, now)
-        case ReadControl() | CreateControl() | BreakLease() | AcquireLease() | WriteControl():
-            _learn_control(view, action, answer, sent_at, now)
-        case RenewLease() | ReleaseLease():
-            _learn_lease(view, action, answer, sent_at, now)
-        case ScanMembers():
-            if isinstance(answer, tuple):
-                _learn_members(view, answer, sent_at, now)
-        case ReadMember(processor=processor):
-            _learn_member(view, processor, answer, now)
-        case ReadRequests():
-            if isinstance(answer, tuple):
-                _learn_requests(view, answer, sent_at, now)
-        case AnswerRequest() | DeleteRequest():
-            _learn_request(view, action, answer, now)
-        case MarkDead() | DeleteMember():
-            _learn_of_member(view, action, answer, now)
-        case CleanRun(run_id=run_id):
-            if answer is None:
-                view.clean_done, view.clean_tries = run_id, 0
-            elif isinstance(answer, Kept):
-                view.clean_kept, view.clean_tries = (run_id, answer.count), view.clean_tries + 1
-        case _:
-            assert_never(action)
-
-
-def perform_locally(view: View, action: LocalAction, now: float) -> None:
-    """A local action was done; these cannot fail."""
-    match action:
-        case Tell(command=Permit(until=until)):
-            view.permit_told = until
-        case Tell(command=StartTask() as start):
-            before = view.tasks.get(start.task)
-            same = before is not None and before.generation == start.generation
-            view.attempts = start.attempt
-            view.tasks[start.task] = LocalTask(
-                start.generation, start.attempt, started_at=now, failures=before.failures if before and same else 0
-            )
-            view.waiting_since.pop(start.task, None)
-        case Tell(command=ReleaseTask(task=task)):
-            view.tasks[task].releasing_since = now
-        case Tell(command=Drain() as drain):
-            view.drain_told = drain
-        case StepDown():
-            demote(view, now)
-        case Rejoin():
-            demote(view, now)
-            view.incarnation = view.fresh_id
-            view.found, view.found_age, view.rewritten = None, None, 0
-            view.etag, view.written, view.beat, view.beat_unsettled = None, None, 0, None
-            view.accepted_at = -1e9
-            view.active_run = ""
-            view.tasks = {task: replace(each, former=True) for task, each in view.tasks.items() if not each.closed}
-            view.control, view.control_etag = None, ""  # adopted is what this incarnation has read itself
-        case BeginEnd(verdict=verdict):
-            view.ending, view.ending_since = verdict, now
-        case Finish():
-            view.finished = action
-
-
-def heard_plan(view: View, plan: Plan) -> None:
-    """The container is up and has analysed the pipeline."""
-    view.plan, view.container = plan, True
-    view.permit_told, view.drain_told = 0.0, None
-
-
-def heard_task(view: View, report: TaskReport, now: float) -> None:
-    """The container says where a task stands. What it says of an earlier attempt is old news."""
-    local = view.tasks.get(report.task)
-    if local is None or local.attempt != report.attempt:
-        return
-    newly_closed = not local.closed
-    local.report = report
-    if report.phase is Phase.FAILED and newly_closed:
-        local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
-        _, before = view.tries(report.task)
-        local.not_before = now + min(2.0 ** (before + local.failures - 1), 30.0) * RETRY_S * 2
-    elif report.phase is Phase.RESTART and newly_closed:
-        local.not_before = now + RETRY_S
-
-
-def heard_container_lost(view: View, now: float) -> None:
-    """The container is gone and everything in it. Its tasks start again in the next one."""
-    view.container = False
-    view.permit_told, view.drain_told = 0.0, None
-    for task, local in list(view.tasks.items()):
-        if local.phase is not Phase.DRAINED:
-            phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART
-            local.report = TaskReport(
-                task, local.generation, local.attempt, phase, batch=local.report.batch if local.report else -1
-            )
-            local.not_before = now
-
-
-def heard_leave(view: View) -> None:
-    """This processor is asked to go: hand over, then end."""
-    view.leaving = True
-
-
-def demote(view: View, now: float) -> None:
-    """We lead no more. Nothing further is sent as leader; observing begins anew."""
-    view.lease, view.campaign, view.unsettled = None, None, None
-    observe_again(view, now)
-
-
-def observe_again(view: View, now: float) -> None:
-    """After any refused step: a full timeout of observing, and a random part of one more."""
-    view.campaign = None
-    view.hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
-    view.patience = view.random
-    if view.leader_age is not None:
-        view.leader_age = young(view.leader_age, now)
-
-
-def _forget_ages(view: View, now: float) -> None:
-    view.ages = {processor: young(age, now) for processor, age in view.ages.items()}
-    if view.leader_age is not None:
-        view.leader_age = young(view.leader_age, now)
-
-
-def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: float, now: float) -> None:
-    """By kind of call, not by resource: who may read a blob may be refused its lease."""
-    kind = type(action).__name__
-    match answer:
-        case Denied(reason=reason):
-            recent = {each: times for each, times in view.denied.items() if now - times[1] < DENIED_S}
-            since, _ = recent.get(kind, (sent_at, sent_at))
-            view.denied = {**recent, kind: (since, now)}
-            if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
-                view.denied_at = sent_at
-            if now - since >= DENIED_S:
-                _end(view, Finish(AccessLost.exit_code, f"{reason} {GIVEN_UP}"), now)
-        case Trouble():
-            pass
-        case _ if view.denied:
-            view.denied = {
-                each: times for each, times in view.denied.items() if each != kind and now - times[1] < DENIED_S
-            }
-
-
-def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
-    match action, answer:
-        case (ReadOwnRow(), ProcessorRow() as row):
-            if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
-                if view.beat_unsettled is not None and row.beat == view.beat_unsettled[0]:
-                    view.accepted_at = max(view.accepted_at, view.beat_unsettled[1])
-                view.etag, view.found = row.etag, row
-                view.beat = max(view.beat, row.beat)
-                if not row.alive:
-                    view.written = row  # our last word, whose answer was lost
-            else:
-                known = view.found_age
-                if known is not None and known.etag != row.etag and row.alive:
-                    view.rewritten += 1
-                view.found, view.found_age = row, observed(view.found_age, row.etag, now, view.timing.heartbeat_s)
-        case (ReadOwnRow(), Absent()):
-            view.found = Absent()
-        case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
-            view.etag, view.written, view.beat, view.found = etag, row, row.beat, row
-            view.beat_unsettled = None
-            if sent_at > max(view.accepted_at, view.write_seen_at) + 2 * view.timing.heartbeat_s:
-                _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
-            view.accepted_at = max(view.accepted_at, sent_at)
-        case (MergeOwnRow(row=row), Trouble.UNSETTLED):
-            view.found = None
-            if view.beat_unsettled is None or view.beat_unsettled[0] != row.beat:  # else the earlier one may land yet
-                view.beat_unsettled = row.beat, sent_at
-        case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
-            view.found = None
-
-
-def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
-    """Without an answer the same is sent again: whoever leads next would have to break a lease that is not released."""
-    match action, answer:
-        case ReleaseLease(), None | No() | Absent():
-            view.handing_over = None
-            if view.campaign is not None:
-                observe_again(view, now)
-        case RenewLease(lease_id=lease_id), None if view.lease is not None and view.lease.id == lease_id:
-            view.lease = replace(view.lease, asked_at=sent_at)
-        case RenewLease(lease_id=lease_id), No() | Absent() if view.lease is not None and view.lease.id == lease_id:
-            demote(view, now)
-
-
-def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:
-    match action, answer:
-        case (ReadLeaderRow(), LeaderRow() | Absent() as row):
-            etag = row.etag if isinstance(row, LeaderRow) else ""
-            ours, view.leader_row_unsettled = view.leader_row_unsettled, None
-            if view.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
-                view.leader_age = replace(view.leader_age, etag=etag)  # our own write is no sign of the leader's life
-            if view.leader_age is None or view.leader_age.etag != etag:
-                view.patience = view.random
-            view.leader_age = observed(view.leader_age, etag, now, view.read_interval())
-            view.leader_row, view.leader_read_at = row, now
-        case (WriteLeaderRow(row=row), str() as etag):
-            view.leader_row = replace(row, etag=etag)
-            view.leader_read_at = now
-        case (WriteLeaderRow(row=row), Trouble.UNSETTLED):
-            view.leader_row, view.leader_row_unsettled = None, row
-        case (WriteLeaderRow(), No()):
-            view.leader_row = None
-
-
-def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
-    match action, answer:
-        case (ReadControl(), ControlRead(control=control, etag=etag)):
-            if _is_older(view, control):
-                _end(view, Finish(1, RESTORED), now)
-            _know_control(view, control, etag, now)
-        case (ReadControl(lease_id=None), Unchanged()):
-            view.control_read_at = now
-            view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
-        case (ReadControl(lease_id=None), Absent()):
-            view.control, view.control_read_at = Absent(), now
-        case (CreateControl(control=control), str() as etag):
-            _know_control(view, control, etag, now)
-        case (CreateControl(), No() | Trouble.UNSETTLED):
-            view.control, view.control_read_at = None, -1e9
-        case (BreakLease(etag=etag), None):
-            view.campaign = Campaign(etag)
-        case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
-            view.campaign = Campaign(etag)  # there was none to break
-        case (AcquireLease(etag=etag, lease_id=lease_id), None):
-            view.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
-        case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
-            view.campaign = None
-            view.hold_until = now + view.timing.scan_s * (1 + view.random)
-            view.control_read_at = -1e9
-        case (WriteControl(control=control), str() as etag):
-            _control_written(view, action, control, etag, now)
-        case (WriteControl(), Trouble.UNSETTLED):
-            view.unsettled = action
-        case (WriteControl(control=control), TooLarge(reason=reason)):
-            waiting = {members: until for members, until in view.too_large.items() if until > now}
-            view.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
-            if not _somebody_works(view, control.run_id):
-                _end(view, Finish(2, reason), now)
-        case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
-            demote(view, now)
-            view.control_read_at = -1e9
-        case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
-            view.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
-
-
-def _know_control(view: View, control: Control, etag: str, now: float) -> None:
-    if view.unsettled is not None:
-        unsettled, view.unsettled = view.unsettled, None
-        if control.nonce == unsettled.control.nonce:
-            _control_written(view, unsettled, control, etag, now)
-            return
-    if etag != view.control_etag:
-        view.leaderless_since = now
-    if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.leader_age is not None:
-        view.leader_age = young(view.leader_age, now)
-    if view.campaign is not None and view.campaign.lease is not None:
-        view.campaign = replace(view.campaign, read=True, etag=etag)
-    view.control, view.control_etag, view.control_read_at = control, etag, now
-    view.control_read_for = view.leader_row.etag if isinstance(view.leader_row, LeaderRow) else ""
-    view.group_id = view.group_id or control.group_id
-    if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        view.active_run = control.run_id
-    mine = view.share.mine if view.share is not None else {}
-    view.tasks = {task: local for task, local in view.tasks.items() if task in mine or not local.closed}
-    view.waiting_since = {
-        task: view.waiting_since.get(task, now)
-        for task, owner in mine.items()
-        if control.tasks[task].after and not _has_begun(view, task, owner)
-    }
-    awaited = {earlier.processor for task in view.waiting_since for earlier in control.tasks[task].after}
-    view.read_at = {processor: at for processor, at in view.read_at.items() if processor in awaited}
-
-
-def _end(view: View, verdict: Finish, now: float) -> None:
-    if view.ending is None:
-        view.ending, view.ending_since = verdict, now
-
-
-def _somebody_works(view: View, run_id: str) -> bool:
-    """Whether a member of this run lives that goes on with the version that is there."""
-    control = view.control
-    if not isinstance(control, Control) or control.run_id != run_id:
-        return False
-    known = set(control.members)
-    return any(Member(processor, row.incarnation) in known for processor, row in view.present.items())
-
-
-def _is_older(view: View, control: Control) -> bool:
-    known = view.control
-    return isinstance(known, Control) and known.group_id == control.group_id and known.revision > control.revision
-
-
-def _has_begun(view: View, task: str, owner: Owner) -> bool:
-    local = view.tasks.get(task)
-    return local is not None and local.generation == owner.generation
-
-
-def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
-    before = view.control
-    if view.campaign is not None and view.campaign.lease is not None and view.campaign.lease.id == action.lease_id:
-        view.lease, view.campaign, view.lead_since = view.campaign.lease, None, now
-        view.published_at, view.barrier_since = -1e9, now
-        view.requests_read_at, view.scanned_at = -1e9, -1e9
-        view.leader_row = None  # it is taken over by the next write of it
-        view.deposed_etag = ""
-    if isinstance(before, Control) and control.version != before.version:
-        view.published_at = view.barrier_since = now
-        view.too_large = {}
-    _know_control(view, control, etag, now)
-    if control.leader != view.member:
-        view.lease, view.handing_over = None, view.lease
-        observe_again(view, now)  # who hands over and stays gives the successor its time
-
-
-def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
-    interval = view.scan_interval
-    _trust(view, MEMBER, sent_at)
-    members, ages, alive, changed = {}, {}, set(), False
-    for row in rows:
-        if not isinstance(row, ProcessorRow):
-            continue
-        known = view.ages.get(row.processor)
-        members[row.processor] = row
-        ages[row.processor] = observed(known, row.etag, now, interval)
-        changed = changed or (row.alive and known is not None and known.etag != row.etag)
-        if row.alive and (row.incarnation in view.seen_alive or (known is not None and known.etag != row.etag)):
-            alive.add(row.incarnation)
-    view.members, view.ages, view.scanned_at, view.seen_alive = members, ages, now, frozenset(alive)
-    view.write_seen_at = view.scan_sent_at if changed else view.write_seen_at
-    view.scan_sent_at = sent_at
-    view.well = _running_well(view, now)
-    deposed = view.control.deposed if isinstance(view.control, Control) else None
-    if view.lease is not None and deposed is not None and deposed.processor in members and not view.deposed_etag:
-        view.deposed_etag = members[deposed.processor].etag
-
-
-def _running_well(view: View, now: float) -> dict[str, Well]:
-    """Of the tasks that somebody gave up: those that run where they are now, and since when without a failure."""
-    well = {}
-    control = view.control
-    for task in control.given_up if isinstance(control, Control) else ():
-        owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
-        row = view.members.get(owner.processor) if owner is not None else None
-        report = row.tasks.get(task) if row is not None else None
-        if owner is None or row is None or report is None or report.phase is not Phase.RUNNING:
-            continue
-        if row.incarnation == owner.incarnation and report.generation == owner.generation:
-            known = view.well.get(task)
-            same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
-            well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)
-    return well
-
-
-def _learn_member(view: View, processor: str, answer: Answer, now: float) -> None:
-    """One row. Its age is of that very ETag, as always."""
-    match answer:
-        case ProcessorRow() as row:
-            _know_member(view, row)
-            view.ages[processor] = observed(view.ages.get(processor), row.etag, now, view.scan_interval)
-        case Absent():
-            _forget_member(view, processor)
-            view.ages.pop(processor, None)
-        case _:
-            return
-    view.read_at[processor] = now
-    view.doubted.pop(f"{MEMBER}{processor}", None)
-
-
-def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
-    """What became of a write to another's row. Unless it was accepted, the next scan tells what stands there."""
-    match action, answer:
-        case MarkDead(processor=processor, epoch=epoch), str() as etag:
-            row = view.members.get(processor)
-            if row is not None:  # a scan in between may have found it deleted
-                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=epoch))
-        case DeleteMember(processor=processor), None | Absent():
-            _forget_member(view, processor)
-        case _, Trouble.UNAVAILABLE:
-            pass  # it did not happen, so the row is as it was: again, later
-        case MarkDead(processor=processor) | DeleteMember(processor=processor), _:
-            view.doubted[resource(action)] = now
-            if isinstance(answer, No):
-                view.ages.pop(processor, None)  # it shows life
-
-
-def _learn_request(view: View, action: AnswerRequest | DeleteRequest, answer: Answer, now: float) -> None:
-    """The same of a request. What was accepted is known without reading, else each answer would be sent twice."""
-    match action, answer:
-        case AnswerRequest(key=key, answer=text), str() as etag:
-            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in view.requests)
-            view.requests = tuple(known)
-        case DeleteRequest(key=key), None | Absent():
-            view.requests = tuple(each for each in view.requests if each.key != key)
-        case _, Trouble.UNAVAILABLE:
-            pass
-        case _:
-            view.doubted[resource(action)] = now
-
-
-def _trust(view: View, kind: str, sent_at: float) -> None:
-    """All rows of a kind were read. One read before its refusal may have shown what was refused."""
-    view.doubted = {name: since for name, since in view.doubted.items() if not name.startswith(kind) or since > sent_at}
-
-
-def _know_member(view: View, row: ProcessorRow) -> None:
-    view.members = {**view.members, row.processor: row}
-
-
-def _forget_member(view: View, processor: str) -> None:
-    view.members = {name: row for name, row in view.members.items() if name != processor}
-
-
-def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
-    _trust(view, REQUEST, sent_at)
-    requests = tuple(row for row in rows if isinstance(row, Request))
-    interval, before = view.timing.scan_s, view.request_ages
-    view.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
-    view.requests, view.requests_read_at = requests, now

@@ -32,9 +32,9 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
+from samza_azure.group.answers import Absent, Answer, ControlRead, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.group.timing import LEASE_S
-from samza_azure.group.view import Absent, Answer, ControlRead, No, TooLarge, Trouble, Unchanged
 from samza_azure.host.runs import RunLogs, run_prefix
 from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
 from samza_azure.storage.limits import HINTS, hint_name

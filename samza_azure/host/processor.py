@@ -9,26 +9,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
-from samza_azure.errors import AccessDenied, ConfigError, CorruptState
+from samza_azure.errors import AccessDenied, ConfigError, CorruptState, Verdict
 from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
+from samza_azure.group.answers import Answer, Denied, TooLarge, Trouble
 from samza_azure.group.decide import decide
-from samza_azure.group.timing import DENIED_S, Timing
-from samza_azure.group.view import (
-    Answer,
-    Denied,
-    Settings,
-    TooLarge,
-    Trouble,
-    View,
+from samza_azure.group.learn import (
     heard_container_lost,
     heard_leave,
     heard_plan,
+    heard_rejected,
     heard_task,
     learn,
     perform_locally,
     started,
     turn,
 )
+from samza_azure.group.timing import DENIED_S, Timing
+from samza_azure.group.view import Life, Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.messages import Command, Ready, Rejected, Report, TaskReport
@@ -84,7 +81,7 @@ class Processor:
         watch: Callable[[View], None] = lambda view: None,
         called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
     ) -> None:
-        self.view = View(settings, incarnation=surroundings.fresh_id())
+        self.view = View(settings, Life(surroundings.fresh_id()))
         self._blob, self._table, self._runs = blob, table, runs
         self._surroundings = surroundings
         self._tell, self._watch, self._called = tell, watch, called
@@ -94,6 +91,7 @@ class Processor:
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
+        self._wake_at = 0.0
 
     async def run(self) -> Finish:
         """Live until there is a verdict, and return it."""
@@ -105,7 +103,7 @@ class Processor:
                 if self.view.finished is not None:
                     return self.view.finished
                 if not self._reached and self._surroundings.now() > begun + UNREACHABLE_S:
-                    return Finish(3, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")
+                    return Finish(Verdict.UNREACHABLE, f"The storage account did not answer for {UNREACHABLE_S:.0f} s.")
                 await self._wait()
             return self._end
         finally:
@@ -124,7 +122,7 @@ class Processor:
                 log.warning("The container ended: %s", reason)
                 heard_container_lost(self.view, now)
             case Rejected(message=message):
-                perform_locally(self.view, BeginEnd(Finish(2, message)), now)
+                heard_rejected(self.view, message)
             case _:
                 assert_never(report)
         self._news.set()
@@ -143,7 +141,9 @@ class Processor:
         view, surroundings = self.view, self._surroundings
         now = surroundings.now()
         turn(view, now, random=surroundings.random(), fresh_id=surroundings.fresh_id(), wall_ms=surroundings.wall_ms())
-        for action in decide(view, now):
+        decision = decide(view, now)
+        self._wake_at = decision.wake_at
+        for action in decision.actions:
             match action:
                 case Tell(command=command):
                     perform_locally(view, action, now)
@@ -175,23 +175,22 @@ class Processor:
                 timeout=self._timeout,
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
-        except (AccessDenied, CorruptState, ConfigError) as error:
-            if isinstance(error, AccessDenied) and view.beat:
-                answer = Denied(str(error))  # it had access before
-            else:
-                self.fail(Finish(error.exit_code, str(error)))
-                return
+        except AccessDenied as error:
+            answer = Denied(str(error))
+        except (CorruptState, ConfigError) as error:
+            self.fail(Finish(error.exit_code, str(error)))
+            return
         except Exception:
             if self._is_seldom(resource(action)):
                 log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
             answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
-        denied = bool(view.denied)
+        denied = bool(view.calls.denied)
         learn(view, action, answer, sent_at=sent_at, now=now)
-        if isinstance(answer, Denied) and not denied:  # said once: each call would say it again
+        if isinstance(answer, Denied) and not denied and view.calls.let_in:  # said once: each call would say it again
             log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
-        elif denied and not view.denied:
+        elif denied and not view.calls.denied:
             log.warning("The storage account refuses this processor nothing any more.")
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)
@@ -209,7 +208,7 @@ class Processor:
     async def _wait(self) -> None:
         """Until something was learned, or until what was decided may change by itself."""
         try:
-            async with asyncio.timeout(max(LEAST_SLEEP_S, self.view.wake_at - self._surroundings.now())):
+            async with asyncio.timeout(max(LEAST_SLEEP_S, self._wake_at - self._surroundings.now())):
                 await self._news.wait()
         except TimeoutError:
             pass

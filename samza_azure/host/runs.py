@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TypeVar
 
 from samza_azure.errors import StateLost, StorageUnavailable
-from samza_azure.group.view import Kept
+from samza_azure.group.answers import Kept
 from samza_azure.logs.operations import large_prefix
 from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.storage.export import first_blobs

@@ -16,11 +16,12 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
-from samza_azure.errors import SamzaAzureError
+from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
+from samza_azure.host.notify import notify
 from samza_azure.machine import boot_time
 from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Phase, Ready, Rejected, StartTask, TaskReport
 
@@ -68,6 +69,7 @@ class Supervisor(JobCoordinatorListener):
         self._gave_up: Ending | None = None
         self._signals = 0
         self._is_leaving = False
+        self._steps = 0
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._open: dict[str, tuple[int, int]] = {}  # tasks that the container was told to run: generation and attempt
         self._wake_up, self._woken = socket.socketpair()
@@ -87,6 +89,26 @@ class Supervisor(JobCoordinatorListener):
         finally:
             self._end_child()
 
+    @property
+    def steps(self) -> int:
+        """How often the main thread has gone round."""
+        return self._steps
+
+    @property
+    def has_container(self) -> bool:
+        """Is there a container that said that it is ready?"""
+        return self._child is not None and self._is_ready
+
+    @property
+    def is_leaving(self) -> bool:
+        """Does it end, or has it ended?"""
+        return self._is_leaving or self._gave_up is not None or self._ending is not None
+
+    def wake(self) -> None:
+        """Make the main thread go round once. Any thread, at any time."""
+        with suppress(BlockingIOError):  # it is full: whoever reads it will wake
+            self._wake_up.send(b"\0")
+
     def on_command(self, command: Command) -> None:
         with self._child_lock:
             child = self._child
@@ -104,20 +126,22 @@ class Supervisor(JobCoordinatorListener):
         self._say(f"drain {notification.reached}{by}")
 
     def on_coordinator_stop(self) -> None:
-        self._finish(Ending(0, ""))
+        self._finish(Ending(Verdict.DONE, ""))
 
     def on_coordinator_failure(self, error: Exception) -> None:
-        code = error.exit_code if isinstance(error, SamzaAzureError) else 1
+        code = error.exit_code if isinstance(error, SamzaAzureError) else Verdict.FAILED
         self._finish(Ending(code, str(error)))
 
     def _finish(self, ending: Ending) -> None:
-        self._ending = self._gave_up or getattr(self._coordinator, "ending", None) or ending
-        self._wake()
+        self._ending = self._gave_up or self._coordinator.ending or ending
+        self.wake()
 
     def _step(self) -> None:
         """Leave if we were asked to, start the container if it is time, then wait for whatever comes next."""
+        self._steps += 1
         if self._signals and not self._is_leaving:
             self._is_leaving = True
+            notify("STOPPING=1")
             self._say("leaving: tasks are handed over (once more kills)")
             self._coordinator.stop()
         now = boot_time()
@@ -213,7 +237,7 @@ class Supervisor(JobCoordinatorListener):
 
     def _give_up(self, why: str) -> None:
         """End with 1. The row and the lease are given back first."""
-        self._gave_up = Ending(1, why)
+        self._gave_up = Ending(Verdict.FAILED, why)
         self._start_at = math.inf
         self._coordinator.stop()
 
@@ -250,7 +274,3 @@ class Supervisor(JobCoordinatorListener):
             if self._child is not None:
                 self._child.end_group()
             os._exit(1)
-
-    def _wake(self) -> None:
-        with suppress(BlockingIOError):  # it is full: whoever reads it will wake
-            self._wake_up.send(b"\0")

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from samza_azure.coordinator import Ending, JobCoordinator, JobCoordinatorListener, JobModel
-from samza_azure.errors import AccessLost, ConfigError, JobFailed, SamzaAzureError, StorageUnavailable
+from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
+from samza_azure.errors import Ending, SamzaAzureError, StorageUnavailable, Verdict
 from samza_azure.group.control import Control
-from samza_azure.group.run import assigned
+from samza_azure.group.tasks import assigned
 from samza_azure.group.view import Settings, View
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import RunLogs
@@ -70,7 +70,8 @@ class ThreadedCoordinator(JobCoordinator):
         self._told: tuple[int, object] = (0, None)
         self._led = False
         self._mine: frozenset[str] = frozenset()
-        self.ending: Ending | None = None
+        self._turns = 0
+        self.ending = None
         self.view: View | None = None
 
     @property
@@ -87,6 +88,10 @@ class ThreadedCoordinator(JobCoordinator):
     @property
     def job_model(self) -> JobModel | None:
         return self._model
+
+    @property
+    def turns(self) -> int:
+        return self._turns
 
     def set_listener(self, listener: JobCoordinatorListener) -> None:
         self._listener = listener
@@ -143,23 +148,22 @@ class ThreadedCoordinator(JobCoordinator):
             ending = Ending(error.exit_code, str(error))
         except Exception as error:
             log.exception("The coordinator failed")
-            ending = Ending(1, f"The coordinator failed: {type(error).__name__}: {error}")
+            ending = Ending(Verdict.FAILED, f"The coordinator failed: {type(error).__name__}: {error}")
         self.ending = ending
         if self._led:
             self._led = False
             self._listener.on_leadership(False, self.epoch)
-        if ending.code == 0:
+        if ending.code is Verdict.DONE:
             self._listener.on_coordinator_stop()
         else:
-            kinds: dict[int, type[SamzaAzureError]] = {
-                2: ConfigError,
-                3: StorageUnavailable,
-                AccessLost.exit_code: AccessLost,
-            }
-            self._listener.on_coordinator_failure(kinds.get(ending.code, JobFailed)(ending.message))
+            self._listener.on_coordinator_failure(ending.error())
 
     async def _run(self) -> Ending:
-        stores: Stores = await self._stores()
+        connecting = asyncio.get_running_loop().create_task(self._count())
+        try:
+            stores: Stores = await self._stores()
+        finally:
+            connecting.cancel()
         try:
             processor = Processor(
                 self._settings,
@@ -177,16 +181,22 @@ class ThreadedCoordinator(JobCoordinator):
                 early, self._early = self._early, []
             for act in early:
                 act(processor)
-            finish = await processor.run()
-            return Ending(finish.code, finish.message)
+            return await processor.run()
         finally:
             await stores.close()
+
+    async def _count(self) -> None:
+        """While the account is not reached yet, which may take minutes, there are no turns; but the loop goes round."""
+        while True:
+            self._turns += 1
+            await asyncio.sleep(1.0)
 
     def _command(self, command: Command) -> None:
         self._listener.on_command(command)
 
     def _watch(self, view: View) -> None:
         """Tell the listener of new versions and of the drain's steps, once each."""
+        self._turns += 1
         self._observer.turned(view)
         if view.leads != self._led:
             self._led = view.leads

@@ -21,20 +21,22 @@ class Cost:
         self.calls = 0
         self._seconds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
-    def sent(self, name: str, life: int, operation: str, now: float) -> str | None:
-        """A call was sent; what is wrong with that, if anything is."""
+    def sent(self, name: str, life: int, operation: str, now: float, requests: int = 0) -> str | None:
+        """A call was sent; what is wrong with that, if anything is. Each of the requests in the table may be answered
+        by one more."""
         if not operation.startswith(("control.", "rows.")):
             return None
         self.calls += 1
-        return None if operation == "rows.delete" else self.counted(name, life, operation, now)
+        return None if operation == "rows.delete" else self.counted(name, life, operation, now, requests)
 
-    def counted(self, name: str, life: int, operation: str, now: float) -> str | None:
+    def counted(self, name: str, life: int, operation: str, now: float, more: int = 0) -> str | None:
         """One more of what may be made so often within a second."""
         second, which = int(now), (name, life, operation)
         known, count = self._seconds.get(which, (second, 0))
         count = count + 1 if known == second else 1
         self._seconds[which] = second, count
-        return f"Cost: {name} has made {count} calls of {operation} within a second" if count > MOST_PER_S else None
+        too_many = count > MOST_PER_S + more
+        return f"Cost: {name} has made {count} calls of {operation} within a second" if too_many else None
 
     def calm(self, calls: int, seconds: float, timing: Timing, processors: int, reports: float) -> str | None:
         """So many calls were made in this time, in which nothing went wrong. A row is written for what a task reports,

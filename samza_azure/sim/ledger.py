@@ -1,9 +1,9 @@
 """The storage that remembers what it accepted, and checks after each accepted write what must always hold.
 
-Safety is judged here and nowhere else: not by what a processor believes, but by what took effect. The names S1 to
-S12 are those of the design; some have no number there: *Order*, in which a processor stops (work, then row, then
-lease), *Debounce*, *Retry*: what fails on one machine is tried on another before the run has failed, *Leak*: a row
-names only tasks that this life was given, and *Cost*.
+Safety is judged by what took effect, never by what a processor believes. `INVARIANTS` says what each name means; a
+violation ends with that sentence. What the ledger cannot see is checked in `world`, `promises`, `container`,
+`life` and `cost`.
+`docs/invariants.md` names the place of each check and the mistakes that it has to catch.
 """
 
 from collections import Counter
@@ -23,6 +23,47 @@ from samza_azure.sim.steps import Steps
 from samza_azure.storage.interface import Missing, Refused, Value
 from samza_azure.storage.memory import MemoryStorage
 
+#: What must always hold (S), what must come true in time (L), and rules of conduct without a number. The only place
+#: where these sentences are written; `docs/invariants.md` repeats them, and a test compares.
+INVARIANTS = {
+    "S1": "Each accepted write of the control blob raises the revision by one. Epoch and version never fall, an epoch "
+    "has one leader, the group id never changes, and a task changes its owner only together with the version.",
+    "S2": "The accepted records of a task's log form one run per writer. Writers only rise, batch ids strictly rise, "
+    "and nothing follows DRAINED.",
+    "S3": "No heartbeat of an incarnation is accepted after it was marked dead.",
+    "S4": "Past its self-stop deadline a processor permits no batch and sends no append.",
+    "S5": "A task whose owner did not change is never released, except by an owner that ends.",
+    "S6": "After a refused write of the control blob a leader sends nothing further as leader.",
+    "S7": "Each row of the input is in the output exactly once, for every schedule of crashes, pauses, lost answers "
+    "and drains, and no row is late that a serial reader would have read in time.",
+    "S8": "A prefix of a log that was once readable never changes.",
+    "S9": "Nothing is deleted that a restore, a replay or a reader may still need.",
+    "S10": "A processor is marked dead, and its row deleted, only after a silence of its own as long as the timeout, "
+    "or for not adopting a version in time. An outage marks nobody.",
+    "S11": "A fault causes two changes of the leader at most. Without a fault neither the epoch nor the version "
+    "changes.",
+    "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. DRAINED "
+    "implies that each log ends in DRAINED, and is final. The next run begins at the positions. A clean-up deletes "
+    "what is left of drained runs, and nothing else.",
+    "L1": "When the faults end, within a bound one processor leads, every task runs at its owner and the tasks are "
+    "balanced. A processor that is told to leave is gone, and a drain ends, within a bound.",
+    "L2": "Under mild faults that never end every task runs at least 95 % of the time, and a death is handled within "
+    "twice the bound that is stated for it.",
+    "Order": "A processor stops its work first, then says LEFT in its row, then gives up the lease. Only a leader that "
+    "stays, and cannot act where its successor can, gives up the lease alone.",
+    "Exit": "A processor ends only for a reason that is a fact, with the exit code of that reason, and never by an "
+    "error that nobody foresaw.",
+    "Debounce": "One leader publishes two versions at least one debounce apart, unless a task has lost its owner.",
+    "Retry": "A run fails only when a task was given up by two processors, or by one while no other was there to try "
+    "it.",
+    "Leak": "A processor's row reports only tasks that the control blob gave to this very incarnation.",
+    "Cost": "No processor makes more than 40 calls of one kind within a second, and a calm group makes at most 1.5 "
+    "times the calls that `explain` states.",
+    "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless that one has "
+    "been waited for as long as it may take to let go.",
+    "Bound": "When one processor dies while all is well, another one leads, if need be, and its tasks belong to others "
+    "within 1.5 times the bound that `explain` states, and run soon after.",
+}
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
 #: An outage tells nobody's age, so for this part of the timeout after it nobody can be old enough to be marked.
@@ -30,7 +71,11 @@ OUTAGE_FORGIVEN = 0.15
 
 
 class Violation(AssertionError):
-    """Something that must always hold did not."""
+    """Something that must always hold did not. The message begins with its name and ends with its text."""
+
+    def __init__(self, what: str) -> None:
+        name = what.partition(":")[0]
+        super().__init__(f"{what}\n{name}: {INVARIANTS[name]}" if name in INVARIANTS else what)
 
 
 @dataclass(slots=True)
@@ -83,6 +128,7 @@ class Ledger(MemoryStorage):
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
         self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
+        self._given_at: dict[tuple[str, int], float] = {}  # log and generation -> when it was published
         self._left: dict[str, float] = {}  # incarnation -> when its row said that it has left
         self.deletions = Deletions()
         self.cost = Cost()
@@ -283,6 +329,7 @@ class Ledger(MemoryStorage):
             if assignment.owner is not None:
                 where = (f"runs/{after.run_id}/{task}", assignment.owner.generation)
                 self._owners[where] = assignment.owner.incarnation
+                self._given_at.setdefault(where, self.facts.instant())
                 self._given.add((assignment.owner.incarnation, task, assignment.owner.generation))
         self._follow_steps(before, after)
 
@@ -402,6 +449,15 @@ class Ledger(MemoryStorage):
                 behind or not well_before or now > ended + OUTAGE_FORGIVEN * timeout,
                 f"S10: {processor} was marked dead for an outage that lasted from {begun:.2f} to {ended:.2f}",
             )
+
+    def published_at(self, run_id: str, task: str, generation: int) -> float | None:
+        """When a task was given to its owner of this generation."""
+        return self._given_at.get((f"runs/{run_id}/{task}", generation))
+
+    def owns_alive(self, processor: str, run_id: str, task: str, generation: int) -> bool:
+        """Whether the incarnation that was given this generation of a task lives, as its row says."""
+        values = self._member(processor)
+        return _alive(values) and values.get("incarnation") == self._owners.get((f"runs/{run_id}/{task}", generation))
 
     def asked(self, kind: str) -> bool:
         """Does such a request wait for its answer?"""
@@ -530,4 +586,4 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) else 0
 
 
-__all__ = ["CLOCK_RATE", "Facts", "Ledger", "Violation", "demand"]
+__all__ = ["CLOCK_RATE", "INVARIANTS", "Facts", "Ledger", "Violation", "demand"]

@@ -7,7 +7,9 @@ from typing import Protocol
 
 from samza_azure.errors import StateLost
 from samza_azure.group.actions import Finish
-from samza_azure.group.view import Kept, Settings
+from samza_azure.group.answers import Kept
+from samza_azure.group.rows import REQUESTS
+from samza_azure.group.view import Settings
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import PREFIX, RunLogs
 from samza_azure.messages import Command, Phase, Ready, Report
@@ -229,7 +231,9 @@ class Life:
         container.obey(command)
 
     def _sent(self, operation: str) -> None:
-        self._judge(self.world.ledger.cost.sent(self.name, self.number, operation, self.world.instant()))
+        ledger = self.world.ledger
+        requests = len(ledger.query(REQUESTS)) if operation == "rows.merge" else 0
+        self._judge(ledger.cost.sent(self.name, self.number, operation, self.world.instant(), requests))
 
     def _judge(self, wrong: str | None) -> None:
         if wrong is not None:  # for the world, not for the caller

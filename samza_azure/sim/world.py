@@ -17,19 +17,20 @@ from typing import Any
 
 from samza_azure.group.actions import Finish
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.decide import FAREWELL_S
+from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
-from samza_azure.group.run import PATIENCE
+from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.task_log import Limits
-from samza_azure.messages import Command, Permit, ReleaseTask
+from samza_azure.messages import Command, Permit, ReleaseTask, StartTask
 from samza_azure.sim.container import SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.sim.network import Outage, Weather
+from samza_azure.sim.promises import check_overlap, runs_within, stated, within
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
@@ -225,7 +226,7 @@ class World:
             0: life.told_to_leave or seen["phase DRAINED"] + seen["stop"] > 0,
             1: seen["phase FAILED"] > 0,
             2: not fits,
-            3: life.processor.view.beat == 0,
+            3: life.processor.view.life.beat == 0,
         }
         demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
@@ -463,11 +464,51 @@ class World:
             self.start(f"p{number}", delay=0.1)
         await self._heal(self.heals_within(), "L1: {:.0f} s after the last fault {}")
         await self._stay()
+        await self._lose_one()
+
+    async def _lose_one(self) -> None:
+        """Bound: one processor more dies while all is well, and its tasks run elsewhere as soon as is promised."""
+        control = self.ledger.control
+        assert control is not None
+        alive = [name for name, life in self.lives.items() if life.supervisor.alive]
+        if control.phase is not RunPhase.RUNNING or control.leader is None or len(alive) < 2 or self.unhealed():
+            return
+        victim = self._one(self.dice.random() < 0.5)
+        leads = victim.name == control.leader.processor
+        self.note(f"{victim.name} dies, and nothing else happens")
+        victim.crash()
+        bounds, since = stated(self.timing, control, len(alive)), self.loop.time()
+        clocks = self.scenario.clocks
+        after = f"Bound: {{:.1f}} s after {victim.name} died {{}}"
+        if leads:
+            await self._hold(within(bounds.leaderless, clocks=clocks), lambda: self._led_by(control.epoch), after)
+        bound = within(bounds.leader_lost if leads else bounds.follower_lost, clocks=clocks) + since - self.loop.time()
+        await self._hold(bound, self._not_given_on, after)
+        bound = within(runs_within(self.timing, len(alive), self.habits.start_s), clocks=clocks)
+        await self._hold(bound, self.unhealed, "Bound: {:.1f} s after its tasks were given to others {}")
+
+    def _led_by(self, epoch: int) -> str | None:
+        """Whether still nobody leads but the leader of this epoch."""
+        control = self.ledger.control
+        assert control is not None
+        return "nobody leads" if control.epoch == epoch else None
+
+    def _not_given_on(self) -> str | None:
+        """Which task belongs to nobody who lives."""
+        control = self.ledger.control
+        assert control is not None
+        alive = [name for name, life in self.lives.items() if life.supervisor.alive]
+        owners = {task: each.owner.processor if each.owner else "nobody" for task, each in control.tasks.items()}
+        return next((f"{task} is still {owner}'s" for task, owner in owners.items() if owner not in alive), None)
 
     async def _heal(self, bound: float, otherwise: str) -> None:
         """Wait until all is well, which must be within the bound."""
+        await self._hold(bound, self.unhealed, otherwise)
+
+    async def _hold(self, bound: float, trouble: Callable[[], str | None], otherwise: str) -> None:
+        """Wait until there is no such trouble any more, which must be within the bound."""
         since = self.loop.time()
-        while (wrong := self.unhealed()) is not None:
+        while (wrong := trouble()) is not None:
             demand(self.loop.time() < since + bound, otherwise.format(bound, wrong))
             await self._wait(LOOK_S)
         self.note(f"healed after {self.loop.time() - since:.1f} s")
@@ -597,7 +638,7 @@ class World:
         return self.dice.choice([life for life in alive if (life.name == leader) == leads] or alive)
 
     def _handled_within(self, leads: bool) -> float:
-        """The design's bound: a death, until its tasks are running elsewhere."""
+        """The stated bound: a death, until its tasks are running elsewhere."""
         timing = self.timing
         noticed = max(timing.leader_timeout_s, timing.heartbeat_timeout_s) if leads else timing.heartbeat_timeout_s
         return noticed + 5 * timing.scan_s + 2 * timing.heartbeat_s + 2 * self.habits.start_s
@@ -663,15 +704,17 @@ class World:
     # Checks on what processors do.
 
     def check_command(self, life: Life, command: Command) -> None:
-        """S4 and S5, at the moment a command is given."""
+        """S4, S5 and Overlap, at the moment a command is given."""
         view, control = life.processor.view, self.ledger.control
+        if isinstance(command, StartTask):
+            check_overlap(self.ledger, self.lives.values(), life, command, self.habits.shutdown_s)
         if isinstance(command, Permit) and command.until > 0:
             bound = self.ledger.permit_bound(view.incarnation)
             true = life.clock.instant(command.until)
             demand(true <= bound, f"S4: {life.name} permits work until {true:.2f}, and {bound:.2f} is allowed")
         if isinstance(command, ReleaseTask) and control is not None and view.ending is None:
             owner = control.tasks[command.task].owner if command.task in control.tasks else None
-            local = view.tasks.get(command.task)
+            local = view.work.tasks.get(command.task)
             running = control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
             still = (
                 owner is not None

@@ -64,7 +64,6 @@ def _prepare_environment(config: Config) -> None:
     """Spark's workers import the pipeline, and reach the account."""
     beside = str(config.path.absolute().parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.update(to_environment(config.storage))
 
 

@@ -30,6 +30,7 @@ from samza_azure.storage.address import Address, StorageSettings, address
 from samza_azure.storage.answers import Calls
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Rows
+from samza_azure.storage.transactions import Transactions
 
 CONNECT_S = 3.0
 READ_S = 10.0
@@ -112,6 +113,12 @@ class Account:
         from samza_azure.storage.rows import AzureRows  # kept out of the container
 
         return AzureRows(self._asynchronous().table, self._calls)
+
+    def transactions(self, partition: str) -> Transactions:
+        """One partition of the table, of which several rows are written at once."""
+        from samza_azure.storage.transactions import AzureTransactions  # kept out of the supervisor
+
+        return AzureTransactions(self._synchronous().table, self._calls, partition)
 
     def close(self) -> None:
         """Close the connections of the synchronous side."""

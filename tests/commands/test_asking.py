@@ -29,7 +29,7 @@ from samza_azure import (
     SharedTasks,
 )
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.coordinator import Ending
+from samza_azure.errors import Ending
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
 from samza_azure.host.asking import asker
 from samza_azure.host.status import document, read

@@ -17,7 +17,8 @@ OWN = """
 import os
 import threading
 
-from samza_azure.coordinator import Ending, JobCoordinator
+from samza_azure.errors import Ending
+from samza_azure.coordinator import JobCoordinator
 
 
 class Coordinator(JobCoordinator):

@@ -59,7 +59,7 @@ def test_a_minimal_file_has_the_defaults_of_the_handbook() -> None:
     assert config.coordinator.timing == PROFILES["default"]
     assert config.coordinator.blob_length == 5_120_000
     assert (config.storage.container, config.storage.table) == ("flights-1", "flights1")
-    assert (config.processor.id, config.processor.port) == (None, 0)
+    assert (config.processor.id, config.processor.host, config.processor.port) == (None, "127.0.0.1", None)
     assert config.task == Task(None, 1000, 32 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
     assert (dict(config.streams), config.container_warm, config.metrics_prometheus_port) == ({}, True, None)
 
@@ -460,7 +460,6 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
     "line",
     [
         "container.warm = false",
-        "processor.port = 8080",
         "task.max.concurrency = 2",
         "job.drain-monitor.enabled = false",
         'streams.flights.retention = "1 d"',

@@ -1,7 +1,9 @@
 """The first job that everybody writes: one stage that groups by a column which the source is not partitioned by."""
 
+import re
 import signal
 import time
+import urllib.request
 
 from .world import PARTITIONS, PATIENCE_S, World, daily, daily_rows
 
@@ -25,10 +27,20 @@ def daily_delays(flights: DataFrame) -> DataFrame:
 """
 
 
+def answer(world: World, name: str, route: str) -> int:
+    """The status that a processor answers with, at the port that it has named in its log."""
+    port = re.findall(r"health on 127\.0\.0\.1, port (\d+)", world.fleet.log_file(name).read_text())[-1]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{route}", timeout=10) as said:
+        return int(said.status)
+
+
 def test_one_stage_on_three_processors_of_which_one_is_killed(world: World) -> None:
     """Its rows are routed by carrier through a stream that nobody wrote, and each group is counted once."""
     (world.directory / "pipeline.py").write_text(ONE_STAGE)
+    world.fleet.job.write_text(world.fleet.job.read_text() + "[processor]\nport = 0\n")
     shown = world.start("p0", "p1", "p2")
+    for name in ("p0", "p1", "p2"):
+        assert answer(world, name, "/livez") == answer(world, name, "/readyz") == 200
     names = {f"{stage}-{number}" for stage in ("daily_delays-flights", "daily_delays") for number in range(PARTITIONS)}
     assert {task["name"] for task in shown["tasks"]} == names
     assert "the rows of flights go to stage daily_delays through the stream daily_delays-flights, 2 partitions by" in (

@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
+from samza_azure.group import decide as deciding
+from samza_azure.group.actions import Action
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent
 from samza_azure.group.control import Assignment, Barrier, Control, Member, Owner, RunPhase, signal
+from samza_azure.group.learn import turn
 from samza_azure.group.rows import LeaderRow, ProcessorRow, State
 from samza_azure.group.timing import Timing
-from samza_azure.group.view import Absent, Lease, LocalTask, Settings, View, turn
+from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
 from samza_azure.messages import Phase, Plan, StagePlan, TaskReport
 
 NOW = 1000.0
@@ -15,6 +20,11 @@ TIMING = Timing()
 PLAN = Plan(
     (StagePlan("clean", ("flights",), "by", 2), StagePlan("daily", ("by",), "out", 1)), {"flights": 2}, "f" * 64
 )
+
+
+def decide(view: View, now: float) -> list[Action]:
+    """What is to be done now."""
+    return deciding.decide(view, now).actions
 
 
 def life_of(processor: str) -> str:
@@ -72,25 +82,35 @@ ROWS = {processor: row(processor, {task: report(task)}) for task, processor in O
 
 def view_of(processor: str, blob: Control = CONTROL, **more: object) -> View:
     """A processor that knows all this, has just done everything that it does regularly, and waits."""
-    view = View(Settings(processor, TIMING, boot="boot"), incarnation=life_of(processor))
+    view = View(Settings(processor, TIMING, boot="boot"), Life(life_of(processor)))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
-    view.found, view.etag, view.beat = ROWS[processor], f"row of {processor}", 5
-    view.beat_sent_at = view.accepted_at = NOW
-    view.control, view.control_etag, view.control_read_at = blob, "control", NOW
-    view.group_id, view.active_run = blob.group_id, "run"
-    view.leader_row = replace(LEADER_ROW, epoch=blob.epoch, version=blob.version, signal=signal(blob))
-    view.leader_read_at, view.leader_age = NOW, Age("leader row", 0.0, 0, NOW)
-    view.members, view.scanned_at = dict(ROWS), NOW
-    view.ages = {other: Age(each.etag, 0.0, 0, NOW) for other, each in ROWS.items()}
-    view.plan, view.container = PLAN, True
+    view.life.found, view.life.etag, view.life.beat = ROWS[processor], f"row of {processor}", 5
+    view.calls.beat_sent_at = view.life.accepted_at = NOW
+    view.life.control, view.life.control_etag, view.life.control_read_at = blob, "control", NOW
+    view.group_id, view.life.active_run = blob.group_id, "run"
+    view.others.leader_row = replace(LEADER_ROW, epoch=blob.epoch, version=blob.version, signal=signal(blob))
+    view.others.leader_read_at, view.others.leader_age = NOW, Age("leader row", 0.0, 0, NOW)
+    view.others.members, view.others.scanned_at = dict(ROWS), NOW
+    view.others.ages = {other: Age(each.etag, 0.0, 0, NOW) for other, each in ROWS.items()}
+    view.work.plan, view.work.container = PLAN, True
     for task, its_owner in OWNERS.items():
         if its_owner == processor:
-            view.tasks[task] = LocalTask(2, 1, NOW, report(task))
-    view.permit_told = view.permit_until
-    view.written = replace(ROWS[processor], etag="")
-    for name, value in more.items():
-        setattr(view, name, value)
+            view.work.tasks[task] = LocalTask(2, 1, NOW, report(task))
+    view.work.permit_told = view.permit_until
+    view.life.written = replace(ROWS[processor], etag="")
+    put(view, more)
     return view
+
+
+#: What is named by itself belongs to one of these.
+GROUPS = ("life", "others", "candidacy", "work", "calls", "leadership")
+
+
+def put(view: View, values: Mapping[str, Any]) -> None:
+    """Set what is known, each value in the group that it belongs to."""
+    for name, value in values.items():
+        group = next((each for each in GROUPS if hasattr(getattr(view, each), name)), "")
+        setattr(getattr(view, group) if group else view, name, value)
 
 
 def without_blob(processor: str, **more: object) -> View:
@@ -100,8 +120,8 @@ def without_blob(processor: str, **more: object) -> View:
 
 def leader(control: Control = CONTROL, **more: object) -> View:
     """The same for p1, which leads."""
-    view = view_of("p1", control, lease=Lease("lease", NOW), lead_since=NOW - 100)
-    view.leader_row_sent_at = view.requests_read_at = NOW
-    for name, value in more.items():
-        setattr(view, name, value)
+    since = NOW - 100
+    view = view_of("p1", control, leadership=Leadership(Lease("lease", NOW), since, barrier_since=0.0))
+    view.calls.leader_row_sent_at = view.office.requests_read_at = NOW
+    put(view, more)
     return view

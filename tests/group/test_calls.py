@@ -35,11 +35,24 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Answer, No, Trouble
 from samza_azure.group.control import Assignment, RunPhase
-from samza_azure.group.decide import decide
+from samza_azure.group.learn import learn, started, turn
 from samza_azure.group.rows import Request, RequestKind, State
-from samza_azure.group.view import Absent, Answer, Campaign, Lease, No, Settings, Trouble, View, learn, started, turn
-from tests.group.situation import CONTROL, LEADER_ROW, NOW, ROWS, TIMING, leader, owner, view_of, without_blob
+from samza_azure.group.view import Campaign, Lease, Life, Settings, View
+from tests.group.situation import (
+    CONTROL,
+    LEADER_ROW,
+    NOW,
+    ROWS,
+    TIMING,
+    decide,
+    leader,
+    owner,
+    put,
+    view_of,
+    without_blob,
+)
 
 SILENT = Age("leader row", 60.0, 30, NOW)
 DRAINED = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
@@ -49,16 +62,15 @@ ENDING: dict[str, Any] = {"ending": Finish(0, "Left."), "ending_since": NOW, "ta
 
 
 def newcomer(**more: Any) -> View:
-    view = View(Settings("p9", TIMING, boot="boot"), incarnation="new")
+    view = View(Settings("p9", TIMING, boot="boot"), Life("new"))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
-    for name, value in more.items():
-        setattr(view, name, value)
+    put(view, more)
     return view
 
 
 def all_left() -> View:
     view = leader(DRAINED, clean_done="run", **ENDING)
-    view.members = LEFT
+    view.others.members = LEFT
     return view
 
 
@@ -66,20 +78,20 @@ def waiting() -> View:
     """p3 has won clean-1, and p2 is to let go of it."""
     won = {**CONTROL.tasks, "clean-1": Assignment(owner("p3", 3), (owner("p2"),))}
     view = view_of("p3", replace(CONTROL, tasks=won), waiting_since={"clean-1": NOW - 10}, scanned_at=NOW - 10)
-    view.leader_row = replace(LEADER_ROW, successors=())
+    view.others.leader_row = replace(LEADER_ROW, successors=())
     return view
 
 
 def without_any() -> View:
     """p3 has not read the control blob yet."""
     view = view_of("p3")
-    view.control = None
+    view.life.control = None
     return view
 
 
 def ending() -> View:
     view = view_of("p2", written=replace(ROWS["p2"], state=State.LEFT), **ENDING)
-    view.campaign = Campaign("control", lease=Lease("won", NOW))
+    view.candidacy.campaign = Campaign("control", lease=Lease("won", NOW))
     return view
 
 
@@ -98,7 +110,7 @@ CALLS: dict[type, Callable[[], View]] = {
     RenewLease: lambda: leader(lease=Lease("lease", NOW - 30)),
     ReleaseLease: ending,
     WriteControl: lambda: view_of("p2", campaign=Campaign("control", lease=Lease("won", NOW), read=True)),
-    ScanMembers: lambda: leader(scanned_at=NOW - 10, lead_since=NOW - 20),
+    ScanMembers: lambda: leader(scanned_at=NOW - 10, since=NOW - 20),
     ReadMember: waiting,
     ReadRequests: lambda: leader(requests_read_at=NOW - 10),
     AnswerRequest: lambda: leader(DRAINED, requests=(ASKED,), **ENDING),
@@ -133,7 +145,7 @@ def waits(view: View, action: StorageAction, times: int, random: float = 0.5) ->
     found, view.random = [], random
     for _ in range(times):
         learn(view, action, Trouble.UNAVAILABLE, sent_at=NOW, now=NOW)
-        found.append(view.failing[resource(action)].until - NOW)
+        found.append(view.calls.failing[resource(action)].until - NOW)
     return found
 
 
@@ -154,8 +166,8 @@ def test_those_that_failed_together_do_not_come_back_together() -> None:
 def test_a_clean_up_that_cannot_end_is_tried_every_five_minutes_in_the_end_and_counted() -> None:
     view = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
     assert waits(view, CleanRun("older"), 11) == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    assert view.failing[HOUSEKEEPING].times == 11
-    view.lease = Lease("lease", NOW + 290)
+    assert view.calls.failing[HOUSEKEEPING].times == 11
+    view.office.lease = Lease("lease", NOW + 290)
     assert CleanRun("older") not in decide(view, NOW + 299)
     assert CleanRun("older") in decide(view, NOW + 300)
 
@@ -164,12 +176,12 @@ def test_an_answer_ends_the_back_off() -> None:
     view = leader()
     waits(view, ScanMembers(), 5)
     learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW, now=NOW)
-    assert view.failing == {}
+    assert view.calls.failing == {}
 
 
 def blind(**more: Any) -> View:
     """p1 leads and beats, and all its looks at the others have failed since it began."""
-    view = leader(lead_since=NOW - 25, scanned_at=NOW - 26, **more)
+    view = leader(since=NOW - 25, scanned_at=NOW - 26, **more)
     waits(view, ScanMembers(), 5)
     return view
 
@@ -180,7 +192,7 @@ def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
 
 @pytest.mark.parametrize(
     "view",
-    [blind(accepted_at=NOW - 5), leader(lead_since=NOW - 25, scanned_at=NOW - 26)],
+    [blind(accepted_at=NOW - 5), leader(since=NOW - 25, scanned_at=NOW - 26)],
     ids=["in an outage", "no look has failed"],
 )
 def test_it_stays_in_an_outage_and_as_long_as_it_only_has_not_looked(view: View) -> None:

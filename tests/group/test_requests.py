@@ -17,15 +17,17 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Answer, No, Trouble
 from samza_azure.group.control import Control, Member, RunPhase, Stop, signal
-from samza_azure.group.decide import decide
-from samza_azure.group.lead import next_control, successors_of
+from samza_azure.group.election import successors_of
+from samza_azure.group.learn import heard_task, learn, perform_locally
 from samza_azure.group.notification import REMEMBERED, DrainNotification, remembered, timed
+from samza_azure.group.publish import next_control
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.group.rows import Request, RequestKind, State, request
-from samza_azure.group.view import Answer, No, Trouble, View, heard_task, learn, perform_locally
+from samza_azure.group.view import View
 from samza_azure.messages import Drain, DrainStep, ReleaseTask
-from tests.group.situation import CONTROL, NOW, ROWS, leader, life_of, member, report, row, view_of
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, life_of, member, report, row, view_of
 
 FREEZE = replace(
     CONTROL,
@@ -79,7 +81,7 @@ def test_an_answer_that_was_accepted_is_not_sent_again_before_the_requests_are_r
     assert answers(view) == {"d": "accepted"}
     learn(view, AnswerRequest("d", "etag of d", "accepted"), "newer", sent_at=NOW, now=NOW + 0.01)
     assert answers(view) == {}
-    assert view.requests == (replace(drain(answer="accepted"), etag="newer"),)
+    assert view.office.requests == (replace(drain(answer="accepted"), etag="newer"),)
 
 
 @pytest.mark.parametrize("answer", [No("UpdateConditionNotSatisfied"), Trouble.UNSETTLED])
@@ -191,7 +193,7 @@ def test_a_drain_asked_for_after_the_cancellation_was_answered_begins_anew() -> 
 def test_the_container_hears_that_the_freeze_is_over() -> None:
     frozen = view_of("p1", FREEZE)
     perform_locally(frozen, Tell(Drain(DrainStep.FREEZE, "d")), NOW)
-    frozen.control = CONTROL
+    frozen.life.control = CONTROL
     assert [action.command for action in decide(frozen, NOW) if isinstance(action, Tell)] == [Drain(None)]
 
 
@@ -247,7 +249,7 @@ def test_everybody_named_commits_and_goes_with_code_0_and_the_leader_goes_last()
     perform_locally(view, Tell(ReleaseTask("clean-0")), NOW)
     heard_task(view, replace(report("clean-0"), phase="RELEASED"), NOW)  # type: ignore[arg-type]
     assert all(a.row.state is not State.LEFT for a in decide(view, NOW + 1) if isinstance(a, MergeOwnRow))
-    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
     [last] = [action for action in decide(view, NOW + 1) if isinstance(action, MergeOwnRow)]
     assert last.row.state is State.LEFT
 
@@ -255,7 +257,7 @@ def test_everybody_named_commits_and_goes_with_code_0_and_the_leader_goes_last()
 def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_sends() -> None:
     ending = Finish(0, "Run run is stopped.")
     view = asked(STOPPED, stop(answer="accepted"), ending=ending, ending_since=NOW, tasks={})
-    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()} | {"p4": row("p4")}
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()} | {"p4": row("p4")}
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     assert last.row.state is State.LEFT
     assert successors_of(view, STOPPED) == ("p4",)
@@ -265,18 +267,18 @@ def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_s
 def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> None:
     drained = replace(DRAINED, stop=STOPPED.stop, uncleaned=("run",))
     view = asked(drained, stop(answer="accepted"), ending=Finish(0, "stopped"), ending_since=NOW, tasks={})
-    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
     acts = decide(view, NOW)
     assert CleanRun("run") in acts
     assert all(a.row.state is not State.LEFT for a in acts if isinstance(a, MergeOwnRow))
-    view.control = replace(drained, uncleaned=())
+    view.life.control = replace(drained, uncleaned=())
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     assert last.row.state is State.LEFT
 
 
 def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
     view = asked(STOPPED, stop(answer="accepted"), drain())
-    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
     assert next_control(view, STOPPED, NOW + 60) == STOPPED
     drained = replace(DRAINED, stop=STOPPED.stop, fingerprint="another")
     assert next_control(asked(drained, active_run=""), drained, NOW) == drained
@@ -288,13 +290,13 @@ def test_who_waits_for_an_upgrade_after_a_drain_can_be_stopped_too() -> None:
 
 def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() -> None:
     view = asked(STOPPED, stop(answer="accepted"))
-    view.members = {**view.members, "p4": row("p4", adopted=0)}
+    view.others.members = {**view.others.members, "p4": row("p4", adopted=0)}
     after = next_control(view, STOPPED, NOW)
     assert after.stop == Stop("s", (*EVERYBODY, member("p4")))
     assert signal(after) != signal(STOPPED)
-    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
     assert next_control(view, after, NOW) == after
-    view.members = {**view.members, "p5": row("p5", adopted=0)}
+    view.others.members = {**view.others.members, "p5": row("p5", adopted=0)}
     grown = next_control(view, after, NOW)
     assert grown.stop == Stop("s", (member("p1"), member("p2"), member("p4"), member("p5")))
     assert BeginEnd not in map(type, decide(view_of("p2", replace(STOPPED, stop=Stop("s", (member("p1"),)))), NOW))
@@ -303,8 +305,8 @@ def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() 
 def test_the_next_start_clears_the_stop_and_resumes_the_run() -> None:
     left = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
-    view.written = replace(ROWS["p1"], incarnation="new")
-    view.members = left
+    view.life.written = replace(ROWS["p1"], incarnation="new")
+    view.others.members = left
     after = next_control(view, STOPPED, NOW)
     assert (after.stop, after.run_id, after.phase) == (None, "run", RunPhase.RUNNING)
     assert {each.owner.incarnation for each in after.tasks.values() if each.owner} == {"new"}
@@ -312,7 +314,7 @@ def test_the_next_start_clears_the_stop_and_resumes_the_run() -> None:
 
 def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() -> None:
     view = asked(STOPPED, stop(), incarnation="new")
-    view.written, view.members = replace(ROWS["p1"], incarnation="new"), {}
+    view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {}
     assert next_control(view, STOPPED, NOW) == STOPPED
     assert answers(view) == {"s": "accepted"}
 
@@ -320,9 +322,9 @@ def test_but_not_before_the_request_is_answered_or_it_would_be_obeyed_again() ->
 def test_nor_while_a_row_of_a_stopped_one_may_still_be_that_of_a_living() -> None:
     """The leader of then was killed. Its row is marked first, and then nobody is there any more."""
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
-    view.written, view.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
+    view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
     assert next_control(view, STOPPED, NOW) == STOPPED
-    view.members = {"p3": replace(ROWS["p3"], state=State.DEAD)}
+    view.others.members = {"p3": replace(ROWS["p3"], state=State.DEAD)}
     assert next_control(view, STOPPED, NOW).stop is None
 
 
@@ -345,7 +347,7 @@ def test_what_nobody_can_obey_is_counted_and_neither_obeyed_nor_answered() -> No
 
 def test_requests_are_forgotten_after_a_day_in_which_they_were_read_unchanged() -> None:
     view = asked(CONTROL, *STRANGE[:2], drain(answer="accepted"))
-    view.request_ages = {
+    view.office.request_ages = {
         "x": Age("e", FORGOTTEN_AFTER_S, 86_400, NOW),
         "y": Age("e", FORGOTTEN_AFTER_S - 1, 86_400, NOW),
         "d": Age("etag of d", FORGOTTEN_AFTER_S, 86_400, NOW),
@@ -357,7 +359,7 @@ def test_requests_are_forgotten_after_a_day_in_which_they_were_read_unchanged() 
 def test_thousands_of_requests_are_answered_a_few_at_a_time() -> None:
     view = asked(FREEZE, *(drain(f"later {number}") for number in range(5_000)))
     assert len(answers(view)) == 8
-    view.busy = {f"request later {number}": NOW for number in range(6)}
+    view.calls.busy = {f"request later {number}": NOW for number in range(6)}
     assert list(answers(view)) == ["later 6", "later 7"]
 
 
@@ -365,4 +367,4 @@ def test_a_day_of_not_reading_makes_no_request_old() -> None:
     view = asked(CONTROL)
     for now in (NOW, NOW + 1, NOW + 2, NOW + 90_000):
         learn(view, ReadRequests(), STRANGE, sent_at=now, now=now)
-    assert view.request_ages["x"].seconds == 1 + 1 + 2
+    assert view.office.request_ages["x"].seconds == 1 + 1 + 2

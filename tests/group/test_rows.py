@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samza_azure.group.actions import MarkDead, ScanMembers
-from samza_azure.group.decide import decide
-from samza_azure.group.lead import next_control
+from samza_azure.group.learn import learn
+from samza_azure.group.publish import next_control
 from samza_azure.group.rows import (
     COLUMN_LIMIT,
     PACKED,
@@ -29,9 +29,8 @@ from samza_azure.group.rows import (
     request,
     request_columns,
 )
-from samza_azure.group.view import learn
 from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport
-from tests.group.situation import CONTROL, NOW, ROWS, leader
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader
 
 REPORT = TaskReport(
     "clean-0",

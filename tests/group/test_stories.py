@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.group import decide as deciding
 from samza_azure.group.actions import (
     HOUSEKEEPING,
     AcquireLease,
@@ -33,6 +34,7 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, ControlRead, Denied, Kept, No, TooLarge, Trouble
 from samza_azure.group.control import (
     Assignment,
     Barrier,
@@ -44,32 +46,18 @@ from samza_azure.group.control import (
     RunPhase,
     signal,
 )
-from samza_azure.group.decide import decide, own_row
+from samza_azure.group.decide import lead
 from samza_azure.group.drain import furthest, progress
-from samza_azure.group.lead import lead, next_control, successors_of
+from samza_azure.group.election import successors_of
+from samza_azure.group.ending import GIVEN_UP, RESTORED, verdict
+from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally, turn
+from samza_azure.group.membership import own_row
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.publish import next_control
+from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
+from samza_azure.group.tasks import retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
-from samza_azure.group.view import (
-    RESTORED,
-    Absent,
-    Campaign,
-    ControlRead,
-    Failing,
-    Kept,
-    Lease,
-    LocalTask,
-    No,
-    Settings,
-    TooLarge,
-    Trouble,
-    View,
-    heard_container_lost,
-    heard_task,
-    learn,
-    perform_locally,
-    turn,
-)
+from samza_azure.group.view import Campaign, Failing, Leadership, Lease, Life, LocalTask, Settings, View
 from samza_azure.messages import Drain, DrainStep, Permit, Phase, Plan, ReleaseTask, StagePlan, StartTask, TaskError
 from tests.group.situation import (
     CONTROL,
@@ -79,6 +67,7 @@ from tests.group.situation import (
     PLAN,
     ROWS,
     TIMING,
+    decide,
     leader,
     life_of,
     member,
@@ -110,7 +99,7 @@ DEAD = Age("row of p3", 60.0, 30, NOW)
 
 
 def newcomer() -> View:
-    view = View(Settings("p9", TIMING, boot="boot"), incarnation="new")
+    view = View(Settings("p9", TIMING, boot="boot"), Life("new"))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
     return view
 
@@ -194,7 +183,7 @@ def test_trouble_never_passes_for_an_etag() -> None:
         view = view_of("p3")
         beat = MergeOwnRow(ROWS["p3"], "row of p3")
         learn(view, beat, trouble, sent_at=NOW + 2, now=NOW + 3)
-        assert (view.etag, view.accepted_at) == ("row of p3", NOW)
+        assert (view.life.etag, view.life.accepted_at) == ("row of p3", NOW)
 
 
 def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
@@ -294,8 +283,8 @@ def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_w
 def test_a_changed_etag_is_a_sign_of_life(refused: BreakLease | AcquireLease) -> None:
     view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
     learn(view, refused, No("ConditionNotMet"), sent_at=NOW, now=NOW)
-    assert view.campaign is None
-    assert view.hold_until == NOW + 1.5 * TIMING.leader_timeout_s
+    assert view.candidacy.campaign is None
+    assert view.candidacy.hold_until == NOW + 1.5 * TIMING.leader_timeout_s
 
 
 def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
@@ -303,7 +292,7 @@ def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
     view = leader(unsettled=WriteControl(won, "control", "lease"))
     assert ReadControl(lease_id="lease") in decide(view, NOW)
     learn(view, ReadControl(lease_id="lease"), ControlRead(won, "newer"), sent_at=NOW, now=NOW)
-    assert (view.leads, view.unsettled, view.control, view.control_etag) == (True, None, won, "newer")
+    assert (view.leads, view.calls.unsettled, view.control, view.life.control_etag) == (True, None, won, "newer")
 
 
 def campaigning(**more: object) -> View:
@@ -321,7 +310,7 @@ def test_a_lost_answer_to_the_take_over_write_is_settled_by_its_nonce_and_the_le
         ReadControl(lease_id="won")
     ]
     learn(view, ReadControl(lease_id="won"), ControlRead(write.control, "newer"), sent_at=after, now=after)
-    assert (view.lease, view.campaign, view.control, view.control_etag) == (
+    assert (view.lease, view.candidacy.campaign, view.control, view.life.control_etag) == (
         Lease("won", NOW),
         None,
         write.control,
@@ -342,8 +331,8 @@ def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id(
     learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
     again = AcquireLease("asked", "control")
     assert [action for action in decide(view, NOW + RETRY_S) if isinstance(action, AcquireLease)] == [again]
-    view.ending, view.ending_since, view.tasks = Finish(0, "Left."), NOW, {}
-    view.written = replace(ROWS["p2"], state=State.LEFT)
+    view.ending, view.ending_since, view.work.tasks = Finish(0, "Left."), NOW, {}
+    view.life.written = replace(ROWS["p2"], state=State.LEFT)
     assert decide(view, NOW)[-1] == ReleaseLease("asked")
 
 
@@ -401,34 +390,34 @@ def test_a_leader_row_that_lies_about_the_epoch_is_written_over() -> None:
 
 def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:
     view = leader()
-    view.ages["p3"] = DEAD
+    view.others.ages["p3"] = DEAD
     assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 0.05)
 
 
 def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
     view = leader(accepted_at=NOW - 5)
-    view.ages["p3"] = DEAD
+    view.others.ages["p3"] = DEAD
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
 def test_a_leader_whose_beats_are_accepted_again_after_an_outage_forgets_whom_it_suspected() -> None:
     """Reads may have gone on while nobody could write: the others were silent, and well."""
     view = leader(accepted_at=NOW - 5)
-    view.ages["p3"] = DEAD
+    view.others.ages["p3"] = DEAD
     learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW, now=NOW)
     assert MarkDead not in kinds(decide(view, NOW + 0.05))
 
 
 def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
     view = leader()
-    view.ages["p3"] = DEAD
+    view.others.ages["p3"] = DEAD
     turn(view, NOW + 60, random=0.5, fresh_id="fresh", wall_ms=1)
-    assert view.ages["p3"] == Age("row of p3", 0.0, 0, NOW + 60)
+    assert view.others.ages["p3"] == Age("row of p3", 0.0, 0, NOW + 60)
 
 
 def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
     view = leader(published_at=NOW)  # within the debounce
-    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.DEAD)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.DEAD)}
     after = next_control(view, CONTROL, NOW)
     assert after.version == 10
     assert {task: each.owner for task, each in after.tasks.items()} == {
@@ -445,19 +434,19 @@ FIRST = replace(CONTROL, tasks={task: replace(each, first=True) for task, each i
 
 def test_tasks_whose_logs_exist_are_first_no_more_and_that_is_one_write_for_all_of_them() -> None:
     view = leader(FIRST)
-    view.members = {**view.members, "p3": row("p3", {"daily-0": report("daily-0", Phase.STARTING)})}
+    view.others.members = {**view.others.members, "p3": row("p3", {"daily-0": report("daily-0", Phase.STARTING)})}
     assert next_control(view, FIRST, NOW) == FIRST
-    view.members = {**view.members, "p3": ROWS["p3"]}
+    view.others.members = {**view.others.members, "p3": ROWS["p3"]}
     assert next_control(view, FIRST, NOW) == CONTROL
 
 
 def test_a_log_that_exists_is_not_created_again_by_its_next_owner_although_other_tasks_have_none_yet() -> None:
     view = leader(FIRST)
-    view.members = {
-        **view.members,
+    view.others.members = {
+        **view.others.members,
         "p3": row("p3", {"daily-0": report("daily-0", Phase.FAILED, batch=7)}, state=State.DEAD),
     }
-    view.members = {**view.members, "p2": row("p2", {"clean-1": report("clean-1", Phase.STARTING)})}
+    view.others.members = {**view.others.members, "p2": row("p2", {"clean-1": report("clean-1", Phase.STARTING)})}
     after = next_control(view, FIRST, NOW)
     assert after.tasks["daily-0"] == Assignment(owner("p1", 10), first=False)
     assert after.tasks["clean-1"] == Assignment(owner("p2"), first=True)
@@ -467,15 +456,15 @@ def test_nor_by_its_own_next_attempt() -> None:
     view = view_of("p3", FIRST)
     heard_task(view, report("daily-0", batch=7), NOW)
     heard_container_lost(view, NOW)
-    view.container = True
+    view.work.container = True
     assert [command.first for command in told(decide(view, NOW)) if isinstance(command, StartTask)] == [False]
 
 
 def test_a_join_waits_for_the_debounce() -> None:
     control = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p1"), first=False)})
     view = leader(control, published_at=NOW - 1)
-    view.tasks["daily-0"] = LocalTask(2, 1, NOW, report("daily-0"))
-    view.members = {**view.members, "p3": replace(ROWS["p3"], tasks={})}
+    view.work.tasks["daily-0"] = LocalTask(2, 1, NOW, report("daily-0"))
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], tasks={})}
     assert next_control(view, control, NOW) == control
     after = next_control(view, control, NOW + 1)
     assert after.tasks["daily-0"] == Assignment(owner("p3", 10), (owner("p1"),), first=False)
@@ -483,32 +472,32 @@ def test_a_join_waits_for_the_debounce() -> None:
 
 def test_one_that_leaves_loses_its_tasks_and_its_successor_waits_for_it() -> None:
     view = leader()
-    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.LEAVING)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEAVING)}
     after = next_control(view, CONTROL, NOW)
     assert after.tasks["daily-0"] == Assignment(owner("p1", 10), (owner("p3"),), first=False)
 
 
 def test_one_with_other_code_or_without_the_control_blob_gets_no_task() -> None:
     view = leader()
-    view.members = {**view.members, "p4": row("p4", fingerprint="0" * 64)}
-    view.members = {**view.members, "p5": row("p5", adopted=0)}
+    view.others.members = {**view.others.members, "p4": row("p4", fingerprint="0" * 64)}
+    view.others.members = {**view.others.members, "p5": row("p5", adopted=0)}
     assert next_control(view, CONTROL, NOW) == CONTROL
 
 
 def test_the_barrier_ends_when_all_have_adopted_and_times_out_when_one_does_not() -> None:
     started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
     view = leader(started, barrier_since=NOW)
-    view.members = {name: replace(each, adopted=9) for name, each in ROWS.items()}
-    view.written = replace(ROWS["p1"], adopted=9)
+    view.others.members = {name: replace(each, adopted=9) for name, each in ROWS.items()}
+    view.life.written = replace(ROWS["p1"], adopted=9)
     assert next_control(view, started, NOW).barrier == Barrier(9, BarrierState.END)
 
-    view.members = {**view.members, "p3": ROWS["p3"]}
+    view.others.members = {**view.others.members, "p3": ROWS["p3"]}
     assert next_control(view, started, NOW + 29).barrier == Barrier(9, BarrierState.START)
     overdue = next_control(view, started, NOW + 30)
     assert overdue.barrier == Barrier(9, BarrierState.TIMEOUT)
-    view.control = overdue
-    view.accepted_at = NOW + 30
-    view.lease = Lease("lease", NOW + 30)
+    view.life.control = overdue
+    view.life.accepted_at = NOW + 30
+    view.office.lease = Lease("lease", NOW + 30)
     assert [a for a in decide(view, NOW + 30) if isinstance(a, MarkDead)] == [MarkDead("p3", "row of p3", 3)]
 
 
@@ -516,28 +505,28 @@ def test_a_deposed_leader_that_shows_life_raises_the_churn_and_a_long_term_reset
     suspected = replace(CONTROL, deposed=member("p3"))
     view = leader(suspected, deposed_etag="row of p3")
     assert next_control(view, suspected, NOW) == suspected
-    view.deposed_etag = "row of p3 before"
+    view.office.deposed_etag = "row of p3 before"
     assert next_control(view, suspected, NOW) == replace(CONTROL, churn=1)
 
-    view = leader(replace(CONTROL, churn=1), lead_since=NOW - 100)
+    view = leader(replace(CONTROL, churn=1), since=NOW - 100)
     assert next_control(view, replace(CONTROL, churn=1), NOW) == replace(CONTROL, churn=0)
-    assert next_control(leader(lead_since=NOW - 99), replace(CONTROL, churn=1), NOW).churn == 1
+    assert next_control(leader(since=NOW - 99), replace(CONTROL, churn=1), NOW).churn == 1
 
 
 def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
     view = leader()
-    view.members = {**view.members, "p4": row("p4")}
-    view.members = {**view.members, "p0": row("p0", state=State.LEAVING)}
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    view.others.members = {**view.others.members, "p0": row("p0", state=State.LEAVING)}
     assert successors_of(view, CONTROL) == ("p4", "p2", "p3")
 
 
 def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None:
     failed = report("daily-0", Phase.FAILED, error=TaskError("no", "Traceback"))
     view = leader()
-    view.members = {**view.members, "p3": row("p3", {"daily-0": replace(failed, generation=1)})}
+    view.others.members = {**view.others.members, "p3": row("p3", {"daily-0": replace(failed, generation=1)})}
     assert next_control(view, CONTROL, NOW) == CONTROL
-    view.members = {"p3": row("p3", {"daily-0": failed})}
-    view.written = replace(ROWS["p1"], state=State.LEAVING)
+    view.others.members = {"p3": row("p3", {"daily-0": failed})}
+    view.life.written = replace(ROWS["p1"], state=State.LEAVING)
     after = next_control(view, CONTROL, NOW)
     assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
 
@@ -545,7 +534,7 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
 def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the_way_out() -> None:
     """An older control.json was put back while nobody ran: the task was shown as STARTING for ever."""
     view = view_of("p3")
-    view.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
+    view.work.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
     told_of = own_row(view).tasks["daily-0"]
     assert told_of.phase is Phase.FAILED
     assert told_of.error is not None
@@ -553,8 +542,8 @@ def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the
 
     leads = leader(members={**ROWS, "p3": row("p3", {"daily-0": told_of})})
     assert next_control(leads, CONTROL, NOW).given_up["daily-0"].owner == owner("p3"), "it is tried elsewhere"
-    leads.members = {"p3": row("p3", {"daily-0": told_of})}
-    leads.written = replace(ROWS["p1"], state=State.LEAVING)
+    leads.others.members = {"p3": row("p3", {"daily-0": told_of})}
+    leads.life.written = replace(ROWS["p1"], state=State.LEAVING)
     failed = next_control(leads, CONTROL, NOW)
     assert (failed.phase, failed.failure and failed.failure.task) == (RunPhase.FAILED, "daily-0")
 
@@ -562,7 +551,7 @@ def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the
 def test_one_that_has_not_heard_yet_who_has_its_task_now_fails_nothing() -> None:
     moved = replace(CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10))})
     view = view_of("p3")
-    view.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
+    view.work.tasks["daily-0"].report = report("daily-0", Phase.SUPERSEDED)
     leads = leader(moved, members={**ROWS, "p3": row("p3", own_row(view).tasks, adopted=10)})
     assert next_control(leads, moved, NOW).given_up == {}
     assert next_control(leads, moved, NOW).phase is RunPhase.RUNNING
@@ -595,7 +584,7 @@ def others() -> dict[str, ProcessorRow]:
 
 def leads_after_it_moved(**rows: ProcessorRow) -> View:
     view = leader(MOVED)
-    view.members, view.written = others() | rows, replace(ROWS["p1"], adopted=10)
+    view.others.members, view.life.written = others() | rows, replace(ROWS["p1"], adopted=10)
     return view
 
 
@@ -604,7 +593,7 @@ def test_a_task_that_its_processor_gave_up_is_moved_at_once_and_no_other_task_is
     drain = DrainNotification("u", "run", step=DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
     control = replace(CONTROL, phase=phase, drain=drain)
     view = leader(control, published_at=NOW)
-    view.members = {**ROWS, "p3": failing()}
+    view.others.members = {**ROWS, "p3": failing()}
     after = next_control(view, control, NOW)
     assert (after.phase, after.failure, after.given_up) == (phase, None, GAVE_UP)
     moved = after.tasks["daily-0"]
@@ -629,7 +618,7 @@ def test_the_run_fails_when_a_second_processor_gives_it_up_and_says_where_it_was
 def test_the_run_fails_at_once_if_nobody_else_could_run_the_task() -> None:
     view = leader()
     leaves, other_code = replace(ROWS["p1"], state=State.LEAVING), row("p2", fingerprint="0" * 64)
-    view.members, view.written = {"p2": other_code, "p3": failing()}, leaves
+    view.others.members, view.life.written = {"p2": other_code, "p3": failing()}, leaves
     after = next_control(view, CONTROL, NOW)
     assert after.phase is RunPhase.FAILED
     assert after.failure is not None and "failed on p3, and there is no other processor" in after.failure.message
@@ -639,7 +628,7 @@ def test_a_task_does_not_go_back_to_who_gave_it_up_while_another_is_there() -> N
     view = leads_after_it_moved(p2=replace(ROWS["p2"], state=State.DEAD))
     after = next_control(view, MOVED, NOW)
     assert after.tasks["daily-0"].owner == Owner("p1", life_of("p1"), 11)
-    view.written = replace(view.written, state=State.LEAVING)  # type: ignore[arg-type]
+    view.life.written = replace(view.life.written, state=State.LEAVING)  # type: ignore[arg-type]
     last = next_control(view, MOVED, NOW)
     assert last.tasks["daily-0"].owner == Owner("p3", life_of("p3"), 11)
     assert last.given_up == GAVE_UP
@@ -648,11 +637,11 @@ def test_a_task_does_not_go_back_to_who_gave_it_up_while_another_is_there() -> N
 def test_one_that_has_it_again_for_want_of_others_and_gives_it_up_again_passes_it_on_or_fails_the_run() -> None:
     again = replace(MOVED, tasks={**MOVED.tasks, "daily-0": Assignment(owner("p3", 10), first=False)})
     view = leader(again)
-    view.members, view.written = others() | {"p3": failing(generation=10)}, replace(ROWS["p1"], adopted=10)
+    view.others.members, view.life.written = others() | {"p3": failing(generation=10)}, replace(ROWS["p1"], adopted=10)
     after = next_control(view, again, NOW)
     assert (after.phase, after.tasks["daily-0"].owner) == (RunPhase.RUNNING, Owner("p1", life_of("p1"), 11))
     assert after.given_up["daily-0"].owner == owner("p3", 10)
-    view.members, view.written = {"p3": failing(generation=10)}, replace(ROWS["p1"], state=State.LEAVING)
+    view.others.members, view.life.written = {"p3": failing(generation=10)}, replace(ROWS["p1"], state=State.LEAVING)
     assert next_control(view, again, NOW).phase is RunPhase.FAILED
 
 
@@ -663,7 +652,9 @@ def test_who_gave_a_task_up_is_forgotten_with_its_incarnation(gone: ProcessorRow
     runs = row("p2", {"daily-0": report("daily-0", generation=10)}, adopted=10)
     view = leads_after_it_moved(p2=runs)
     assert next_control(view, MOVED, NOW).given_up == GAVE_UP
-    view.members = {name: each for name, each in view.members.items() if name != "p3"} | ({"p3": gone} if gone else {})
+    view.others.members = {name: each for name, each in view.others.members.items() if name != "p3"} | (
+        {"p3": gone} if gone else {}
+    )
     assert next_control(view, MOVED, NOW).given_up == {}
 
 
@@ -696,18 +687,18 @@ def test_two_processors_share_the_tries_that_one_has_alone() -> None:
 
 def test_the_second_processor_waits_between_its_tries_as_the_first_would_have_gone_on() -> None:
     view = view_of("p2", MOVED)
-    view.tasks["daily-0"] = LocalTask(10, 1, NOW)
+    view.work.tasks["daily-0"] = LocalTask(10, 1, NOW)
     heard_task(view, report("daily-0", Phase.FAILED, generation=10), NOW)
-    assert view.tasks["daily-0"].not_before == NOW + 4.0
+    assert retry_at(view, "daily-0", view.work.tasks["daily-0"]) == NOW + 4.0
 
 
 def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is_then_let_go_of() -> None:
     view = view_of("p3")
     failed = report("daily-0", Phase.FAILED, error=FULL_DISK)
-    view.tasks["daily-0"] = LocalTask(2, 1, NOW, failed, failures=3)
+    view.work.tasks["daily-0"] = LocalTask(2, 1, NOW, failed, failures=3)
     assert own_row(view).tasks == {"daily-0": failed}
     assert starts(view, NOW + 60) == []
-    view.control = MOVED
+    view.life.control = MOVED
     assert (own_row(view).tasks, own_row(view).released) == ({}, {"daily-0": 2})
 
 
@@ -718,9 +709,9 @@ def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let
     moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
     control = replace(CONTROL, version=9, tasks=moved)
     view = view_of("p2", control, waiting_since={"daily-0": NOW - 1})
-    view.tasks.pop("daily-0", None)
+    view.work.tasks.pop("daily-0", None)
     assert told(decide(view, NOW)) == []
-    view.members = {**view.members, "p3": replace(ROWS["p3"], released={"daily-0": 2})}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], released={"daily-0": 2})}
     assert told(decide(view, NOW)) == [StartTask("daily-0", 9, 1, False, "run", "ab" * 16)]
 
 
@@ -735,8 +726,8 @@ def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let
 def test_a_former_owner_that_is_dead_left_or_replaced_is_not_waited_for(former: ProcessorRow) -> None:
     moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
     view = view_of("p2", replace(CONTROL, version=9, tasks=moved), waiting_since={"daily-0": NOW - 1})
-    view.tasks.pop("daily-0", None)
-    view.members = {**view.members, "p3": former}
+    view.work.tasks.pop("daily-0", None)
+    view.others.members = {**view.others.members, "p3": former}
     assert [type(command) for command in told(decide(view, NOW))] == [StartTask]
 
 
@@ -759,7 +750,7 @@ def test_after_the_container_died_its_tasks_start_again_under_a_higher_attempt()
     view = view_of("p3", attempts=4)
     heard_container_lost(view, NOW)
     assert told(decide(view, NOW)) == []
-    view.container = True
+    view.work.container = True
     assert told(decide(view, NOW)) == [
         Permit(view.permit_until),
         StartTask("daily-0", 2, 5, False, "run", "ab" * 16),
@@ -769,13 +760,13 @@ def test_after_the_container_died_its_tasks_start_again_under_a_higher_attempt()
 def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
     view, waits = view_of("p3", replace(CONTROL, members=(member("p3"),))), []
     for _ in range(view.settings.restart_limit):
-        heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.tasks["daily-0"].attempt), NOW)
-        waits.append(view.tasks["daily-0"].not_before - NOW)
-        view.accepted_at = NOW + waits[-1]
+        heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
+        waits.append(retry_at(view, "daily-0", view.work.tasks["daily-0"]) - NOW)
+        view.life.accepted_at = NOW + waits[-1]
         *_, start = told(decide(view, NOW + waits[-1]))
         perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
-    heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.tasks["daily-0"].attempt), NOW)
+    heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
     assert StartTask not in map(type, told(decide(view, NOW + 60)))
 
 
@@ -794,8 +785,8 @@ def test_the_stopping_order_is_work_then_row_then_lease() -> None:
     verdict = Finish(0, "Run run is drained.")
     control = replace(CONTROL, phase=RunPhase.DRAINED)
     view = leader(control, ending=verdict, ending_since=NOW)
-    view.tasks["clean-0"].report = report("clean-0", Phase.RUNNING)
-    view.tasks["clean-0"].releasing_since = NOW
+    view.work.tasks["clean-0"].report = report("clean-0", Phase.RUNNING)
+    view.work.tasks["clean-0"].releasing_since = NOW
     assert MergeOwnRow not in kinds(decide(view, NOW))
 
     heard_task(view, report("clean-0", Phase.RELEASED), NOW)
@@ -815,8 +806,8 @@ def test_the_stopping_order_is_work_then_row_then_lease() -> None:
 
 def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_the_lease() -> None:
     view = leader(leaving=True, ending=Finish(0, "left"), ending_since=NOW - 1)
-    view.control = replace(CONTROL, tasks={})
-    view.tasks.clear()
+    view.life.control = replace(CONTROL, tasks={})
+    view.work.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     learn(view, last, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
     after = NOW + TIMING.heartbeat_s
@@ -829,7 +820,7 @@ def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_
 
 def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
     view = view_of("p3", ending=Finish(0, "left"), ending_since=NOW - 1)
-    view.tasks.clear()
+    view.work.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     learn(view, last, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW)
     learn(view, ReadOwnRow(), replace(ROWS["p3"], state=State.DEAD), sent_at=NOW, now=NOW)
@@ -840,8 +831,8 @@ def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
 
 def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
-    view.written = replace(ROWS["p2"], state=State.LEFT)
-    view.campaign = Campaign("control", lease=Lease("ours", NOW))
+    view.life.written = replace(ROWS["p2"], state=State.LEFT)
+    view.candidacy.campaign = Campaign("control", lease=Lease("ours", NOW))
     assert decide(view, NOW)[-1] == ReleaseLease("ours")
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
     assert decide(view, NOW)[-1] == Finish(0, "Left.")
@@ -882,7 +873,7 @@ def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() ->
     fresh = {"p5": row("p5", adopted=0, state=State.UNASSIGNED)}
     back = {"p6": row("p6", incarnation="a later one", adopted=0)}
     view = leader(OVERDUE, members={**ROWS, "p4": row("p4", adopted=1), **fresh, **back})
-    view.ages = {name: Age(each.etag, 0.0, 0, NOW) for name, each in view.members.items()}
+    view.others.ages = {name: Age(each.etag, 0.0, 0, NOW) for name, each in view.others.members.items()}
     marked = [action.processor for action in decide(view, NOW + 0.05) if isinstance(action, MarkDead)]
     assert marked == ["p4"]
 
@@ -1014,8 +1005,8 @@ def test_the_container_hears_of_each_step_once() -> None:
 
 def test_while_draining_nothing_moves_by_choice() -> None:
     view = leader(DRAINING)
-    view.members = {**view.members, "p4": row("p4")}
-    view.members = {**view.members, "p0": row("p0")}
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    view.others.members = {**view.others.members, "p0": row("p0")}
     assert next_control(view, DRAINING, NOW + 60) == DRAINING
 
 
@@ -1043,7 +1034,7 @@ def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
     standby, starting, misfit = row("p7"), row("p0", fingerprint=""), row("p4", fingerprint="0" * 64)
     view = leader(members={**ROWS, "p7": standby, "p0": starting, "p4": misfit})
     assert successors_of(view, CONTROL) == ("p7", "p2", "p3")
-    view.members = {"p0": starting, "p2": ROWS["p2"], "p4": misfit}
+    view.others.members = {"p0": starting, "p2": ROWS["p2"], "p4": misfit}
     assert successors_of(view, CONTROL) == ("p2", "p0", "p4")
     drained = replace(CONTROL, phase=RunPhase.DRAINED, tasks={})
     assert successors_of(view, drained) == ("p4", "p0", "p2"), "of another pipeline is who begins the next run"
@@ -1051,7 +1042,7 @@ def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
 
 
 def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard() -> None:
-    unable: dict[str, object] = {"plan": None, "lead_since": NOW - 5}
+    unable: dict[str, object] = {"plan": None, "since": NOW - 5}
     view = leader(**unable, seen_alive=frozenset({life_of("p3")}))
     [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
     assert (write.control.leader, write.control.successor) == (None, "p3")
@@ -1059,20 +1050,20 @@ def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard(
     silent = {"p3": Age("row of p3", 5.0, 5, NOW)}
     for other in (
         leader(**unable),
-        leader(plan=None, lead_since=NOW - 4.9, seen_alive=view.seen_alive),
-        leader(lead_since=NOW - 5, seen_alive=view.seen_alive),
-        leader(**unable, seen_alive=view.seen_alive, ages=silent),
+        leader(plan=None, since=NOW - 4.9, seen_alive=view.others.seen_alive),
+        leader(since=NOW - 5, seen_alive=view.others.seen_alive),
+        leader(**unable, seen_alive=view.others.seen_alive, ages=silent),
     ):
         assert WriteControl not in kinds(lead(other, NOW))
     failing = {"control": Failing(1, NOW + 9)}
-    away = leader(**unable, seen_alive=view.seen_alive, failing=failing, leader_row_sent_at=NOW - 2)
+    away = leader(**unable, seen_alive=view.others.seen_alive, failing=failing, leader_row_sent_at=NOW - 2)
     assert WriteLeaderRow in kinds(lead(away, NOW)), "the blob is away: it beats on"
-    lost = leader(**unable, seen_alive=view.seen_alive, unsettled=write)
+    lost = leader(**unable, seen_alive=view.others.seen_alive, unsettled=write)
     assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
 
 
 def test_one_that_handed_over_and_stays_releases_the_lease_and_lets_the_successor_lead() -> None:
-    view = leader(plan=None, lead_since=NOW - 5, seen_alive=frozenset({life_of("p3")}))
+    view = leader(plan=None, since=NOW - 5, seen_alive=frozenset({life_of("p3")}))
     [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
     learn(view, write, "vacant", sent_at=NOW, now=NOW)
     assert ReleaseLease("lease") in decide(view, NOW)
@@ -1097,12 +1088,14 @@ def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])
 def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: Phase) -> None:
     view = view_of("p3")
-    view.tasks["daily-0"].report = report("daily-0", phase)
+    view.work.tasks["daily-0"].report = report("daily-0", phase)
     perform_locally(view, Rejoin("declared dead"), NOW)
     assert own_row(view).tasks == {}
     learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
     assert own_row(view).tasks == {}
-    assert ("daily-0" in view.tasks) == (phase in (Phase.STARTING, Phase.RUNNING)), "what may append is released first"
+    assert ("daily-0" in view.work.tasks) == (phase in (Phase.STARTING, Phase.RUNNING)), (
+        "what may append is released first"
+    )
 
 
 def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None:
@@ -1110,9 +1103,9 @@ def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None
     waits = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3", 9), (owner("p2"),))})
     view = view_of("p3", read_at={"p1": NOW, "p2": NOW, "left-long-ago": NOW - 9999})
     learn(view, ReadControl(), ControlRead(waits, "waits"), sent_at=NOW, now=NOW)
-    assert view.read_at == {"p2": NOW}
+    assert view.others.read_at == {"p2": NOW}
     learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
-    assert view.read_at == {}
+    assert view.others.read_at == {}
 
 
 def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more() -> None:
@@ -1121,11 +1114,11 @@ def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more
     )
     for phase in (Phase.SUPERSEDED, Phase.DRAINED, Phase.RESTART, Phase.FAILED):
         view = view_of("p3", moved)
-        view.tasks["daily-0"].report = report("daily-0", phase)
+        view.work.tasks["daily-0"].report = report("daily-0", phase)
         assert own_row(view).tasks == {}
         assert own_row(view).released == {"daily-0": 2}
         learn(view, ReadControl(), ControlRead(moved, "moved"), sent_at=NOW, now=NOW)
-        assert view.tasks == {}
+        assert view.work.tasks == {}
         assert own_row(view).released == {"daily-0": 2}
 
 
@@ -1163,7 +1156,7 @@ def test_code_of_an_earlier_run_that_comes_late_does_not_begin_the_next_one() ->
 
     back = leader(drained, active_run="", plan=replace(PLAN, fingerprint=old))
     back.settings = replace(back.settings, new_run=True)
-    back.written = replace(ROWS["p1"], fingerprint=old, new_run="new")
+    back.life.written = replace(ROWS["p1"], fingerprint=old, new_run="new")
     assert BeginEnd not in kinds(decide(back, NOW))
     assert next_control(back, drained, NOW).fingerprint == old
 
@@ -1195,7 +1188,7 @@ def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told
 
 def test_the_leader_gives_it_no_task_and_the_run_goes_on_as_it_is() -> None:
     view = leader()
-    view.members = {**view.members, "p4": row("p4", fingerprint=WIDER.fingerprint)}
+    view.others.members = {**view.others.members, "p4": row("p4", fingerprint=WIDER.fingerprint)}
     assert next_control(view, CONTROL, NOW + 60) == CONTROL
 
 
@@ -1215,7 +1208,7 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained)
     assert CleanRun not in kinds(decide(view, NOW + 0.05))
-    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
     assert CleanRun("run") in decide(view, NOW + 0.05)
     later = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
     assert CleanRun("older") in decide(later, NOW + 0.05)
@@ -1224,21 +1217,21 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
 def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rarely() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained)
-    view.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
-    view.requests = ()
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.office.requests = ()
     waits, now = [], NOW + 0.05
     for _ in range(11):
-        view.lease = Lease("lease", now)
+        view.office.lease = Lease("lease", now)
         assert decide(view, now).count(CleanRun("run")) == 1
         learn(view, CleanRun("run"), Kept(3, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
-        waits.append(view.failing[HOUSEKEEPING].until - now)
-        now = view.failing[HOUSEKEEPING].until
+        waits.append(view.calls.failing[HOUSEKEEPING].until - now)
+        now = view.calls.failing[HOUSEKEEPING].until
     assert [round(each, 3) for each in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    view.members = {"p1": ROWS["p1"]}
+    view.others.members = {"p1": ROWS["p1"]}
     known = next_control(view, view.control, now)
     assert (known.kept, known.uncleaned, known.cleaned) == ({"run": 3}, ("run",), True)
 
-    view.control = known
+    view.life.control = known
     learn(view, CleanRun("run"), Kept(1, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
     assert next_control(view, view.control, now).kept == {"run": 1}
     learn(view, CleanRun("run"), None, sent_at=now, now=now)
@@ -1251,7 +1244,7 @@ def test_a_run_of_which_something_is_kept_does_not_hold_up_the_next_one() -> Non
     assert CleanRun("old") in decide(view, NOW + 0.05)
     assert not view.control.cleaned  # type: ignore[union-attr]
     learn(view, CleanRun("old"), None, sent_at=NOW + 0.05, now=NOW + 0.06)
-    view.members = {name: row for name, row in view.members.items() if row.alive}
+    view.others.members = {name: row for name, row in view.others.members.items() if row.alive}
     after = next_control(view, view.control, NOW + 0.06)
     assert (after.uncleaned, after.kept, after.cleaned) == (("older",), {"older": 3}, True)
 
@@ -1259,10 +1252,10 @@ def test_a_run_of_which_something_is_kept_does_not_hold_up_the_next_one() -> Non
 @pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
 def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state: State) -> None:
     view = leader()
-    view.members = {**view.members, "p3": replace(ROWS["p3"], state=state)}
-    view.ages["p3"] = Age("row of p3", 3599.0, 3, NOW)
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=state)}
+    view.others.ages["p3"] = Age("row of p3", 3599.0, 3, NOW)
     assert DeleteMember not in kinds(decide(view, NOW + 0.05))
-    view.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)
+    view.others.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)
     assert DeleteMember("p3", "row of p3") in decide(view, NOW + 0.05)
 
 
@@ -1285,7 +1278,7 @@ def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -
     learn(view, refused, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
     assert deletes(view, NOW + 0.02) == ["p3"]
 
-    rows = (ROWS["p1"], *view.members.values())
+    rows = (ROWS["p1"], *view.others.members.values())
     learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW + 0.03)  # may have been answered before the refusal
     assert deletes(view, NOW + 0.04) == ["p3"]
     learn(view, ScanMembers(), rows, sent_at=NOW + 1, now=NOW + 1.01)
@@ -1294,9 +1287,9 @@ def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -
 
 def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
     view = cleaning()
-    view.members = {name: row(name, state=State.LEFT) for name in map("p{:03d}".format, range(1000))}
+    view.others.members = {name: row(name, state=State.LEFT) for name in map("p{:03d}".format, range(1000))}
     assert len(deletes(view, NOW)) == 8
-    view.busy = {"member p000": NOW, "member p001": NOW, "request drain-1": NOW}
+    view.calls.busy = {"member p000": NOW, "member p001": NOW, "request drain-1": NOW}
     assert deletes(view, NOW) == ["p002", "p003", "p004", "p005", "p006"]
 
 
@@ -1314,21 +1307,21 @@ def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_
     lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
     learn(view, lost, Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 4.7)
     learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4.8, now=NOW + 4.9)
-    assert (view.accepted_at, view.etag) == (NOW + 2, "newer")
+    assert (view.life.accepted_at, view.life.etag) == (NOW + 2, "newer")
     learn(view, MergeOwnRow(replace(lost.row, beat=7), "newer"), "newest", sent_at=NOW + 5, now=NOW + 5)
-    assert view.ages == {"p3": DEAD}
+    assert view.others.ages == {"p3": DEAD}
 
 
 def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
     """Not the storage was away, only our own calls came late."""
-    view = leader(ages={**leader().ages, "p3": DEAD}, scan_sent_at=NOW + 3)
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 3)
     rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
     learn(view, ScanMembers(), rows, sent_at=NOW + 4, now=NOW + 4)
-    silent = view.ages["p3"]
+    silent = view.others.ages["p3"]
     learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 4.9, now=NOW + 5)
-    assert view.ages["p3"] == silent
+    assert view.others.ages["p3"] == silent
     learn(view, MergeOwnRow(ROWS["p1"], "newer"), "newest", sent_at=NOW + 10, now=NOW + 10)
-    assert view.ages["p3"].seconds == 0
+    assert view.others.ages["p3"].seconds == 0
 
 
 def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_that_landed() -> None:
@@ -1337,7 +1330,7 @@ def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_t
     for sent_at in (NOW + 2, NOW + 3):
         learn(view, lost, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
     learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4, now=NOW + 4)
-    assert view.accepted_at == NOW + 2
+    assert view.life.accepted_at == NOW + 2
 
 
 def test_reading_is_asked_for_only_by_those_who_need_it() -> None:
@@ -1359,7 +1352,7 @@ def test_who_has_just_joined_looks_at_the_others_only_if_nobody_leads() -> None:
 
 def test_a_successor_looks_at_the_leaders_rate_once_the_leader_row_did_not_change() -> None:
     named = view_of("p2")
-    learn(named, ReadLeaderRow(), named.leader_row, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    learn(named, ReadLeaderRow(), named.others.leader_row, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     assert kinds(decide(named, NOW + 1)) == [ReadLeaderRow, ScanMembers]
     changed = replace(LEADER_ROW, etag="beats")
     learn(named, ReadLeaderRow(), changed, sent_at=NOW + 1, now=NOW + 1)
@@ -1398,17 +1391,17 @@ def test_an_earlier_owner_whose_row_is_gone_has_let_go() -> None:
 def test_with_very_many_members_nobody_reads_more_than_180_rows_a_second() -> None:
     many = {f"q{number}": row(f"q{number}") for number in range(2_000)}
     view = leader()
-    view.members = ROWS | many
+    view.others.members = ROWS | many
     assert ScanMembers not in kinds(decide(view, NOW + 11))
     assert ScanMembers in kinds(decide(view, NOW + 2_003 / 180))
 
 
 def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nobody_else_is_disturbed() -> None:
     view = leader()
-    view.members = {**view.members, "p4": row("p4")}
-    view.plan = None  # so that nothing but the assignment is at stake
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    view.work.plan = None  # so that nothing but the assignment is at stake
     blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
-    view.control = blob
+    view.life.control = blob
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     assert (write.has_newcomers, member("p4") in write.control.members) == (True, True)
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
@@ -1416,7 +1409,10 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     assert WriteControl not in kinds(decide(view, NOW + 3))
     assert WriteControl in kinds(decide(view, NOW + 7))  # what was on the move has arrived, perhaps
 
-    view.members = {**view.members, "p3": replace(ROWS["p3"], state=State.DEAD)}  # another set of members may fit
+    view.others.members = {
+        **view.others.members,
+        "p3": replace(ROWS["p3"], state=State.DEAD),
+    }  # another set of members may fit
     [again] = [each for each in decide(view, NOW + 3) if isinstance(each, WriteControl)]
     assert member("p4") in again.control.members
     learn(view, again, TooLarge("it needs more"), sent_at=NOW + 3, now=NOW + 3)
@@ -1424,13 +1420,13 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     assert (without.has_newcomers, without.control.members) == (False, (member("p1"), member("p2")))
     assert without.control.tasks["daily-0"].owner in (owner("p1", 10), owner("p2", 10))
     learn(view, without, "written", sent_at=NOW + 4, now=NOW + 4)
-    assert not view.too_large
+    assert not view.office.too_large
 
 
 def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() -> None:
     view = leader(replace(CONTROL, tasks={f"clean-{n}": Assignment(owner("p1"), first=False) for n in range(9)}))
-    view.plan = None
-    view.members = {**view.members, **{f"p{number}": row(f"p{number}") for number in range(4, 8)}}
+    view.work.plan = None
+    view.others.members = {**view.others.members, **{f"p{number}": row(f"p{number}") for number in range(4, 8)}}
     tried = []
     for moment in range(3):
         now = NOW + 2 + moment
@@ -1443,7 +1439,7 @@ def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() 
 
 def test_members_whom_another_leader_has_let_in_are_no_newcomers_although_they_were_too_many_for_us() -> None:
     view = leader(too_large={CONTROL.members: NOW + 60})
-    view.members = {**view.members, "p3": replace(ROWS["p3"], tasks={})}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], tasks={})}
     assert WriteControl not in kinds(decide(view, NOW + 2))
 
 
@@ -1451,39 +1447,40 @@ def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
     """Who is still there of the last run is no reason to begin one that nobody can run."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED)
     view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="e" * 64), tasks={})
-    view.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
+    view.life.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     assert write.control.run_id != "run"
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
-    assert view.ending == Finish(2, "it needs more")
+    assert verdict(view) == Finish(2, "it needs more")
     assert [each.control.run_id for each in decide(view, NOW + 3) if isinstance(each, WriteControl)] in ([], ["run"])
 
 
 def test_an_older_copy_of_the_control_blob_ends_whoever_reads_it() -> None:
     view = view_of("p2")
     learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
-    assert view.ending == Finish(1, RESTORED)
+    assert BeginEnd(Finish(1, RESTORED)) in decide(view, NOW)
+    assert view.control == CONTROL, "it is not adopted"
     leaving = view_of("p2", ending=Finish(0, "done"))
     learn(leaving, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
-    assert leaving.ending == Finish(0, "done")
+    assert not any(isinstance(each, BeginEnd) for each in decide(leaving, NOW))
     for other in (replace(CONTROL, revision=10), replace(CONTROL, revision=1, group_id="cd" * 16)):
         view = view_of("p2")
         learn(view, ReadControl(), ControlRead(other, "read"), sent_at=NOW, now=NOW)
-        assert view.ending is None
+        assert not view.life.older_copy and view.control == other
 
 
 def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
     view = leader(replace(CONTROL, members=(), tasks={}, phase=RunPhase.NONE, version=0))
     [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
     learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
-    assert view.ending == Finish(2, "it needs more")
+    assert BeginEnd(Finish(2, "it needs more")) in decide(view, NOW + 2)
 
 
 def test_a_mark_whose_row_was_deleted_meanwhile_is_no_matter() -> None:
     view = leader()
-    view.members = {}
+    view.others.members = {}
     learn(view, MarkDead("p3", "row of p3", 3), "etag", sent_at=NOW, now=NOW)
-    assert view.members == {}
+    assert view.others.members == {}
 
 
 def test_when_the_named_successors_are_gone_too_whoever_changes_the_leader_row_first_goes_on_alone() -> None:
@@ -1545,7 +1542,7 @@ def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> Non
     view = leader()
     for now in (NOW, NOW + 11, NOW + 22):
         learn(view, ScanMembers(), rows, sent_at=now, now=now)
-    assert view.ages["q7"].seconds == 22.0
+    assert view.others.ages["q7"].seconds == 22.0
 
 
 def test_the_control_blob_is_read_when_the_leader_row_says_there_is_news() -> None:
@@ -1557,14 +1554,61 @@ def test_the_control_blob_is_read_when_the_leader_row_says_there_is_news() -> No
 
 def test_one_whose_row_a_clean_up_has_forgotten_comes_back_too() -> None:
     view = view_of("p2")
-    view.found = Absent()
+    view.life.found = Absent()
     assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
 
 
 def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:
     failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", "trace"))
     view = view_of("p2", failed)
-    view.active_run, view.plan = "", replace(PLAN, fingerprint="e" * 64)
+    view.life.active_run, view.work.plan = "", replace(PLAN, fingerprint="e" * 64)
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
     assert begin.verdict.code == 2
     assert "Drain the run with the old code" in begin.verdict.message
+
+
+# What is forgotten.
+
+
+def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
+    """A wait that had begun in the former life used to go on, and was over too early in the next."""
+    view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
+    perform_locally(view, Rejoin("It was marked dead."), NOW)
+    assert view.life == Life("fresh")
+    assert view.work.tasks["daily-0"].former
+
+
+def test_a_leader_that_led_before_knows_nothing_of_its_former_leadership() -> None:
+    """Requests that it had read then used to be answered again, under ETags of that time."""
+    view = leader(requests=(Request("d", "etag", RequestKind.DRAIN),), clean_tries=3)
+    perform_locally(view, StepDown("The lease was not renewed in time."), NOW)
+    assert view.leadership is None
+    view.candidacy.campaign = Campaign("control", lease=Lease("won", NOW + 50), read=True)
+    won = replace(CONTROL, epoch=4, revision=10)
+    learn(view, WriteControl(won, "control", "won"), "newer", sent_at=NOW + 51, now=NOW + 51)
+    assert view.leadership == Leadership(Lease("won", NOW + 50), since=NOW + 51, barrier_since=NOW + 51)
+
+
+def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() -> None:
+    """It had no beat yet in this life, so it used to end at once, as one that was never let in."""
+    view = view_of("p3", let_in=True)
+    perform_locally(view, Rejoin("It was marked dead."), NOW)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) is None
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW + 60, now=NOW + 61)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW + 120, now=NOW + 121)
+    assert verdict(view) == Finish(5, f"AuthenticationFailed. {GIVEN_UP}")
+
+
+def test_one_that_was_never_let_in_ends_at_once() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) == Finish(2, "AuthenticationFailed.")
+
+
+def test_asking_writes_nothing_and_says_when_to_ask_again() -> None:
+    view = view_of("p2")
+    before = repr(view)
+    decision = deciding.decide(view, NOW)
+    assert (decision.actions, decision.wake_at) == ([], NOW + 1.0), "it is a successor: it reads the leader row next"
+    assert repr(view) == before

@@ -10,9 +10,11 @@ import pytest
 
 from samza_azure.errors import AccessDenied
 from samza_azure.group.actions import Finish, StorageAction
+from samza_azure.group.answers import Answer, Denied
 from samza_azure.group.control import Control
+from samza_azure.group.ending import GIVEN_UP
 from samza_azure.group.timing import DENIED_S, PROFILES
-from samza_azure.group.view import GIVEN_UP, Answer, Denied, Settings
+from samza_azure.group.view import Settings
 from samza_azure.host.processor import Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.shared_tasks import plan_of
@@ -70,7 +72,7 @@ class Member:
     @property
     def running(self) -> list[str]:
         """Its tasks that run and may append."""
-        tasks = self.processor.view.tasks.items()
+        tasks = self.processor.view.work.tasks.items()
         return [task for task, local in tasks if local.phase is Phase.RUNNING and self.now() < self.permit]
 
     def now(self) -> float:
@@ -96,7 +98,7 @@ class Member:
             case StartTask(task=task, generation=generation, attempt=attempt):
                 self.loop.call_soon(self.processor.hear, TaskReport(task, generation, attempt, Phase.RUNNING))
             case ReleaseTask(task=task):
-                local = self.processor.view.tasks[task]
+                local = self.processor.view.work.tasks[task]
                 gone = TaskReport(task, local.generation, local.attempt, Phase.RELEASED)
                 self.loop.call_soon(self.processor.hear, gone)
 
@@ -139,7 +141,7 @@ def test_who_is_refused_pauses_at_its_next_heartbeat_and_goes_on_when_it_is_let_
         await asyncio.sleep(DENIED_S / 2)
         follower.link.refused = ()
         await until(lambda: (len(leader.running), len(follower.running)) == (2, 2))
-        await until(lambda: follower.processor.view.denied == {}, 2 * DENIED_S)  # it may do less than before
+        await until(lambda: follower.processor.view.calls.denied == {}, 2 * DENIED_S)  # it may do less than before
         await asyncio.sleep(2 * DENIED_S)
         assert not follower.life.done()
 

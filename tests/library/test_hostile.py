@@ -24,7 +24,7 @@ from azure.storage.blob import BlobClient, BlobLeaseClient
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.coordinator import Ending
+from samza_azure.errors import Ending
 from samza_azure.group.control import Control, decode, encode
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.metrics import facts
@@ -221,7 +221,10 @@ def test_a_model_that_grows_too_large_keeps_the_newcomer_waiting_and_the_group_r
         assert mine.of.view is not None
         mine.of.view.settings = replace(mine.of.view.settings, blob_limit=len(place.read()) + 16)
     newcomer = place.member("d" * 63)
-    until("refused", lambda: any(mine.of.view is not None and mine.of.view.too_large for mine in members))
+    until(
+        "refused",
+        lambda: any(mine.of.view and (office := mine.of.view.leadership) and office.too_large for mine in members),
+    )
     assert [mine.coordinator.job_model for mine in members] == models
     assert [mine.of.ending for mine in (*members, newcomer)] == [None] * 4
     newcomer.coordinator.stop()

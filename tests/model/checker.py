@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """What must not happen. `invariant` is its name in the design, or in the model's own words."""
+    """What must not happen. `invariant` is its name in docs/invariants.md, or in the model's own words."""
 
     invariant: str
     what: str

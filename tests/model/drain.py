@@ -8,7 +8,7 @@ deposed is not told.
 A task is hand-made, and small, after `Work.clean` of `sim/container.py` and `Gate` of `spark/source/gate_files.py`: it
 reads a row, unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the
 ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again is told of the drain
-first (the order of `run.run`), so it stands where it stood.
+first (the order of `tasks.run`), so it stands where it stood.
 """
 
 from collections.abc import Iterator

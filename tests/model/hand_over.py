@@ -1,10 +1,10 @@
 """Three processors share three tasks: one joins, one may be paused and marked dead, or crash, and tasks change hands.
 
-What runs is production's: `lead.next_control` and `_mark_dead`, `decide.beat` and `join`, `run.run`, `view.learn`. Of
-the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a task's log:
-a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no time: a
-leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told, later; its
-reports reach the supervisor at once, since both are paused together.
+What runs is production's: `publish.next_control`, `membership.beat`, `join` and `mark_dead`, `tasks.commands` and
+`learn`. Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a
+task's log: a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no
+time: a leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told,
+later; its reports reach the supervisor at once, since both are paused together.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.group import decide, lead, run
+from samza_azure.group import membership, publish, tasks
 from samza_azure.group.actions import (
     Action,
     InsertOwnRow,
@@ -28,24 +28,11 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner
+from samza_azure.group.learn import heard_container_lost, heard_plan, heard_task, learn, perform_locally
 from samza_azure.group.rows import ProcessorRow, State
-from samza_azure.group.view import (
-    Absent,
-    Answer,
-    ControlRead,
-    Lease,
-    LocalTask,
-    No,
-    Settings,
-    Trouble,
-    View,
-    heard_container_lost,
-    heard_plan,
-    heard_task,
-    learn,
-    perform_locally,
-)
+from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Phase, ReleaseTask, TaskReport
 from tests.model import lease
@@ -122,15 +109,20 @@ class HandOver:
         for name in NAMES:
             view = self.life(name, 1)
             if name != "p3":
-                view.control, view.control_etag, view.group_id, view.active_run = BEGUN, "1", BEGUN.group_id, "run"
+                view.life.control, view.life.control_etag, view.group_id, view.life.active_run = (
+                    BEGUN,
+                    "1",
+                    BEGUN.group_id,
+                    "run",
+                )
                 for task, owner in OWNERS.items():
                     if owner == name:
-                        view.tasks[task] = LocalTask(1, 1, 0.0, TaskReport(task, 1, 1, Phase.RUNNING))
-                view.attempts, view.etag = 1, "1"
-                view.written = view.found = replace(decide.own_row(view), etag="1")
+                        view.work.tasks[task] = LocalTask(1, 1, 0.0, TaskReport(task, 1, 1, Phase.RUNNING))
+                view.work.attempts, view.life.etag = 1, "1"
+                view.life.written = view.life.found = replace(membership.own_row(view), etag="1")
             if name == "p1":
-                view.lease = Lease("lease 1", 0.0)
-            rows.append(self.table.put(Absent() if view.written is None else view.written))
+                view.leadership = Leadership(Lease("lease 1", 0.0), 0.0, 0.0)
+            rows.append(self.table.put(Absent() if view.life.written is None else view.life.written))
             locals_.append(self.settle(view))
         logs = tuple(Writer(1, 1) for _ in TASKS)
         world = World(self.controls.put(BEGUN), 1, tuple(rows), tuple(locals_), logs, (0, 0, 0), (), self.faults)
@@ -142,9 +134,9 @@ class HandOver:
 
     def life(self, name: str, number: int) -> View:
         """A processor that has just started."""
-        view = View(Settings(name, boot="boot"), f"{name}'s life {number}")
+        view = View(Settings(name, boot="boot"), Life(f"{name}'s life {number}"))
         heard_plan(view, PLAN)
-        view.scanned_at = NEVER
+        view.others.scanned_at = NEVER
         return view
 
     def steps(self, world: World) -> Iterator[tuple[str, World | Violation]]:
@@ -156,15 +148,15 @@ class HandOver:
                     yield f"{name} starts again", self.with_view(self.less(world), number, self.restarted(name))
                 continue
             view, row = self.views.look(local), self.table.look(world.rows[number])
-            news = view.control_etag != str(world.etag)
-            changed = isinstance(row, ProcessorRow) and row.etag != view.etag
+            news = view.life.control_etag != str(world.etag)
+            changed = isinstance(row, ProcessorRow) and row.etag != view.life.etag
             for words, call in self.choices(local, news, changed):
                 yield from self.call_steps(world, number, f"{name} {words}", call)
             for words, task, phase in self.containers(local):
                 yield f"{name} {words}", self.report(world, number, task, phase)
             if world.faults:
                 yield f"{name} crashes", self.with_view(self.less(world), number, DOWN)
-                if self.views.look(local).tasks:
+                if self.views.look(local).work.tasks:
                     yield f"the container of {name} dies", self.with_view(self.less(world), number, self.after(local))
             deposed = leading is None or world.locals[NAMES.index(leading.processor)] == DOWN
             if (deposed or world.faults) and (leading is None or leading.processor != name) and self.has_joined(local):
@@ -180,7 +172,7 @@ class HandOver:
             owner = assignment.owner
             local = world.locals[NAMES.index(owner.processor)] if owner is not None else DOWN
             view = self.views.look(local) if local != DOWN else None
-            runs = view.tasks.get(task) if view is not None and owner and view.member == owner.member else None
+            runs = view.work.tasks.get(task) if view is not None and owner and view.member == owner.member else None
             if owner is None or runs is None or (runs.generation, runs.phase) != (owner.generation, Phase.RUNNING):
                 return Violation("L1", f"{task} belongs to {owner} and does not run")
         if control.barrier.state is not BarrierState.END:
@@ -277,7 +269,7 @@ class HandOver:
         local, released = self.told(world.locals[number], call, answer)
         control, before, after = self.controls.look(world.control), *map(self.views.look, (world.locals[number], local))
         if after.incarnation != before.incarnation:
-            world = world._replace(former=(*world.former[:number], after.attempts, *world.former[number + 1 :]))
+            world = world._replace(former=(*world.former[:number], after.work.attempts, *world.former[number + 1 :]))
         member = after.member
         for task, generation in released:
             if control.tasks[task].owner == Owner(member.processor, member.incarnation, generation):
@@ -288,7 +280,7 @@ class HandOver:
         """The container goes on."""
         local, place = world.locals[number], TASKS.index(task)
         view = self.views.look(local)
-        known = view.tasks[task]
+        known = view.work.tasks[task]
         if phase is Phase.RUNNING:
             writer = Writer(known.generation, known.attempt)
             owner = self.controls.look(world.control).tasks[task].owner
@@ -309,7 +301,7 @@ class HandOver:
             if other == number or world.locals[other] == DOWN or not isinstance(row, ProcessorRow) or not row.alive:
                 continue
             view = self.views.look(world.locals[other])
-            known = view.tasks.get(task)
+            known = view.work.tasks.get(task)
             alive = row.incarnation == view.incarnation and known is not None and known.attempt > world.former[other]
             if alive and known is not None and known.phase is Phase.RUNNING:
                 return name
@@ -322,7 +314,8 @@ class HandOver:
         control = replace(before, revision=before.revision + 1, epoch=before.epoch + 1, leader=view.member)
         world = world._replace(control=self.controls.put(control), etag=world.etag + 1)
         learn(view, ReadControl(), ControlRead(control, str(world.etag)), sent_at=0.0, now=0.0)
-        view.lease, view.members, view.scanned_at = Lease(f"lease {control.epoch}", 0.0), {}, NEVER
+        view.leadership = Leadership(Lease(f"lease {control.epoch}", 0.0), 0.0, 0.0)
+        view.others.members, view.others.scanned_at = {}, NEVER
         return self.with_view(world, number, self.settle(view))
 
     def with_view(self, world: World, number: int, local: int) -> World:
@@ -335,7 +328,7 @@ class HandOver:
 
     def has_joined(self, local: int) -> bool:
         """Only a processor with an accepted heartbeat campaigns."""
-        return self.views.look(local).etag is not None and bool(self.views.look(local).group_id)
+        return self.views.look(local).life.etag is not None and bool(self.views.look(local).group_id)
 
     def _say(self, call: int) -> str:
         """A call in words."""
@@ -361,23 +354,23 @@ class HandOver:
         """The calls that a processor would make now, if there is news in the blob, or if its row was changed."""
         view = self.views.get(local)
         found: list[Action] = []
-        if news and view.etag is not None:
+        if news and view.life.etag is not None:
             found.append(ReadControl(lease_id=view.lease.id if view.lease is not None else None))
-        for action in decide.beat(view, 0.0):
-            nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.written
+        for action in membership.beat(view, 0.0):
+            nothing_new = isinstance(action, MergeOwnRow) and replace(action.row, beat=0) == view.life.written
             if isinstance(action, StorageAction) and not (nothing_new and not changed):
                 found.append(replace(action, row=replace(action.row, beat=0)) if hasattr(action, "row") else action)
-        if view.lease is not None or view.waiting_since:
+        if view.lease is not None or view.life.waiting_since:
             found.append(ScanMembers())
-        if view.lease is not None and isinstance(view.control, Control) and view.scanned_at > NEVER:
-            wanted = lead.next_control(view, view.control, 0.0)
+        if view.lease is not None and isinstance(view.control, Control) and view.others.scanned_at > NEVER:
+            wanted = publish.next_control(view, view.control, 0.0)
             if wanted != view.control:
                 anew = replace(wanted, revision=view.control.revision + 1)
                 if not self.rising:
                     anew = replace(anew, tasks={task: _numbered(each, 1) for task, each in anew.tasks.items()})
-                found.append(WriteControl(anew, view.control_etag, view.lease.id))
-            view.ages = {name: Age(each.etag, 1e9, 9, 0.0) for name, each in view.members.items()}
-            found += lead._mark_dead(view, view.control, 0.0)
+                found.append(WriteControl(anew, view.life.control_etag, view.lease.id))
+            view.others.ages = {name: Age(each.etag, 1e9, 9, 0.0) for name, each in view.others.members.items()}
+            found += membership.mark_dead(view, view.control, 0.0)
         numbers = [self.calls.put(action) for action in found if isinstance(action, StorageAction)]
         return [(self.say(number), number) for number in numbers]
 
@@ -385,30 +378,33 @@ class HandOver:
         view = self.views.get(local)
         action = self.calls.look(call)
         if isinstance(action, ReadControl):
-            view.scanned_at = min(view.scanned_at, -1.0)  # what is waited for from now on was not seen before
+            view.others.scanned_at = min(
+                view.others.scanned_at, -1.0
+            )  # what is waited for from now on was not seen before
         learn(view, action, self.answers.look(answer), sent_at=0.0, now=0.0)
-        for rejoin in decide.beat(view, 0.0):
+        for rejoin in membership.beat(view, 0.0):
             if isinstance(rejoin, Rejoin):
                 view.fresh_id = next_life(view.incarnation)
                 perform_locally(view, rejoin, 0.0)
         released = []
-        orders = run.run(self.permissive(view), 0.0)
+        orders = tasks.commands(self.permissive(view), 0.0)
         if not self.only_moved and isinstance(action, ReadControl):
-            orders += [Tell(ReleaseTask(task)) for task, known in view.tasks.items() if not known.closed]
+            orders += [Tell(ReleaseTask(task)) for task, known in view.work.tasks.items() if not known.closed]
         for told in orders:
             if isinstance(told, Tell):
                 if isinstance(told.command, ReleaseTask):
-                    released.append((told.command.task, view.tasks[told.command.task].generation))
+                    released.append((told.command.task, view.work.tasks[told.command.task].generation))
                 perform_locally(view, told, 0.0)
         return self.settle(view), tuple(released)
 
     def permissive(self, view: View) -> View:
         """The view as it is, or as it would be without a fence that was taken away."""
-        if not self.waits and view.waiting_since:
-            view.waiting_since = dict.fromkeys(view.waiting_since, NEVER)
+        if not self.waits and view.life.waiting_since:
+            view.life.waiting_since = dict.fromkeys(view.life.waiting_since, NEVER)
         if not self.by_generation:
-            view.members = {
-                name: replace(row, released=dict.fromkeys(row.released, 1 << 30)) for name, row in view.members.items()
+            view.others.members = {
+                name: replace(row, released=dict.fromkeys(row.released, 1 << 30))
+                for name, row in view.others.members.items()
             }
         return view
 
@@ -416,14 +412,14 @@ class HandOver:
         """A report of the container, or its end."""
         view = self.views.get(local)
         if task:
-            known = view.tasks[task]
+            known = view.work.tasks[task]
             heard_task(view, TaskReport(task, known.generation, known.attempt, phase), 0.0)
         else:
             heard_container_lost(view, 0.0)
             heard_plan(view, PLAN)
-        for local_task in view.tasks.values():
-            local_task.not_before = NEVER
-        for told in run.run(self.permissive(view), 0.0):
+        for local_task in view.work.tasks.values():
+            local_task.closed_at = NEVER
+        for told in tasks.commands(self.permissive(view), 0.0):
             if isinstance(told, Tell):
                 perform_locally(view, told, 0.0)
         return self.settle(view)
@@ -431,7 +427,7 @@ class HandOver:
     def _containers(self, local: int) -> list[tuple[str, str, Phase]]:
         """What a container can do next."""
         found = []
-        for task, known in self.views.look(local).tasks.items():
+        for task, known in self.views.look(local).work.tasks.items():
             if known.closed:
                 continue
             if known.phase is Phase.STARTING:
@@ -445,12 +441,14 @@ class HandOver:
 
     def settle(self, view: View) -> int:
         """The view on its shelf, without time. Tasks that are long gone are forgotten."""
-        scanned, seen = view.scanned_at, view.members
-        waiting = dict.fromkeys(view.waiting_since, 0.0)
+        scanned, seen = view.others.scanned_at, view.others.members
+        waiting = dict.fromkeys(view.life.waiting_since, 0.0)
         lease.timeless(view)
-        view.scanned_at, view.members, view.waiting_since = scanned, seen, waiting
-        view.lead_since, view.beat_sent_at, view.beat, view.found_age = -2.0, NEVER, 0, None
-        view.permit_told = view.permit_until
+        view.others.scanned_at, view.others.members, view.life.waiting_since = scanned, seen, waiting
+        view.calls.beat_sent_at, view.life.beat, view.life.found_age = NEVER, 0, None
+        if view.leadership is not None:
+            view.leadership = replace(view.leadership, since=-2.0)
+        view.work.permit_told = view.permit_until
         return self.views.put(view)
 
 

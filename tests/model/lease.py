@@ -1,6 +1,6 @@
 """Three processors, one control blob, one lease: who may write what, however late it lands.
 
-What runs is production's: `decide.campaign`, `lead.lead` with `next_control`, `lead.hand_over` and `view.learn`, on a
+What runs is production's: `election.campaign`, `decide.lead` with `next_control` and `hand_over`, `learn`, on a
 `View` without time. Every wait may be over at any moment and may last for ever, a lease may run out at any moment
 while its holder still believes in it; so what holds here rests on no clock. The blob and its lease are
 `storage/memory.py`. A call is sent, then it lands, later if it must: its answer may be lost, it may land twice, or
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from samza_azure.group import decide, lead
+from samza_azure.group import decide, election
 from samza_azure.group.actions import (
     AcquireLease,
     BreakLease,
@@ -24,23 +24,12 @@ from samza_azure.group.actions import (
     WriteControl,
 )
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble, Unchanged
 from samza_azure.group.control import NAME, Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import LEASE_S, Timing
-from samza_azure.group.view import (
-    Absent,
-    Answer,
-    ControlRead,
-    Lease,
-    No,
-    Settings,
-    Trouble,
-    Unchanged,
-    View,
-    learn,
-    perform_locally,
-    turn,
-)
+from samza_azure.group.view import Leadership, Lease, Life, Settings, View
 from samza_azure.messages import Plan, StagePlan
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
 from samza_azure.storage.memory import MemoryStorage
@@ -123,13 +112,18 @@ class Leading:
         first = Blob(self.controls.put(BEGUN), 1, "p1.0")
         locals_ = []
         for name in NAMES:
-            view = View(Settings(name, Timing()), f"life of {name}")
-            view.plan, view.etag, view.group_id, view.active_run = PLAN, "row", BEGUN.group_id, BEGUN.run_id
-            view.written = next(row for row in ROWS if row.processor == name)
-            view.control, view.control_etag = BEGUN, _etag(1)
-            view.scanned_at = NEVER
+            view = View(Settings(name, Timing()), Life(f"life of {name}"))
+            view.work.plan, view.life.etag, view.group_id, view.life.active_run = (
+                PLAN,
+                "row",
+                BEGUN.group_id,
+                BEGUN.run_id,
+            )
+            view.life.written = next(row for row in ROWS if row.processor == name)
+            view.life.control, view.life.control_etag = BEGUN, _etag(1)
+            view.others.scanned_at = NEVER
             if name == "p1":
-                view.lease = Lease("p1.0", 0.0)
+                view.leadership = Leadership(Lease("p1.0", 0.0), 0.0, 0.0)
             locals_.append(Local(self.views.put(timeless(view)), fresh=1))
         return World(first, tuple(locals_), (), self.faults)
 
@@ -224,23 +218,23 @@ class Leading:
             return
         for since in (-3 * Timing().scan_s, NEVER):
             view = self._view(local)
-            view.leaderless_since, view.leader_age = since, Age("silent", 1e9, 9, 0.0)
-            view.leader_row = Absent()  # the worst: nobody's name in it keeps the others from breaking the lease
+            view.others.leaderless_since, view.others.leader_age = since, Age("silent", 1e9, 9, 0.0)
+            view.others.leader_row = Absent()  # the worst: nobody's name in it keeps the others from breaking the lease
             yield view
 
     def _calls(self, view: View, etag: int) -> Iterator[StorageAction]:
         if view.lease is not None:
             is_open = isinstance(view.control, Control) and view.control.revision < self.revisions
-            for action in (*lead.lead(view, 0.0), *lead.hand_over(view, 0.0)):
+            for action in (*decide.lead(view, 0.0), *election.hand_over(view, 0.0)):
                 if isinstance(action, ReadControl) or (isinstance(action, WriteControl) and is_open):
                     yield action
         elif view.handing_over is not None:
             yield ReleaseLease(view.handing_over.id)
         else:
-            yield from (action for action in decide.campaign(view, 0.0) if isinstance(action, StorageAction))
-            if view.campaign is not None and view.campaign.lease is not None:
-                yield ReleaseLease(view.campaign.lease.id)
-            elif view.campaign is None and view.control_etag != _etag(etag):
+            yield from (action for action in election.campaign(view, 0.0) if isinstance(action, StorageAction))
+            if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
+                yield ReleaseLease(view.candidacy.campaign.lease.id)
+            elif view.candidacy.campaign is None and view.life.control_etag != _etag(etag):
                 yield ReadControl()
 
     def _view(self, local: Local) -> View:
@@ -319,14 +313,16 @@ class Leading:
 def timeless(view: View) -> View:
     """The view with every wait over: what the clock says is no part of a state."""
     turn(view, 0.0, random=0.5, fresh_id="", wall_ms=0)
-    view.beat_sent_at = view.accepted_at = view.control_read_at = view.leader_read_at = view.leaderless_since = 0.0
-    view.hold_until = view.published_at = view.requests_read_at = view.leader_row_sent_at = NEVER
-    view.lead_since = view.barrier_since = view.wake_at = 0.0
-    view.scanned_at = NEVER if view.scanned_at < 0 else 0.0
-    view.busy, view.failing, view.ages, view.control_read_for = {}, {}, {}, ""
-    view.leader_age, view.leader_row, view.deposed_etag, view.members = None, None, "", {}
-    view.seen_alive, view.doubted = frozenset(), {}
-    view.scan_sent_at = view.write_seen_at = NEVER
+    view.calls.beat_sent_at = view.life.accepted_at = view.life.control_read_at = 0.0
+    view.others.leader_read_at = view.others.leaderless_since = 0.0
+    view.candidacy.hold_until = view.calls.leader_row_sent_at = NEVER
+    if view.leadership is not None:
+        view.leadership = Leadership(view.leadership.lease, 0.0, 0.0)
+    view.others.scanned_at = NEVER if view.others.scanned_at < 0 else 0.0
+    view.calls.busy, view.calls.failing, view.others.ages, view.life.control_read_for = {}, {}, {}, ""
+    view.others.leader_age, view.others.leader_row, view.others.members = None, None, {}
+    view.others.seen_alive, view.calls.doubted = frozenset(), {}
+    view.others.scan_sent_at = view.others.write_seen_at = NEVER
     return view
 
 

@@ -56,7 +56,7 @@ class Member:
     @property
     def running(self) -> list[str]:
         """Its tasks that run."""
-        return [task for task, local in self.processor.view.tasks.items() if local.phase is Phase.RUNNING]
+        return [task for task, local in self.processor.view.work.tasks.items() if local.phase is Phase.RUNNING]
 
     def now(self) -> float:
         return self.loop.time()
@@ -75,7 +75,7 @@ class Member:
             case StartTask(task=task, generation=generation, attempt=attempt):
                 self.loop.call_soon(self.processor.hear, TaskReport(task, generation, attempt, Phase.RUNNING))
             case ReleaseTask(task=task):
-                local = self.processor.view.tasks[task]
+                local = self.processor.view.work.tasks[task]
                 gone = TaskReport(task, local.generation, local.attempt, Phase.RELEASED)
                 self.loop.call_soon(self.processor.hear, gone)
 

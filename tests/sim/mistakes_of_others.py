@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import Unsettled
-from samza_azure.group import control, timing
-from samza_azure.group import decide as deciding
+from samza_azure.group import control, election, membership, publish, tasks, timing
 from samza_azure.group import drain as draining
-from samza_azure.group import lead as leading
-from samza_azure.group import run as running
+from samza_azure.group import learn as learning
 from samza_azure.group import view as viewing
-from samza_azure.group.actions import AcquireLease, MarkDead, MergeOwnRow, WriteControl
+from samza_azure.group.actions import AcquireLease, MarkDead, MergeOwnRow, Tell, WriteControl
 from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, No, Trouble
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
 from samza_azure.logs import task_log as logs
@@ -59,7 +58,7 @@ def break_with_a_period(patch: Patch) -> None:
 
 def counted_from_the_answer(patch: Patch) -> None:
     """etcd, DistributedLock: deadlines start when the answer is there, not before the question was sent."""
-    learn = viewing.learn
+    learn = learning.learn
     patch.setattr(
         hosting, "learn", lambda view, action, answer, sent_at, now: learn(view, action, answer, sent_at=now, now=now)
     )
@@ -67,11 +66,11 @@ def counted_from_the_answer(patch: Patch) -> None:
 
 def trouble_is_an_etag(patch: Patch) -> None:
     """DurableTask, WebJobs: every error but 409 and 412 counts as renewed."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def believing(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, MergeOwnRow) and isinstance(answer, viewing.Trouble):
-            answer = view.etag
+        if isinstance(action, MergeOwnRow) and isinstance(answer, Trouble):
+            answer = view.life.etag
         learn(view, action, answer, sent_at=sent_at, now=now)
 
     patch.setattr(hosting, "learn", believing)
@@ -79,10 +78,10 @@ def trouble_is_an_etag(patch: Patch) -> None:
 
 def a_failed_claim_is_a_claim(patch: Patch) -> None:
     """Event Hubs: whoever could not claim keeps what it wanted to claim."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def keeping(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, AcquireLease) and not isinstance(answer, viewing.Absent):
+        if isinstance(action, AcquireLease) and not isinstance(answer, Absent):
             answer = None
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -104,12 +103,12 @@ def one_lease_id_for_all(patch: Patch) -> None:
 def no_deadline_of_the_lease(patch: Patch) -> None:
     """kazoo, client-go: nothing stops a leader whose lease ran out, or was broken, while it could not see it."""
     patch.setattr(viewing.Lease, "ends_at", property(lambda lease: float("inf")))
-    nothing = viewing.Trouble.UNAVAILABLE
-    learn = viewing.learn
+    nothing = Trouble.UNAVAILABLE
+    learn = learning.learn
 
     def deaf(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         leads = view.lease is not None
-        if leads and isinstance(answer, viewing.No) and type(action).__name__ in ("RenewLease", "WriteLeaderRow"):
+        if leads and isinstance(answer, No) and type(action).__name__ in ("RenewLease", "WriteLeaderRow"):
             answer = nothing
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -157,7 +156,7 @@ def calls_without_an_end(patch: Patch) -> None:
 
 def nobody_follows_the_leader(patch: Patch) -> None:
     """a leader for ever: leadership is sought at the start only."""
-    patch.setattr(deciding, "_suspect", lambda view: False)
+    patch.setattr(election, "_suspect", lambda view: False)
 
 
 # Who lives.
@@ -171,14 +170,14 @@ def age_by_the_clock(patch: Patch) -> None:
             return Age(etag, 0.0, 0, now)
         return Age(etag, age.seconds + now - age.read_at, 3, now)
 
-    patch.setattr(viewing, "observed", observed)
-    patch.setattr(viewing, "_forget_ages", lambda view, now: None)
+    patch.setattr(learning, "observed", observed)
+    patch.setattr(learning, "_forget_ages", lambda view, now: None)
 
 
 def age_by_the_wall(patch: Patch) -> None:
     """DurableTask, Event Hubs: a timestamp of another machine is compared with the time here."""
     written: dict[str, float] = {}
-    upsert, learn_members = Storage.upsert, viewing._learn_members
+    upsert, learn_members = Storage.upsert, learning._learn_members
 
     def stamped(self: Any, partition: str, key: str, values: Any) -> str:
         etag = upsert(self, partition, key, values)
@@ -187,27 +186,28 @@ def age_by_the_wall(patch: Patch) -> None:
 
     def by_timestamp(view: Any, rows: Any, sent_at: float, now: float) -> None:
         learn_members(view, rows, sent_at, now)
-        view.ages = {
-            name: Age(age.etag, view.wall_ms / 1000 - written[age.etag], 3, now) for name, age in view.ages.items()
+        view.others.ages = {
+            name: Age(age.etag, view.wall_ms / 1000 - written[age.etag], 3, now)
+            for name, age in view.others.ages.items()
         }
 
     patch.setattr(Storage, "upsert", stamped)
-    patch.setattr(viewing, "_learn_members", by_timestamp)
+    patch.setattr(learning, "_learn_members", by_timestamp)
 
 
 def marks_while_cut_off(patch: Patch) -> None:
     """observers in an outage: they judge others although their own beats fail, and remember an outage as silence."""
-    patch.setattr(viewing, "_forget_ages", lambda view, now: None)
-    mark = leading._mark_dead
+    patch.setattr(learning, "_forget_ages", lambda view, now: None)
+    mark = membership.mark_dead
 
     def judging(view: Any, control: Any, now: float) -> list[Any]:
-        known, view.accepted_at = view.accepted_at, now
+        known, view.life.accepted_at = view.life.accepted_at, now
         try:
             return mark(view, control, now)
         finally:
-            view.accepted_at = known
+            view.life.accepted_at = known
 
-    patch.setattr(leading, "_mark_dead", judging)
+    patch.setattr(membership, "mark_dead", judging)
 
 
 def an_unfenced_dead_mark(patch: Patch) -> None:
@@ -251,28 +251,58 @@ def torn_scans(patch: Patch) -> None:
 
 def stop_the_world(patch: Patch) -> None:
     """Samza, Kafka's eager protocol, kazoo's SetPartitioner: every version stops every task."""
-    run = running.run
+    run = tasks.commands
 
     def eager(view: Any, now: float) -> list[Any]:
         actions = run(view, now)
         version = getattr(view.control, "version", 0)
         if version != versions.get(id(view), version):
-            actions += [running.Tell(ReleaseTask(task)) for task, local in view.tasks.items() if not local.closed]
+            actions += [Tell(ReleaseTask(task)) for task, local in view.work.tasks.items() if not local.closed]
         versions[id(view)] = version
         return actions
 
     versions: dict[int, int] = {}
-    patch.setattr(running, "run", eager)
+    patch.setattr(tasks, "commands", eager)
 
 
 def the_owner_that_does_not_run(patch: Patch) -> None:
     """durabletask#1389: a task that failed once is owned and never started again."""
-    may_start = running._may_start
+    may_start = tasks._may_start
 
     def once(view: Any, task: str, owner: Any, now: float) -> bool:
-        return bool(task not in view.tasks and may_start(view, task, owner, now))
+        return bool(task not in view.work.tasks and may_start(view, task, owner, now))
 
-    patch.setattr(running, "_may_start", once)
+    patch.setattr(tasks, "_may_start", once)
+
+
+def the_gainer_does_not_wait(patch: Patch) -> None:
+    """Event Hubs: a partition is read by its new owner while the former one still reads it."""
+    patch.setattr(tasks, "_let_go", lambda view, task, earlier, now: True)
+
+
+def predecessors_are_forgotten(patch: Patch) -> None:
+    """our review: a task is given to somebody, and the owner who had it before is not written down."""
+    decided = publish.next_control
+
+    def without(view: Any, known: Any, now: float) -> Any:
+        after = decided(view, known, now)
+        tasks = {task: replace(each, after=()) for task, each in after.tasks.items()}
+        return replace(after, tasks=tasks) if after.tasks != known.tasks else after
+
+    patch.setattr(publish, "next_control", without)
+
+
+def dead_after_three_timeouts(patch: Patch) -> None:
+    """our review: a processor is dead three times as late as is promised."""
+    timeouts = {each.heartbeat_timeout_s for each in timing.PROFILES.values()}
+    silent = Age.silent
+    patch.setattr(Age, "silent", lambda age, limit: silent(age, 3 * limit if limit in timeouts else limit))
+
+
+def a_leader_is_suspected_late(patch: Patch) -> None:
+    """our review: a leader is suspected three times as late as is promised."""
+    timeout = election.leader_timeout
+    patch.setattr(election, "leader_timeout", lambda view: 3 * timeout(view))
 
 
 # The logs.
@@ -373,7 +403,7 @@ def flushes_too_early(patch: Patch) -> None:
         return original(control, rows, plan)
 
     original = draining.progress
-    patch.setattr(leading, "progress", progress)
+    patch.setattr(publish, "progress", progress)
 
 
 def drained_when_all_are_told(patch: Patch) -> None:
@@ -388,7 +418,7 @@ def drained_when_all_are_told(patch: Patch) -> None:
         return original(control, rows, plan)
 
     original = draining.progress
-    patch.setattr(leading, "progress", progress)
+    patch.setattr(publish, "progress", progress)
 
 
 def any_freeze_will_do(patch: Patch) -> None:

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from samza_azure.group import decide as deciding
-from samza_azure.group import lead as leading
-from samza_azure.group import run as running
+from samza_azure.group import election, ending, membership, publish, tasks
+from samza_azure.group import learn as learning
 from samza_azure.group import view as viewing
 from samza_azure.group.actions import (
     BeginEnd,
@@ -18,6 +17,7 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
+from samza_azure.group.answers import No, Trouble
 from samza_azure.group.control import BarrierState, Control
 from samza_azure.group.rows import State
 from samza_azure.host import perform as performing
@@ -30,7 +30,7 @@ Patch = pytest.MonkeyPatch
 
 def nobody_is_passed_on(patch: Patch) -> None:
     """B1: the list of the living is computed, and not used to give out the tasks."""
-    patch.setattr(leading, "assign", lambda tasks, members, current, **more: {})
+    patch.setattr(publish, "assign", lambda tasks, members, current, **more: {})
 
 
 def blind_retry_of_a_beat(patch: Patch) -> None:
@@ -39,7 +39,7 @@ def blind_retry_of_a_beat(patch: Patch) -> None:
 
     async def forcing(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
         answer = await perform(action, me, blob, table, *rest)
-        if isinstance(action, MergeOwnRow) and isinstance(answer, viewing.No):
+        if isinstance(action, MergeOwnRow) and isinstance(answer, No):
             row = await table.get("members", me, timeout=1.0)
             answer = await perform(replace(action, etag=row.etag), me, blob, table, *rest)
         return answer
@@ -54,55 +54,55 @@ def no_self_stop(patch: Patch) -> None:
 
 def leaving_waits_for_the_storage(patch: Patch) -> None:
     """B4: who cannot write its last words never ends."""
-    patch.setattr(deciding, "FAREWELL_S", 1e9)
+    patch.setattr(ending, "FAREWELL_S", 1e9)
 
 
 def lease_before_work(patch: Patch) -> None:
     """B5: a leader that goes gives up the lease first, then its row, then its work."""
-    end = deciding.end
+    end = ending.end
 
     def hasty(view: Any, now: float) -> list[Any]:
         if view.ending is not None and (view.lease is not None or view.handing_over is not None):
-            return leading.hand_over(view, now)
+            return election.hand_over(view, now)
         return end(view, now)
 
-    patch.setattr(deciding, "end", hasty)
+    patch.setattr(ending, "end", hasty)
 
 
 def nobody_follows_during_a_barrier(patch: Patch) -> None:
     """B6, B7: a leader is believed to live as long as the version that it began is open."""
-    suspect = deciding._suspect
+    suspect = election._suspect
 
     def believing(view: Any) -> bool:
         return bool(suspect(view) and view.control.barrier.state is BarrierState.END)
 
-    patch.setattr(deciding, "_suspect", believing)
+    patch.setattr(election, "_suspect", believing)
 
 
 def the_same_version_again(patch: Patch) -> None:
     """B8: the next leader counts on from what it knew, and publishes another model under the same number."""
-    assignment = leading.with_assignment
+    assignment = publish.with_assignment
 
     def reused(view: Any, control: Any, *rest: Any) -> Any:
         after = assignment(view, control, *rest)
         return after if after is control else replace(after, version=control.version)
 
-    patch.setattr(leading, "with_assignment", reused)
+    patch.setattr(publish, "with_assignment", reused)
 
 
 def a_barrier_without_an_end(patch: Patch) -> None:
     """B9, kazoo's DoubleBarrier: nobody does anything about one that does not come."""
-    patch.setattr(leading, "_is_overdue", lambda view, now: False)
+    patch.setattr(membership, "is_overdue", lambda view, now: False)
 
 
 def any_life_will_do(patch: Patch) -> None:
     """B10, durabletask#1136: a processor that was started again counts as the one that had the tasks."""
-    patch.setattr(leading, "_is", lambda row, owner: row is not None)
+    patch.setattr(publish, "_is", lambda row, owner: row is not None)
 
 
 def a_newcomer_counts_from_zero(patch: Patch) -> None:
     """B11: one that has adopted nothing yet comes to lead, and begins again at version 0."""
-    campaign = deciding._continue_campaign
+    campaign = election._continue_campaign
 
     def fresh(view: Any, going: Any, now: float) -> list[Any]:
         return [
@@ -110,12 +110,12 @@ def a_newcomer_counts_from_zero(patch: Patch) -> None:
             for action in campaign(view, going, now)
         ]
 
-    patch.setattr(deciding, "_continue_campaign", fresh)
+    patch.setattr(election, "_continue_campaign", fresh)
 
 
 def no_change_before_the_first_end(patch: Patch) -> None:
     """B12: a change of the members before the first barrier is over is an exception in the leader."""
-    assignment = leading.with_assignment
+    assignment = publish.with_assignment
 
     def parsing(view: Any, control: Any, *rest: Any) -> Any:
         after = assignment(view, control, *rest)
@@ -123,40 +123,40 @@ def no_change_before_the_first_end(patch: Patch) -> None:
             raise ValueError("UNASSIGNED is no number")
         return after
 
-    patch.setattr(leading, "with_assignment", parsing)
+    patch.setattr(publish, "with_assignment", parsing)
 
 
 def too_many_processors(patch: Patch) -> None:
     """B13: trimming those that are more than the tasks runs over the end of the list."""
-    assign = leading.assign
+    assign = publish.assign
 
     def trimming(tasks: Any, members: Any, current: Any, **more: Any) -> Any:
         if len(members) > len(tasks):
             raise IndexError("list index out of range")
         return assign(tasks, members, current, **more)
 
-    patch.setattr(leading, "assign", trimming)
+    patch.setattr(publish, "assign", trimming)
 
 
 def the_surplus_goes(patch: Patch) -> None:
     """B14: who gets no task ends, so nobody stands by."""
-    verdict = running.verdict
+    verdict = ending.verdict
 
     def impatient(view: Any) -> Finish | None:
-        adopted = view.written is not None and view.written.state is State.ACTIVE
-        idle = adopted and isinstance(view.control, Control) and view.control.version and not running.assigned(view)
+        adopted = view.life.written is not None and view.life.written.state is State.ACTIVE
+        idle = adopted and isinstance(view.control, Control) and view.control.version and not tasks.assigned(view)
         return verdict(view) or (Finish(0, "There is nothing to do.") if idle else None)
 
-    patch.setattr(running, "verdict", impatient)
+    patch.setattr(ending, "verdict", impatient)
 
 
 def zombie_leader(patch: Patch) -> None:
     """B15, client-go: a leader whose write was refused goes on."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def stubborn(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, WriteControl) and isinstance(answer, viewing.No):
-            answer = viewing.Trouble.UNAVAILABLE
+        if isinstance(action, WriteControl) and isinstance(answer, No):
+            answer = Trouble.UNAVAILABLE
         learn(view, action, answer, sent_at=sent_at, now=now)
 
     patch.setattr(hosting, "learn", stubborn)
@@ -164,24 +164,24 @@ def zombie_leader(patch: Patch) -> None:
 
 def who_leads_no_more_ends(patch: Patch) -> None:
     """B16: losing the lease ends the processor, instead of its leadership."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def offended(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         led = view.leads and view.ending is None
         learn(view, action, answer, sent_at=sent_at, now=now)
         if led and not view.leads:
-            viewing.perform_locally(view, BeginEnd(Finish(1, "The lease is lost.")), now)
+            learning.perform_locally(view, BeginEnd(Finish(1, "The lease is lost.")), now)
 
     patch.setattr(hosting, "learn", offended)
 
 
 def a_renewal_is_tried_once(patch: Patch) -> None:
     """B17, DistributedLock, WebJobs: whatever goes wrong with a renewal, the lease is taken for lost."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def nervous(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, RenewLease) and isinstance(answer, viewing.Trouble):
-            answer = viewing.No("whatever")
+        if isinstance(action, RenewLease) and isinstance(answer, Trouble):
+            answer = No("whatever")
         learn(view, action, answer, sent_at=sent_at, now=now)
 
     patch.setattr(hosting, "learn", nervous)
@@ -189,10 +189,10 @@ def a_renewal_is_tried_once(patch: Patch) -> None:
 
 def _fatal(patch: Patch, kind: type) -> None:
     """A refusal of such a call is an exception that nobody catches."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def dying(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
-        if isinstance(action, kind) and isinstance(answer, viewing.No):
+        if isinstance(action, kind) and isinstance(answer, No):
             raise LookupError("The row is not as it was.")
         learn(view, action, answer, sent_at=sent_at, now=now)
 
@@ -211,24 +211,24 @@ def a_refused_leader_row_is_fatal(patch: Patch) -> None:
 
 def a_row_is_only_inserted(patch: Patch) -> None:
     """B20: after a crash the row of this id is there, and the insert is refused for ever."""
-    patch.setattr(deciding, "join", lambda view, now: [InsertOwnRow(deciding.own_row(view))])
+    patch.setattr(membership, "join", lambda view, now: [InsertOwnRow(membership.own_row(view))])
 
 
 def an_error_is_the_end(patch: Patch) -> None:
     """B21: one call that fails ends the processor, and a short outage ends all of them."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def giving_up(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         learn(view, action, answer, sent_at=sent_at, now=now)
-        if answer is viewing.Trouble.UNAVAILABLE:
-            viewing.perform_locally(view, BeginEnd(Finish(3, "AzureException")), now)
+        if answer is Trouble.UNAVAILABLE:
+            learning.perform_locally(view, BeginEnd(Finish(3, "AzureException")), now)
 
     patch.setattr(hosting, "learn", giving_up)
 
 
 def leaving_twice_is_an_error(patch: Patch) -> None:
     """B22: stopping what stops already fails on what the first stop has deleted."""
-    heard = viewing.heard_leave
+    heard = learning.heard_leave
 
     def once(view: Any) -> None:
         if view.leaving:
@@ -240,13 +240,13 @@ def leaving_twice_is_an_error(patch: Patch) -> None:
 
 def a_leader_elects_itself(patch: Patch) -> None:
     """B23: acquiring one's own lease again is taken for a new leadership."""
-    learn = viewing.learn
+    learn = learning.learn
 
     def again(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(action, RenewLease) and answer is None and view.lease is not None:
-            view.campaign = viewing.Campaign(view.control_etag, lease=view.lease, read=True)
-            view.lease = None
+            view.candidacy.campaign = viewing.Campaign(view.life.control_etag, lease=view.lease, read=True)
+            view.leadership = None
 
     patch.setattr(hosting, "learn", again)
 
@@ -265,19 +265,19 @@ def no_fence_at_take_over(patch: Patch) -> None:
 
 def no_debounce(patch: Patch) -> None:
     """B27, librdkafka#4742: each change is a version of its own, however fast they come."""
-    assignment = leading.with_assignment
+    assignment = publish.with_assignment
 
     def eager(view: Any, control: Any, *rest: Any) -> Any:
-        view.published_at = -1e9
+        view.office.published_at = -1e9
         return assignment(view, control, *rest)
 
-    patch.setattr(leading, "with_assignment", eager)
+    patch.setattr(publish, "with_assignment", eager)
 
 
 def other_partitions_are_not_noticed(patch: Patch) -> None:
     """B28: code with another number of partitions than the run began with works on."""
-    patch.setattr(running, "_misfit", lambda view, control: None)
-    candidates = leading.candidates
+    patch.setattr(ending, "_misfit", lambda view, control: None)
+    candidates = membership.candidates
 
     def anyone(view: Any, control: Any) -> Any:
         alike = {name: replace(row, fingerprint=control.fingerprint) for name, row in view.present.items()}
@@ -285,21 +285,27 @@ def other_partitions_are_not_noticed(patch: Patch) -> None:
             inner.setattr(viewing.View, "present", alike)
             return candidates(view, control)
 
-    patch.setattr(leading, "candidates", anyone)
+    patch.setattr(membership, "candidates", anyone)
 
 
 def one_failure_fails_the_run(patch: Patch) -> None:
     """Ours: what one machine cannot run, nobody tries: a full disk there ends the run for all."""
-    failures = leading.with_failures
-    patch.setattr(leading, "with_failures", lambda view, control, able: failures(view, control, {}))
+    failures = publish.with_failures
+    patch.setattr(publish, "with_failures", lambda view, control, able: failures(view, control, {}))
 
 
 def a_task_goes_back(patch: Patch) -> None:
     """Ours: who gave a task up is forgotten at once, and the task goes to and fro."""
-    assignment = leading.assign
+    assignment = publish.assign
 
     def forgetful(tasks: Any, members: Any, current: Any, *, balance: bool, given_up: Any) -> Any:
         kept = {**current, **{task: who for task, who in given_up.items() if who in members}}
         return assignment(tasks, members, kept, balance=balance)
 
-    patch.setattr(leading, "assign", forgetful)
+    patch.setattr(publish, "assign", forgetful)
+
+
+def a_row_tells_of_a_former_life(patch: Patch) -> None:
+    """Ours: a processor that comes back goes on reporting the tasks that its former life was given."""
+    told = tasks.told
+    patch.setattr(tasks, "told", lambda view, local: told(view, replace(local, former=False)))

@@ -142,6 +142,14 @@ MUTANTS = [
     ),
     Mutant("one failure fails the run", "Retry", samza.one_failure_fails_the_run, 0, ("bad machine",)),
     Mutant("a task goes back to where it failed", "Retry", samza.a_task_goes_back, 0, ("bad machine",)),
+    Mutant(
+        "a row tells of a former life",
+        "Leak",
+        samza.a_row_tells_of_a_former_life,
+        18,
+        ("supervisor freezes", "cut off"),
+        more={"slow_release": 0.5, "slow_batch": 0.3, "every_s": 4.0, "fault_s": 120.0},
+    ),
     Mutant("a break with a period", "L2", others.break_with_a_period, 0, (), more=MILD),
     Mutant("deadlines from the answer", "S4", others.counted_from_the_answer, 0),
     Mutant("an error counts as accepted", "S4", others.trouble_is_an_etag, 0),
@@ -205,6 +213,10 @@ MUTANTS = [
         more={"style": "busy", "sources": 1, "every_s": 0.8, "fault_s": 200.0, "aimed": 0.0},
     ),
     Mutant("DRAINED before the logs are", "S12", others.drained_when_all_are_told, 0),
+    Mutant("a gainer does not wait", "Overlap", others.the_gainer_does_not_wait, 0, faults=("leaves", "joins")),
+    Mutant("the predecessors are forgotten", "Overlap", others.predecessors_are_forgotten, 0),
+    Mutant("dead after three timeouts", "Bound", others.dead_after_three_timeouts, 0, faults=QUIET),
+    Mutant("a leader is suspected three times late", "Bound", others.a_leader_is_suspected_late, 0, faults=()),
 ]
 
 

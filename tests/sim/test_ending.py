@@ -74,7 +74,7 @@ class Story(World):
         only, in which its new life has no part; and the leader dies before it has cleaned up."""
         victim = self._life(leads=False)
         self.ask(RequestKind.DRAIN)
-        tasks = victim.processor.view.tasks
+        tasks = victim.processor.view.work.tasks
         await self._until(
             "a task is drained", lambda: Phase.DRAINED in [each.phase for each in tasks.values()], step=0.002
         )

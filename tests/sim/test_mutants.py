@@ -13,7 +13,7 @@ def test_a_known_mistake_is_caught_by_its_invariant(mutant: Mutant) -> None:
     killer = mutant.killer()
     assert killer is not None, f"{mutant.name} survives"
     seed, violation = killer
-    print(f"| {mutant.name} | {mutant.whose} | {mutant.killed_by} | {seed} | {violation}")
+    print(f"| {mutant.name} | {mutant.whose} | {mutant.killed_by} | {seed} | {violation.splitlines()[0]}")
 
 
 @pytest.mark.parametrize("mutant", ELSEWHERE, ids=lambda mutant: mutant.name)

@@ -12,7 +12,7 @@ import pytest
 from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
 from py4j.protocol import Py4JError
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY
 from samza_azure.spark.jvm import java
 
@@ -61,6 +61,30 @@ def test_the_wheels_java_runs() -> None:
 
 def test_a_missing_archive_is_no_option(tmp_path: Path) -> None:
     assert java._archive_options(java.find_java(os.environ), {"XDG_CACHE_HOME": str(tmp_path)}) == []
+
+
+def test_an_image_layer_that_cuts_the_times_of_files_keeps_the_archive(tmp_path: Path) -> None:
+    """A layer stores whole seconds. The archive that was trained in the build was looked for under another name."""
+    found, second = java.Java(tmp_path, "17.0.15"), 1_800_000_000
+    os.utime(tmp_path, ns=(0, second * 10**9 + 123_456_789))
+    in_the_build = java.archive_of(found, tmp_path, tmp_path)
+    os.utime(tmp_path, (0, second))
+    assert java.archive_of(found, tmp_path, tmp_path) == in_the_build
+    os.utime(tmp_path, (0, second + 1))
+    assert java.archive_of(found, tmp_path, tmp_path) != in_the_build
+
+
+def test_a_jvm_listens_on_loopback_where_the_hosts_own_name_does_not_resolve(tmp_path: Path) -> None:
+    """As in the build of an image: the training run failed there, while the container was told so elsewhere."""
+    assert java._environment({}, tmp_path, "python")["SPARK_LOCAL_IP"] == "127.0.0.1"
+    assert java._environment({"SPARK_LOCAL_IP": "10.0.0.7"}, tmp_path, "python")["SPARK_LOCAL_IP"] == "10.0.0.7"
+
+
+def test_a_failed_training_says_why(tmp_path: Path) -> None:
+    home = installed(tmp_path / "java", "17.0.15")
+    (home / "bin" / "java").write_text("#!/bin/sh\necho no room for the archive >&2\nexit 3\n")
+    with pytest.raises(SamzaAzureError, match=r"exit code 3.*\nno room for the archive"):
+        java.build_archive({"JAVA_HOME": str(home), "XDG_CACHE_HOME": str(tmp_path)})
 
 
 PARENT = textwrap.dedent(

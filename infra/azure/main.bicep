@@ -1,0 +1,208 @@
+// A fleet in one resource group: az deployment group what-if --template-file infra/azure/main.bicep --parameters …
+// Nothing of this was ever deployed by those who wrote it; see infra/README.md.
+
+targetScope = 'resourceGroup'
+
+@description('Where everything is.')
+param location string = resourceGroup().location
+
+@description('What names begin with: the job\'s name, in lower-case letters, digits and hyphens.')
+@minLength(2)
+@maxLength(20)
+param name string
+
+@description('The storage account: 3 to 24 lower-case letters and digits, unique in all of Azure.')
+@minLength(3)
+@maxLength(24)
+param accountName string
+
+@description('azure.storage.container of the job file.')
+param containerName string
+
+@description('azure.storage.table of the job file.')
+param tableName string
+
+@description('Standard_LRS is cheaper and does not survive the loss of a zone.')
+param storageSku string = 'Standard_ZRS'
+
+@description('Whether a lock forbids the deletion of the storage account.')
+param lock bool = false
+
+@description('Whether the account is reached through private endpoints only.')
+param privateNetwork bool = false
+
+@description('What the processors run on. none: on what you have, such as Kubernetes with the manifests of infra/kubernetes.')
+@allowed([
+  'container-apps'
+  'scale-set'
+  'none'
+])
+param compute string = 'container-apps'
+
+@description('How many processors there are.')
+@minValue(1)
+@maxValue(1000)
+param processors int = 3
+
+@description('container-apps: the image with the job in it.')
+param image string = ''
+
+@description('container-apps: the registry in this resource group that the image is pulled from. Empty: a public image.')
+param registryName string = ''
+
+@description('container-apps: vCPUs of a processor, and half of its GiB of memory.')
+param cores int = 2
+
+@description('scale-set: the blob in the container releases that the machines install.')
+param release string = ''
+
+@description('scale-set: how many machines are never evicted.')
+param regularProcessors int = 1
+
+@description('scale-set: the public key of whoever logs in.')
+param sshPublicKey string = ''
+
+@description('none: the issuer of an AKS cluster\'s tokens. Empty: no cluster.')
+param clusterIssuer string = ''
+
+@description('A group whose members may drain and stop the job. Empty: nobody.')
+param operators string = ''
+
+@description('A group whose members may look. Empty: nobody.')
+param readers string = ''
+
+@description('Who gets the mails of alerts and budget.')
+param emails array
+
+@description('Per month, in the currency of the bill.')
+param budgetAmount int
+
+@description('The first day of this month or a later one, such as 2026-12-01.')
+param budgetStart string
+
+@description('Whether processors send metrics to Application Insights. The image then needs azure-monitor-opentelemetry and opentelemetry-distro.')
+param telemetry bool = false
+
+@description('Where docs/operate.md is served, as a URL. Alerts link its sections.')
+param runbook string = 'docs/operate.md'
+
+var ownNetwork = privateNetwork || compute == 'scale-set'
+
+module identity 'identity.bicep' = {
+  name: 'identity'
+  params: {
+    location: location
+    identityName: '${name}-processors'
+    clusterIssuer: clusterIssuer
+  }
+}
+
+module storage 'storage.bicep' = {
+  name: 'storage'
+  params: {
+    location: location
+    accountName: accountName
+    containerName: containerName
+    tableName: tableName
+    sku: storageSku
+    privateNetwork: privateNetwork
+    lock: lock
+  }
+}
+
+module observe 'observe.bicep' = {
+  name: 'observe'
+  params: {
+    location: location
+    name: name
+    accountId: storage.outputs.accountId
+    emails: emails
+    runbook: runbook
+    telemetry: telemetry
+  }
+}
+
+module roles 'roles.bicep' = {
+  name: 'roles'
+  params: {
+    accountName: storage.outputs.accountName
+    containerName: storage.outputs.containerName
+    releasesName: storage.outputs.releasesName
+    tableName: storage.outputs.tableName
+    processors: identity.outputs.principalId
+    operators: operators
+    readers: readers
+    registryName: registryName
+    insightsName: telemetry ? observe.outputs.insightsName : ''
+  }
+}
+
+module network 'network.bicep' = if (ownNetwork) {
+  name: 'network'
+  params: {
+    location: location
+    name: name
+    accountId: privateNetwork ? storage.outputs.accountId : ''
+    forContainerApps: compute == 'container-apps'
+  }
+}
+
+module apps 'container-apps.bicep' = if (compute == 'container-apps') {
+  name: 'container-apps'
+  // A processor that starts before its roles are there is refused.
+  dependsOn: [
+    roles
+  ]
+  params: {
+    location: location
+    name: name
+    image: image
+    registryServer: empty(registryName) ? '' : '${registryName}.azurecr.io'
+    identityId: identity.outputs.identityId
+    clientId: identity.outputs.clientId
+    accountUrl: storage.outputs.accountUrl
+    processors: processors
+    cores: cores
+    subnetId: ownNetwork ? network.outputs.subnetId : ''
+    workspaceId: observe.outputs.workspaceId
+    insightsConnection: telemetry ? observe.outputs.insightsConnection : ''
+    actionGroupId: observe.outputs.actionGroupId
+    runbook: runbook
+  }
+}
+
+module machines 'scale-set.bicep' = if (compute == 'scale-set') {
+  name: 'scale-set'
+  dependsOn: [
+    roles
+  ]
+  params: {
+    location: location
+    name: name
+    jobName: name
+    release: release
+    processors: processors
+    regularProcessors: regularProcessors
+    identityId: identity.outputs.identityId
+    clientId: identity.outputs.clientId
+    accountUrl: storage.outputs.accountUrl
+    subnetId: ownNetwork ? network.outputs.subnetId : ''
+    sshPublicKey: sshPublicKey
+  }
+}
+
+module budget 'budget.bicep' = {
+  name: 'budget'
+  params: {
+    name: name
+    amount: budgetAmount
+    start: budgetStart
+    actionGroupId: observe.outputs.actionGroupId
+  }
+}
+
+@description('azure.storage.account of the job file.')
+output accountUrl string = storage.outputs.accountUrl
+
+@description('AZURE_CLIENT_ID of processors that run elsewhere, and azure.workload.identity/client-id of the manifests.')
+output clientId string = identity.outputs.clientId

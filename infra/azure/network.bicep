@@ -1,0 +1,153 @@
+// A network of the fleet's own, where one is wanted: for virtual machines, and for private endpoints.
+
+@description('Where the network is.')
+param location string
+
+@description('What the names of these resources begin with.')
+param name string
+
+@description('The account that gets private endpoints. Empty: none.')
+param accountId string = ''
+
+@description('Whether the processors\' subnet is for Container Apps, which want it delegated, or for virtual machines.')
+param forContainerApps bool
+
+@description('The address space, a /16. The subnets are cut from it.')
+param addressPrefix string = '10.64.0.0/16'
+
+var privateNetwork = !empty(accountId)
+// A fleet reads and writes blobs and rows; a private endpoint is for one of the two.
+var services = privateNetwork ? [
+  'blob'
+  'table'
+] : []
+
+// No rule of ours: nothing from the internet is let in by default, and the processors need no way in at all.
+resource guard 'Microsoft.Network/networkSecurityGroups@2024-10-01' = {
+  name: '${name}-nsg'
+  location: location
+}
+
+resource address 'Microsoft.Network/publicIPAddresses@2024-10-01' = if (!forContainerApps) {
+  name: '${name}-nat-ip'
+  location: location
+  sku: {
+    name: 'Standard'
+  }
+  properties: {
+    publicIPAllocationMethod: 'Static'
+  }
+}
+
+// Machines of a flexible scale set have no way out by default.
+resource nat 'Microsoft.Network/natGateways@2024-10-01' = if (!forContainerApps) {
+  name: '${name}-nat'
+  location: location
+  sku: {
+    name: 'Standard'
+  }
+  properties: {
+    publicIpAddresses: [
+      {
+        id: address.id
+      }
+    ]
+  }
+}
+
+resource network 'Microsoft.Network/virtualNetworks@2024-10-01' = {
+  name: '${name}-vnet'
+  location: location
+  properties: {
+    addressSpace: {
+      addressPrefixes: [
+        addressPrefix
+      ]
+    }
+    subnets: [
+      {
+        name: 'processors'
+        properties: {
+          addressPrefix: cidrSubnet(addressPrefix, 22, 0)
+          networkSecurityGroup: {
+            id: guard.id
+          }
+          natGateway: forContainerApps ? null : {
+            id: nat.id
+          }
+          delegations: forContainerApps ? [
+            {
+              name: 'container-apps'
+              properties: {
+                serviceName: 'Microsoft.App/environments'
+              }
+            }
+          ] : []
+        }
+      }
+      {
+        name: 'endpoints'
+        properties: {
+          addressPrefix: cidrSubnet(addressPrefix, 24, 255)
+          privateEndpointNetworkPolicies: 'Disabled'
+        }
+      }
+    ]
+  }
+}
+
+resource zones 'Microsoft.Network/privateDnsZones@2024-06-01' = [for service in services: {
+  name: 'privatelink.${service}.${environment().suffixes.storage}'
+  location: 'global'
+}]
+
+resource links 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01' = [for (service, index) in services: {
+  parent: zones[index]
+  name: '${name}-${service}'
+  location: 'global'
+  properties: {
+    registrationEnabled: false
+    virtualNetwork: {
+      id: network.id
+    }
+  }
+}]
+
+resource endpoints 'Microsoft.Network/privateEndpoints@2024-10-01' = [for service in services: {
+  name: '${name}-${service}'
+  location: location
+  properties: {
+    subnet: {
+      id: '${network.id}/subnets/endpoints'
+    }
+    privateLinkServiceConnections: [
+      {
+        name: service
+        properties: {
+          privateLinkServiceId: accountId
+          groupIds: [
+            service
+          ]
+        }
+      }
+    ]
+  }
+}]
+
+resource records 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-10-01' = [for (service, index) in services: {
+  parent: endpoints[index]
+  name: 'default'
+  properties: {
+    privateDnsZoneConfigs: [
+      {
+        name: service
+        properties: {
+          privateDnsZoneId: zones[index].id
+        }
+      }
+    ]
+  }
+}]
+
+@description('Where processors are put.')
+output subnetId string = '${network.id}/subnets/processors'

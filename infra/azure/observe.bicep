@@ -1,0 +1,296 @@
+// Logs, metrics, who is told, and the alerts. Each alert links its section of docs/operate.md.
+
+@description('Where they are.')
+param location string
+
+@description('What the names of these resources begin with.')
+param name string
+
+@description('The storage account that the alerts look at.')
+param accountId string
+
+@description('Who gets the mails.')
+param emails array
+
+@description('Where docs/operate.md is served.')
+param runbook string
+
+@description('Days for which logs and metrics are kept.')
+@minValue(30)
+@maxValue(730)
+param retentionDays int = 30
+
+@description('Whether the processors send metrics to Application Insights. Without them only the alerts of the account and of the compute can work, and the others are not made.')
+param telemetry bool
+
+// What AppMetrics holds is sent once a minute, so no rule here is quicker than that. Prometheus is.
+var metricRules = telemetry ? [
+  {
+    name: 'no-leader'
+    severity: 0
+    text: 'No processor has led for five minutes: nothing is assigned, and the dead are not replaced.'
+    query: 'AppMetrics | where Name == "samza_azure.leader" and Max >= 1'
+    operator: 'LessThan'
+    threshold: 1
+    window: 'PT5M'
+    periods: 1
+  }
+  {
+    name: 'tasks-not-running'
+    severity: 1
+    text: 'Tasks are owned and do not run.'
+    query: 'AppMetrics | where Name == "samza_azure.tasks.not_running" and Min >= 1'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT5M'
+    periods: 3
+  }
+  {
+    name: 'access-denied'
+    severity: 1
+    text: 'The account refuses what it allowed before. Processors end with code 5 after two minutes of it.'
+    query: 'AppMetrics | where Name == "samza_azure.access.denied" and Max > 30'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT5M'
+    periods: 1
+  }
+  {
+    name: 'heartbeats-late'
+    severity: 2
+    text: 'Heartbeats are accepted late: a processor that lives may soon be taken for dead.'
+    query: 'AppMetrics | where Name == "samza_azure.heartbeat.age" and Max > 6'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT5M'
+    periods: 2
+  }
+  {
+    name: 'leader-changes'
+    severity: 2
+    text: 'Leadership was taken over more than twice in a quarter of an hour.'
+    query: 'AppMetrics | where Name == "samza_azure.failovers" | summarize failovers = sum(Sum) | where failovers > 2'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT15M'
+    periods: 1
+  }
+  {
+    name: 'clean-up-kept'
+    severity: 3
+    text: 'Blobs of drained runs cannot be deleted: a policy or a hold keeps them, and they cost.'
+    query: 'AppMetrics | where Name == "samza_azure.clean_up.kept" and Min >= 1'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT1H'
+    periods: 1
+  }
+] : []
+
+resource workspace 'Microsoft.OperationalInsights/workspaces@2025-07-01' = {
+  name: '${name}-logs'
+  location: location
+  properties: {
+    sku: {
+      name: 'PerGB2018'
+    }
+    retentionInDays: retentionDays
+    features: {
+      disableLocalAuth: true
+    }
+  }
+}
+
+resource insights 'Microsoft.Insights/components@2020-02-02' = {
+  name: '${name}-insights'
+  location: location
+  kind: 'other'
+  properties: {
+    Application_Type: 'other'
+    WorkspaceResourceId: workspace.id
+    // Senders show a token of theirs; the connection string is an address and no key.
+    DisableLocalAuth: true
+  }
+}
+
+resource people 'Microsoft.Insights/actionGroups@2023-01-01' = {
+  name: '${name}-people'
+  location: 'global'
+  properties: {
+    groupShortName: take(name, 12)
+    enabled: true
+    emailReceivers: [for (email, index) in emails: {
+      name: 'mail-${index}'
+      emailAddress: email
+      useCommonAlertSchema: true
+    }]
+  }
+}
+
+resource onMetrics 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [for rule in metricRules: {
+  name: '${name}-${rule.name}'
+  location: location
+  kind: 'LogAlert'
+  properties: {
+    displayName: '${name}: ${rule.name}'
+    description: '${rule.text} ${runbook}#${rule.name}'
+    severity: rule.severity
+    enabled: true
+    scopes: [
+      workspace.id
+    ]
+    evaluationFrequency: rule.window == 'PT1H' ? 'PT15M' : 'PT1M'
+    windowSize: rule.window
+    criteria: {
+      allOf: [
+        {
+          query: rule.query
+          timeAggregation: 'Count'
+          operator: rule.operator
+          threshold: rule.threshold
+          failingPeriods: {
+            numberOfEvaluationPeriods: rule.periods
+            minFailingPeriodsToAlert: rule.periods
+          }
+        }
+      ]
+    }
+    autoMitigate: true
+    // The workspace knows the table only after the first metric has come.
+    skipQueryValidation: true
+    actions: {
+      actionGroups: [
+        people.id
+      ]
+      customProperties: {
+        runbook: '${runbook}#${rule.name}'
+      }
+    }
+  }
+}]
+
+resource throttled 'Microsoft.Insights/metricAlerts@2018-03-01' = {
+  name: '${name}-storage-throttled'
+  location: 'global'
+  properties: {
+    description: 'The storage account refuses calls because there are too many of them. ${runbook}#storage-throttled'
+    severity: 2
+    enabled: true
+    scopes: [
+      accountId
+    ]
+    evaluationFrequency: 'PT1M'
+    windowSize: 'PT5M'
+    criteria: {
+      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
+      allOf: [
+        {
+          criterionType: 'StaticThresholdCriterion'
+          name: 'throttled'
+          metricNamespace: 'Microsoft.Storage/storageAccounts'
+          metricName: 'Transactions'
+          dimensions: [
+            {
+              name: 'ResponseType'
+              operator: 'Include'
+              values: [
+                'ServerBusyError'
+                'ClientThrottlingError'
+                'ClientAccountRequestThrottlingError'
+                'ClientAccountBandwidthThrottlingError'
+              ]
+            }
+          ]
+          timeAggregation: 'Total'
+          operator: 'GreaterThan'
+          threshold: 20
+        }
+      ]
+    }
+    actions: [
+      {
+        actionGroupId: people.id
+      }
+    ]
+  }
+}
+
+resource unavailable 'Microsoft.Insights/metricAlerts@2018-03-01' = {
+  name: '${name}-storage-unavailable'
+  location: 'global'
+  properties: {
+    description: 'The storage account fails calls. Work pauses and goes on by itself. ${runbook}#storage-unavailable'
+    severity: 1
+    enabled: true
+    scopes: [
+      accountId
+    ]
+    evaluationFrequency: 'PT1M'
+    windowSize: 'PT5M'
+    criteria: {
+      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
+      allOf: [
+        {
+          criterionType: 'StaticThresholdCriterion'
+          name: 'availability'
+          metricNamespace: 'Microsoft.Storage/storageAccounts'
+          metricName: 'Availability'
+          timeAggregation: 'Average'
+          operator: 'LessThan'
+          threshold: 99
+        }
+      ]
+    }
+    actions: [
+      {
+        actionGroupId: people.id
+      }
+    ]
+  }
+}
+
+resource slow 'Microsoft.Insights/metricAlerts@2018-03-01' = {
+  name: '${name}-storage-slow'
+  location: 'global'
+  properties: {
+    description: 'Calls to the storage account take more than half a second on average. ${runbook}#storage-slow'
+    severity: 2
+    enabled: true
+    scopes: [
+      accountId
+    ]
+    evaluationFrequency: 'PT5M'
+    windowSize: 'PT15M'
+    criteria: {
+      'odata.type': 'Microsoft.Azure.Monitor.SingleResourceMultipleMetricCriteria'
+      allOf: [
+        {
+          criterionType: 'StaticThresholdCriterion'
+          name: 'latency'
+          metricNamespace: 'Microsoft.Storage/storageAccounts'
+          metricName: 'SuccessE2ELatency'
+          timeAggregation: 'Average'
+          operator: 'GreaterThan'
+          threshold: 500
+        }
+      ]
+    }
+    actions: [
+      {
+        actionGroupId: people.id
+      }
+    ]
+  }
+}
+
+@description('Where logs go.')
+output workspaceId string = workspace.id
+
+@description('For the role that lets processors send metrics.')
+output insightsName string = insights.name
+
+@description('Where metrics go.')
+output insightsConnection string = insights.properties.ConnectionString
+
+@description('Who is told.')
+output actionGroupId string = people.id

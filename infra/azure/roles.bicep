@@ -1,0 +1,168 @@
+// Who may do what, at the narrowest scope that Azure knows: the container and the table, not the account. A new role
+// takes minutes to count.
+
+@description('The storage account of storage.bicep.')
+param accountName string
+
+@description('The application\'s container.')
+param containerName string
+
+@description('The container that virtual machines fetch software from.')
+param releasesName string
+
+@description('The application\'s table.')
+param tableName string
+
+@description('The principal of the processors\' identity.')
+param processors string
+
+@description('A group whose members may drain and stop the job. Empty: nobody.')
+param operators string = ''
+
+@description('A group whose members may look: status, export. Empty: nobody.')
+param readers string = ''
+
+@description('A registry of this resource group that the image is pulled from. Empty: none.')
+param registryName string = ''
+
+@description('The Application Insights component that the processors send metrics to. Empty: none.')
+param insightsName string = ''
+
+var blobDataContributor = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', 'ba92f5b4-2d11-453d-a403-e96b0029c9fe')
+var blobDataReader = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '2a2b9908-6ea1-4ae2-8e65-a410df84e7d1')
+var tableDataContributor = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3')
+var tableDataReader = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '76199698-9eea-4c19-bc75-cec21354c6b6')
+var acrPull = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '7f951dda-4ed3-4680-a7ca-43fe172d538d')
+var metricsPublisher = subscriptionResourceId('Microsoft.Authorization/roleDefinitions', '3913510d-42f4-4e42-8a64-420c390055eb')
+
+resource account 'Microsoft.Storage/storageAccounts@2025-06-01' existing = {
+  name: accountName
+}
+
+resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2025-06-01' existing = {
+  parent: account
+  name: 'default'
+}
+
+resource container 'Microsoft.Storage/storageAccounts/blobServices/containers@2025-06-01' existing = {
+  parent: blobs
+  name: containerName
+}
+
+resource releases 'Microsoft.Storage/storageAccounts/blobServices/containers@2025-06-01' existing = {
+  parent: blobs
+  name: releasesName
+}
+
+resource tables 'Microsoft.Storage/storageAccounts/tableServices@2025-06-01' existing = {
+  parent: account
+  name: 'default'
+}
+
+resource table 'Microsoft.Storage/storageAccounts/tableServices/tables@2025-06-01' existing = {
+  parent: tables
+  name: tableName
+}
+
+// The processors write logs and rows.
+
+resource processorsBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  scope: container
+  name: guid(container.id, processors, blobDataContributor)
+  properties: {
+    roleDefinitionId: blobDataContributor
+    principalId: processors
+    // Said, because the directory may not know of a new identity yet.
+    principalType: 'ServicePrincipal'
+  }
+}
+
+resource processorsRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  scope: table
+  name: guid(table.id, processors, tableDataContributor)
+  properties: {
+    roleDefinitionId: tableDataContributor
+    principalId: processors
+    principalType: 'ServicePrincipal'
+  }
+}
+
+resource processorsReleases 'Microsoft.Authorization/roleAssignments@2022-04-01' = {
+  scope: releases
+  name: guid(releases.id, processors, blobDataReader)
+  properties: {
+    roleDefinitionId: blobDataReader
+    principalId: processors
+    principalType: 'ServicePrincipal'
+  }
+}
+
+// Requests to drain and stop are rows; an operator writes no blob.
+
+resource operatorsBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(operators)) {
+  scope: container
+  name: guid(container.id, operators, blobDataReader)
+  properties: {
+    roleDefinitionId: blobDataReader
+    principalId: operators
+    principalType: 'Group'
+  }
+}
+
+resource operatorsRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(operators)) {
+  scope: table
+  name: guid(table.id, operators, tableDataContributor)
+  properties: {
+    roleDefinitionId: tableDataContributor
+    principalId: operators
+    principalType: 'Group'
+  }
+}
+
+resource readersBlobs 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(readers)) {
+  scope: container
+  name: guid(container.id, readers, blobDataReader)
+  properties: {
+    roleDefinitionId: blobDataReader
+    principalId: readers
+    principalType: 'Group'
+  }
+}
+
+resource readersRows 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(readers)) {
+  scope: table
+  name: guid(table.id, readers, tableDataReader)
+  properties: {
+    roleDefinitionId: tableDataReader
+    principalId: readers
+    principalType: 'Group'
+  }
+}
+
+resource registry 'Microsoft.ContainerRegistry/registries@2025-04-01' existing = if (!empty(registryName)) {
+  name: registryName
+}
+
+resource pull 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(registryName)) {
+  scope: registry
+  name: guid(resourceGroup().id, registryName, processors, acrPull)
+  properties: {
+    roleDefinitionId: acrPull
+    principalId: processors
+    principalType: 'ServicePrincipal'
+  }
+}
+
+resource insights 'Microsoft.Insights/components@2020-02-02' existing = if (!empty(insightsName)) {
+  name: insightsName
+}
+
+resource publish 'Microsoft.Authorization/roleAssignments@2022-04-01' = if (!empty(insightsName)) {
+  scope: insights
+  name: guid(resourceGroup().id, insightsName, processors, metricsPublisher)
+  properties: {
+    roleDefinitionId: metricsPublisher
+    principalId: processors
+    principalType: 'ServicePrincipal'
+  }
+}

@@ -1,0 +1,195 @@
+// Processors on virtual machines, one each: some at the regular price, the rest as spot machines. Spot machines are
+// announced 30 s before they go, in Scheduled Events and by SIGTERM.
+
+@description('Where the machines are.')
+param location string
+
+@description('The scale set\'s name.')
+param name string
+
+@description('The job\'s name on the machines: /etc/samza-azure/NAME/job.toml.')
+param jobName string
+
+@description('The blob in the container releases that the machines install: a .tar.gz with samza_azure-*.whl, constraints.txt and job/.')
+param release string
+
+@description('The size of a machine.')
+param vmSize string = 'Standard_D2as_v6'
+
+@description('How many processors there are, spot machines included.')
+@minValue(1)
+@maxValue(1000)
+param processors int = 3
+
+@description('How many of them are never evicted. The fleet then always has somebody who leads.')
+@minValue(0)
+param regularProcessors int = 1
+
+@description('The processors\' identity. Its roles have to be assigned before the machines start.')
+param identityId string
+
+@description('The identity\'s client id.')
+param clientId string
+
+@description('The account\'s blob endpoint.')
+param accountUrl string
+
+@description('The subnet of network.bicep, with a way out to the packages\' registries.')
+param subnetId string
+
+@description('The public key of whoever logs in through a bastion. There is no password, and no address from outside.')
+param sshPublicKey string
+
+@description('processor.port of the job file, where health is asked for.')
+param port int = 8080
+
+@description('Zones that the machines are spread over.')
+param zones array = [
+  '1'
+  '2'
+  '3'
+]
+
+var adminName = 'azureuser'
+var unit = loadFileAsBase64('../systemd/samza-azure@.service')
+var withUnit = replace(loadTextContent('cloud-init.yaml'), '{unit}', unit)
+var withAccount = replace(replace(withUnit, '{clientId}', clientId), '{accountUrl}', accountUrl)
+var cloudInit = replace(replace(withAccount, '{release}', release), '{jobName}', jobName)
+
+resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
+  name: name
+  location: location
+  zones: zones
+  sku: {
+    name: vmSize
+    capacity: processors
+  }
+  identity: {
+    type: 'UserAssigned'
+    userAssignedIdentities: {
+      '${identityId}': {}
+    }
+  }
+  properties: {
+    orchestrationMode: 'Flexible'
+    platformFaultDomainCount: 1
+    // New machines get the new release; the old ones stay until somebody replaces them. See docs/operate.md.
+    upgradePolicy: {
+      mode: 'Manual'
+    }
+    priorityMixPolicy: {
+      baseRegularPriorityCount: regularProcessors
+      regularPriorityPercentageAboveBase: 0
+    }
+    // A machine that has not answered for half an hour is replaced; a processor that hangs is systemd's business.
+    automaticRepairsPolicy: {
+      enabled: true
+      gracePeriod: 'PT30M'
+      repairAction: 'Replace'
+    }
+    virtualMachineProfile: {
+      priority: 'Spot'
+      // Nothing on the disk is needed again, and a deallocated machine's disk is paid for.
+      evictionPolicy: 'Delete'
+      billingProfile: {
+        // Up to the regular price: evicted for want of machines only.
+        maxPrice: -1
+      }
+      // Announces the end of a machine that the scale set removes; that of a spot machine is always announced.
+      scheduledEventsProfile: {
+        terminateNotificationProfile: {
+          enable: true
+          notBeforeTimeout: 'PT5M'
+        }
+      }
+      osProfile: {
+        computerNamePrefix: take(name, 9)
+        adminUsername: adminName
+        customData: base64(cloudInit)
+        linuxConfiguration: {
+          disablePasswordAuthentication: true
+          ssh: {
+            publicKeys: [
+              {
+                path: '/home/${adminName}/.ssh/authorized_keys'
+                keyData: sshPublicKey
+              }
+            ]
+          }
+        }
+      }
+      securityProfile: {
+        securityType: 'TrustedLaunch'
+        uefiSettings: {
+          secureBootEnabled: true
+          vTpmEnabled: true
+        }
+      }
+      storageProfile: {
+        imageReference: {
+          publisher: 'Debian'
+          offer: 'debian-12'
+          sku: '12-gen2'
+          version: 'latest'
+        }
+        osDisk: {
+          createOption: 'FromImage'
+          caching: 'ReadWrite'
+          diskSizeGB: 64
+          deleteOption: 'Delete'
+          managedDisk: {
+            storageAccountType: 'StandardSSD_LRS'
+          }
+        }
+      }
+      networkProfile: {
+        networkApiVersion: '2022-11-01'
+        networkInterfaceConfigurations: [
+          {
+            name: 'network'
+            properties: {
+              primary: true
+              enableAcceleratedNetworking: true
+              deleteOption: 'Delete'
+              ipConfigurations: [
+                {
+                  name: 'address'
+                  properties: {
+                    primary: true
+                    subnet: {
+                      id: subnetId
+                    }
+                  }
+                }
+              ]
+            }
+          }
+        ]
+      }
+      extensionProfile: {
+        extensions: [
+          {
+            name: 'health'
+            properties: {
+              publisher: 'Microsoft.ManagedServices'
+              type: 'ApplicationHealthLinux'
+              typeHandlerVersion: '2.0'
+              autoUpgradeMinorVersion: true
+              settings: {
+                protocol: 'http'
+                port: port
+                requestPath: '/livez'
+                intervalInSeconds: 10
+                numberOfProbes: 6
+                gracePeriod: 900
+              }
+            }
+          }
+        ]
+      }
+    }
+  }
+}
+
+@description('The scale set, for az vmss.')
+output scaleSetName string = machines.name

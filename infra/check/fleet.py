@@ -1,0 +1,146 @@
+"""What runs processors elsewhere: manifests, the unit of systemd, the image. Each by the tool that knows it best."""
+
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from infra.check.bicep import Finding
+from infra.check.rules import ROUTES
+
+__all__ = ["KUBERNETES", "checks", "cloud_init", "image", "manifests", "unit"]
+
+HERE = Path(__file__).parents[1]
+#: The version of Kubernetes whose schemas the manifests must fit.
+KUBERNETES = "1.32"
+STAYS = "--wait-for-upgrade"
+#: What hadolint does not ask of an image.
+_IMAGE = (
+    (r"^USER 10001", "the image should run as a user without rights, by number"),
+    (r'^ENTRYPOINT \["tini", "--"', "tini should be process 1, without -g"),
+    (r"^HEALTHCHECK ", "Docker and Podman ask HEALTHCHECK"),
+    (STAYS, f"the image should run with {STAYS}"),
+)
+
+
+def checks() -> Iterator[tuple[str, list[Finding]]]:
+    """What was checked, in a sentence, and what was found."""
+    for path in sorted((HERE / "kubernetes").glob("*.yaml")):
+        yield f"{path.name} against the schemas of Kubernetes {KUBERNETES}.", manifests(path.name, path.read_text())
+    for path in sorted((HERE / "systemd").glob("*.service")):
+        yield unit(path.name, path.read_text())
+    machines = HERE / "azure" / "scale-set.bicep", HERE / "azure" / "cloud-init.yaml"
+    yield (
+        "cloud-init.yaml as YAML and its script as the shell reads it.",
+        cloud_init(*(each.read_text() for each in machines)),
+    )
+    yield image("Dockerfile", (HERE / "image" / "Dockerfile").read_text())
+
+
+def manifests(name: str, text: str) -> list[Finding]:
+    """What is wrong with the documents of a file."""
+    import kubernetes_validate
+
+    found = []
+    documents = list(yaml.safe_load_all(text))
+    for document in documents:
+        kind = document.get("kind", "?") if isinstance(document, dict) else "?"
+        try:
+            kubernetes_validate.validate(document, KUBERNETES, strict=True)
+        except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
+            where = ".".join(str(part) for part in getattr(error, "path", ()))
+            found.append(Finding(name, _line(text, where), f"{kind}: {getattr(error, 'message', error)}"))
+        if kind == "Deployment":
+            found += [Finding(name, 1, what) for what in _of_deployment(document)]
+    return found
+
+
+def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
+    """What no schema says."""
+    spec = document["spec"]["template"]["spec"]
+    for container in spec["containers"]:
+        if STAYS not in container.get("args", ()):
+            yield f"the container runs without {STAYS}: a drained processor would be started for ever"
+        for probe, route in (("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")):
+            path = container.get(probe, {}).get("httpGet", {}).get("path")
+            if path != route or path not in ROUTES:
+                yield f"{probe} asks for {path}; it should ask for {route}"
+        limits, requests = (container.get("resources", {}).get(part, {}) for part in ("limits", "requests"))
+        if limits.get("memory") is None or limits.get("memory") != requests.get("memory"):
+            yield "the container should ask for as much memory as it may use"
+
+
+def unit(name: str, text: str) -> tuple[str, list[Finding]]:
+    """What systemd says about a unit, where there is a systemd; and what it cannot know."""
+    found = []
+    start = re.search(r"^ExecStart=(.*)$", text, re.MULTILINE)
+    restart = re.search(r"^Restart=(.*)$", text, re.MULTILINE)
+    if start is None or STAYS not in start[1]:
+        found.append(Finding(name, _line(text, "ExecStart"), f"ExecStart has no {STAYS}"))
+    if restart is None or restart[1] != "on-failure":
+        found.append(Finding(name, _line(text, "Restart"), "Restart should be on-failure: what ended well stays ended"))
+    if shutil.which("systemd-analyze") is None:
+        return f"{name} was not verified: there is no systemd-analyze on this machine.", found
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        # It wants the program to be there, which it is on a processor's machine.
+        path.write_text(re.sub(r"^ExecStart=\S+", f"ExecStart={sys.executable}", text, flags=re.MULTILINE))
+        done = subprocess.run(["systemd-analyze", "verify", path], capture_output=True, text=True)
+    for line in done.stderr.splitlines():
+        if "samza-azure@" in line:
+            number = re.search(r":(\d+): ", line)
+            found.append(Finding(name, int(number[1]) if number else 1, line.rpartition(folder)[2].strip("/")))
+    return f"{name} as systemd reads it.", found
+
+
+def cloud_init(template: str, text: str) -> list[Finding]:
+    """What is wrong with what a virtual machine is told, and with what the template puts into it."""
+    name = "cloud-init.yaml"
+    filled, open_ = set(re.findall(r"'{(\w+)}'", template)), set(re.findall(r"{(\w+)}", text))
+    found = [
+        Finding(name, _line(text, f"{{{word}}}"), f"nobody fills in {{{word}}}") for word in sorted(open_ - filled)
+    ]
+    found += [
+        Finding(name, 1, f"scale-set.bicep fills in {{{word}}}, which is not there") for word in sorted(filled - open_)
+    ]
+    if not text.startswith("#cloud-config\n"):
+        found.append(Finding(name, 1, "cloud-init knows its own files by a first line that says #cloud-config"))
+    try:
+        written = yaml.safe_load(re.sub(r"{\w+}", "filled", text))["write_files"]
+    except (yaml.YAMLError, KeyError) as error:
+        return [*found, Finding(name, 1, f"this cannot be read: {error}")]
+    for file in written:
+        if file["content"].startswith("#!/bin/sh"):
+            done = subprocess.run(["sh", "-n"], input=file["content"], capture_output=True, text=True)
+            found += [
+                Finding(name, _line(text, file["path"]), f"{file['path']}: {line}") for line in done.stderr.splitlines()
+            ]
+    return found
+
+
+def image(name: str, text: str) -> tuple[str, list[Finding]]:
+    """What hadolint says about a Dockerfile; and what it cannot know."""
+    found = [Finding(name, 1, why) for wanted, why in _IMAGE if not re.search(wanted, text, re.MULTILINE)]
+    program = Path(sysconfig.get_path("scripts")) / "hadolint"
+    if not program.exists():
+        return f"{name} was not linted: there is no hadolint beside this Python.", found
+    done = subprocess.run([program, "--no-color", "-"], input=text, capture_output=True, text=True)
+    lines = [(line, re.match(r"-:(\d+)", line)) for line in done.stdout.splitlines()]
+    found += [Finding(name, int(number[1]), line.partition(" ")[2]) for line, number in lines if number]
+    if done.returncode != 0 and not found:
+        found.append(Finding(name, 1, f"hadolint ended with {done.returncode}: {done.stderr.strip()}"))
+    return f"{name} as hadolint reads it.", found
+
+
+def _line(text: str, where: str) -> int:
+    """The line on which the last word of a path stands first."""
+    word = where.rpartition(".")[2]
+    lines = [number for number, line in enumerate(text.splitlines(), 1) if word and word in line]
+    return lines[0] if lines else 1

@@ -1,0 +1,261 @@
+"""What Azure's resources look like, from the data that the Bicep compiler itself checks with.
+
+The data is a file of types.json that is not part of the repository: https://github.com/Azure/bicep-types-az, cut to
+the resources that are used here. Where it is absent, types are not checked, and the checker says so.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from infra.check.bicep import Expression, File, Items, Literal, Loop, Object, Resource, Value
+
+__all__ = ["BEYOND", "Types", "kinds_of"]
+
+REQUIRED, READ_ONLY = 1, 2
+#: What the compiler itself allows in every resource.
+META = {"parent", "scope", "dependsOn"}
+#: Properties of this name are missing in `shared/azure`: they were taken for remarks when it was cut.
+LOST = {"description"}
+#: Resources that the data of `shared/azure` does not hold. They were compared once with the whole of it, by hand.
+BEYOND = frozenset(
+    {
+        "Microsoft.Authorization/locks@2020-05-01",
+        "Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01",
+        "Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2024-10-01",
+        "Microsoft.Network/publicIPAddresses@2024-10-01",
+    }
+)
+_FUNCTIONS = {
+    "base64": "string",
+    "cidrSubnet": "string",
+    "concat": "array",
+    "contains": "bool",
+    "empty": "bool",
+    "guid": "string",
+    "length": "int",
+    "loadFileAsBase64": "string",
+    "loadTextContent": "string",
+    "replace": "string",
+    "subscriptionResourceId": "string",
+    "take": "string",
+    "toLower": "string",
+    "uniqueString": "string",
+}
+_OPERATORS = {"==": "bool", "!=": "bool", "&&": "bool", "||": "bool", "*": "int", "/": "int", "-": "int"}
+_OF_TYPE = {
+    "StringType": "string",
+    "StringLiteralType": "string",
+    "IntegerType": "int",
+    "BooleanType": "bool",
+    "ArrayType": "array",
+    "ObjectType": "object",
+    "DiscriminatedObjectType": "object",
+}
+
+
+class Types:
+    """The data, and the comparison with it."""
+
+    def __init__(self, path: Path) -> None:
+        data = json.loads(path.read_text())
+        self._types: list[dict[str, Any]] = data["types"]
+        self._resources: dict[str, int] = data["resources"]
+        self._versions: dict[str, list[str]] = data["versions"]
+        self.source: str = data["source"]
+
+    def check(self, file: File, others: Mapping[str, File]) -> Iterator[str]:
+        """Compare all resources of a template; what was not compared, by name."""
+        for resource in file.resources.values():
+            name = f"{resource.type}@{resource.version}"
+            if name not in self._resources and name in BEYOND:
+                yield name
+            elif name not in self._resources:
+                file.find(resource.line, self._no_such(resource))
+            elif not resource.existing:
+                body = self._types[self._resources[name]]["body"]["$ref"]
+                _Comparison(self._types, file, others).compare(resource.body, body, resource.type, top=True)
+
+    def _no_such(self, resource: Resource) -> str:
+        if resource.type in self._versions:
+            known = self._versions[resource.type]
+            if resource.version in known:
+                return f"{resource.type} is in the type data, but not its version {resource.version}; use one that is"
+            return f"{resource.type} has no version {resource.version!r}; the newest is {known[-1]}"
+        near = difflib.get_close_matches(resource.type, self._versions, 1)
+        return f"there is no resource {resource.type!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+class _Comparison:
+    """Of one value with one type, all the way down."""
+
+    def __init__(self, types: list[dict[str, Any]], file: File, others: Mapping[str, File]) -> None:
+        self._types, self._file, self._others = types, file, others
+
+    def compare(self, value: Value, reference: int, where: str, *, top: bool = False) -> None:
+        kind = self._types[reference]
+        for each in _branches(value, self._file):
+            match each:
+                case Literal(None):
+                    pass  # the property is left out
+                case Object() if kind["$type"] == "ObjectType":
+                    self._object(each, kind["properties"], where, kind.get("additionalProperties"), top=top)
+                case Object() if kind["$type"] == "DiscriminatedObjectType":
+                    self._one_of(each, kind, where)
+                case Items(items) if kind["$type"] == "ArrayType":
+                    for item in items:
+                        self.compare(item, kind["itemType"]["$ref"], where)
+                case Loop(body) if kind["$type"] == "ArrayType":
+                    self.compare(body, kind["itemType"]["$ref"], where)
+                case Literal():
+                    self._literal(each, kind, where)
+                case _:
+                    self._kind(each, kind, where)
+
+    def _object(
+        self, value: Object, properties: Mapping[str, Any], where: str, others: Any = None, *, top: bool = False
+    ) -> None:
+        for name, inner in value.entries.items():
+            line = value.lines[name]
+            found = properties.get(name)
+            if found is None and others is not None and name not in LOST:
+                self.compare(inner, others["$ref"], f"{where}.{name}")
+            elif found is None and not (top and name in META) and name not in LOST:
+                near = difflib.get_close_matches(name, properties, 1)
+                self._file.find(
+                    line, f"{where} has no property {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+                )
+            elif found is not None and found["flags"] & READ_ONLY:
+                self._file.find(line, f"{where}.{name} is read-only: Azure sets it")
+            elif found is not None:
+                self.compare(inner, found["type"]["$ref"], f"{where}.{name}")
+        for name, found in properties.items():
+            if found["flags"] & REQUIRED and not found["flags"] & READ_ONLY and name not in value.entries:
+                self._file.find(value.line, f"{where} needs the property {name!r}")
+
+    def _one_of(self, value: Object, kind: Mapping[str, Any], where: str) -> None:
+        key = kind["discriminator"]
+        chosen = value.entries.get(key)
+        if not isinstance(chosen, Literal):
+            self._file.find(value.line, f"{where} needs the property {key!r}, which says what it is")
+        elif chosen.value not in kind["elements"]:
+            self._file.find(chosen.line, _not_allowed(f"{where}.{key}", chosen.value, list(kind["elements"])))
+        else:
+            element = self._types[kind["elements"][chosen.value]["$ref"]]
+            properties = {**kind["baseProperties"], **element["properties"]}
+            self._object(value, properties, where, element.get("additionalProperties"))
+
+    def _literal(self, value: Literal, kind: Mapping[str, Any], where: str) -> None:
+        if kind["$type"] == "UnionType":
+            elements = [self._types[each["$ref"]] for each in kind["elements"]]
+            texts = [each["value"] for each in elements if each["$type"] == "StringLiteralType"]
+            open_to_more = any(each["$type"] == "StringType" for each in elements)
+            if not isinstance(value.value, str):
+                self._file.find(value.line, f"{where} should be a string, and is {_shown(value.value)}")
+            elif value.value not in texts and not open_to_more:
+                self._file.find(value.line, _not_allowed(where, value.value, texts))
+            elif value.value not in texts and (near := difflib.get_close_matches(value.value, texts, 1, 0.8)):
+                self._file.find(value.line, f"{where} is {value.value!r}; did you mean {near[0]!r}?")
+            return
+        if kind["$type"] == "AnyType":
+            return
+        wanted, found = _OF_TYPE.get(kind["$type"], "any"), _kind_of_literal(value)
+        if found != wanted:
+            self._file.find(value.line, f"{where} should be {_a(wanted)}, and is {_shown(value.value)}")
+        elif kind["$type"] == "StringLiteralType" and value.value != kind["value"]:
+            self._file.find(value.line, _not_allowed(where, value.value, [kind["value"]]))
+        elif isinstance(value.value, int) and not isinstance(value.value, bool):
+            low, high = kind.get("minValue"), kind.get("maxValue")
+            if (low is not None and value.value < low) or (high is not None and value.value > high):
+                self._file.find(value.line, f"{where} is {value.value}; it goes from {low} to {high}")
+        elif isinstance(value.value, str):
+            short, long = kind.get("minLength", 0), kind.get("maxLength")
+            if len(value.value) < short or (long is not None and len(value.value) > long):
+                self._file.find(value.line, f"{where} has {len(value.value)} letters; it takes {short} to {long}")
+
+    def _kind(self, value: Value, kind: Mapping[str, Any], where: str) -> None:
+        """What is computed: only its kind is known, if that."""
+        wanted = self._kinds_wanted(kind)
+        found = kinds_of(value, self._file, self._others)
+        if wanted and found and not wanted & found:
+            self._file.find(value.line, f"{where} should be {_a(min(wanted))}, and is {_a(min(found))}")
+
+    def _kinds_wanted(self, kind: Mapping[str, Any]) -> set[str]:
+        if kind["$type"] == "UnionType":
+            return {"string"}
+        return {_OF_TYPE[kind["$type"]]} if kind["$type"] in _OF_TYPE else set()
+
+
+def kinds_of(value: Value, file: File, others: Mapping[str, File]) -> set[str]:
+    """string, int, bool, array or object; nothing if that cannot be known without computing."""
+    match value:
+        case Literal(None):
+            return set()
+        case Literal():
+            return {_kind_of_literal(value)}
+        case Items() | Loop():
+            return {"array"}
+        case Object():
+            return {"object"}
+        case Expression("string"):
+            return {"string"}
+        case Expression("identifier", text):
+            if text in file.parameters:
+                return {file.parameters[text].type}
+            return kinds_of(file.variables[text], file, others) if text in file.variables else set()
+        case Expression("unary_expression"):
+            return {"bool"}
+        case Expression("binary_expression", text):
+            return {found for sign, found in _OPERATORS.items() if f" {sign} " in text} or set()
+        case Expression("ternary_expression", _, (_, first, second)):
+            return kinds_of(first, file, others) | kinds_of(second, file, others)
+        case Expression("call_expression", text):
+            found = _FUNCTIONS.get(text.partition("(")[0])
+            return {found} if found else set()
+        case Expression("member_expression", text):
+            return _kinds_of_member(text, file, others)
+    return set()
+
+
+def _kinds_of_member(text: str, file: File, others: Mapping[str, File]) -> set[str]:
+    first, _, rest = text.partition(".")
+    if first in file.modules and rest.startswith("outputs."):
+        other = others.get(file.modules[first].path)
+        output = other.outputs.get(rest.removeprefix("outputs.")) if other is not None else None
+        return {output.type} if output is not None else set()
+    return {"string"} if first in file.resources and rest in ("id", "name", "location") else set()
+
+
+def _branches(value: Value, file: File) -> Iterator[Value]:
+    """Both sides of `… ? … : …`, and what stands behind a variable."""
+    match value:
+        case Expression("ternary_expression", _, (_, first, second)):
+            yield from _branches(first, file)
+            yield from _branches(second, file)
+        case Expression("identifier", text) if text in file.variables:
+            yield from _branches(file.variables[text], file)
+        case Expression("call_expression", text, parts) if text.startswith("concat("):
+            for part in parts:
+                yield from _branches(part, file)
+        case _:
+            yield value
+
+
+def _kind_of_literal(value: Literal) -> str:
+    if isinstance(value.value, bool):
+        return "bool"
+    return "int" if isinstance(value.value, int) else "string"
+
+
+def _not_allowed(where: str, value: object, allowed: list[str]) -> str:
+    return f"{where} is {value!r}; it takes {', '.join(map(repr, allowed))}"
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else repr(value)
+
+
+def _a(kind: str) -> str:
+    return {"int": "a whole number", "array": "a list", "object": "an object"}.get(kind, f"a {kind}")

@@ -1,0 +1,83 @@
+"""What a call to the storage may answer, as values.
+
+A refusal is a reading: somebody else was faster. Trouble is no reading: the call has no answer, and may have landed.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+from samza_azure.group.control import Control
+from samza_azure.group.rows import LeaderRow, ProcessorRow, Request
+
+
+class Trouble(Enum):
+    """Why a call has no answer. No StrEnum: an ETag is a str, and trouble must never pass for one."""
+
+    UNSETTLED = 1  # it may have happened
+    UNAVAILABLE = 2  # it did not happen
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """The service refused; `code` is its own word for why."""
+
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The control blob still has the ETag that we know."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """There is no such blob or row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ControlRead:
+    """The control blob as read."""
+
+    control: Control
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class TooLarge:
+    """The job model does not fit; nothing was sent."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """The account refuses us, and did let us in before; nothing happened."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """So many blobs of a drained run cannot be deleted; `code` is the service's word for why, of one of them."""
+
+    count: int
+    code: str
+
+
+Answer: TypeAlias = (
+    None
+    | str
+    | No
+    | TooLarge
+    | Denied
+    | Kept
+    | Unchanged
+    | Absent
+    | ControlRead
+    | ProcessorRow
+    | LeaderRow
+    | tuple[ProcessorRow, ...]
+    | tuple[Request, ...]
+    | Trouble
+)

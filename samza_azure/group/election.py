@@ -1,0 +1,286 @@
+"""Who leads, and who leads next?
+
+No argument for safety rests on time or on believing to hold a lease: time only decides when to try, and every try
+carries the ETag of what it was decided for.
+"""
+
+from dataclasses import replace
+
+from samza_azure.group import membership, next_run
+from samza_azure.group.actions import (
+    CONTROL,
+    LEADER_ROW,
+    LEASE,
+    SCAN,
+    AcquireLease,
+    Action,
+    BreakLease,
+    CreateControl,
+    ReadControl,
+    ReadLeaderRow,
+    ReleaseLease,
+    WriteControl,
+    WriteLeaderRow,
+)
+from samza_azure.group.answers import Absent
+from samza_azure.group.control import Control, Member, signal
+from samza_azure.group.moment import reached
+from samza_azure.group.rows import LeaderRow, State
+from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, URGENT_GAP_S
+from samza_azure.group.view import Campaign, View
+
+#: How many successors the leader row names.
+SUCCESSORS = 3
+
+
+#: A leader that cannot act so long after it came to lead hands over to one that can. Containers start in this time or a
+#: few times of it; while nobody's has, nobody gets the leadership for it.
+UNABLE_S = 5.0
+
+
+#: After so many looks that failed in a row, and long enough, a leader is blind.
+BLIND_AFTER = 5
+
+
+def follow(view: View, now: float) -> list[Action]:
+    """Read the leader row at our rate, and the control blob only when that row says that there is news."""
+    actions: list[Action] = []
+    unknown = view.others.leader_row is None
+    if view.free(LEADER_ROW, now) and (
+        unknown or (view.lease is None and reached(view.others.leader_read_at + view.read_interval(), now))
+    ):
+        actions.append(ReadLeaderRow())
+    if view.lease is None:
+        actions += membership.look(view, now)
+    if (
+        view.lease is None
+        and view.candidacy.campaign is None
+        and view.free(CONTROL, now)
+        and _control_is_old(view, now)
+    ):
+        actions.append(ReadControl(unless_etag=view.life.control_etag or None))
+    return actions
+
+
+def _control_is_old(view: View, now: float) -> bool:
+    match view.control, view.others.leader_row:
+        case None, _:
+            return True
+        case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
+            return reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
+        case (Control() as control, LeaderRow() as row):
+            if row.epoch < control.epoch or row.etag == view.life.control_read_for:
+                return False
+            return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
+        case _, Absent():
+            return reached(view.life.control_read_at + view.timing.look_every_s(view.size), now)
+    return False
+
+
+def campaign(view: View, now: float) -> list[Action]:
+    """Try to lead: when nobody does, or when the leader has been silent for too long."""
+    if (
+        not view.free(CONTROL, now)
+        or view.ending is not None
+        or now > view.life.accepted_at + 2 * view.timing.heartbeat_s
+    ):
+        return []
+    if view.candidacy.campaign is not None:
+        return _continue_campaign(view, view.candidacy.campaign, now)
+    if not reached(view.candidacy.hold_until, now):
+        return []
+    match view.control:
+        case Absent() if not view.group_id:
+            return [CreateControl(Control(group_id=view.fresh_id, nonce=view.fresh_id))]
+        case Control(leader=None) as control:
+            first_choice = control.successor in (None, view.me)
+            patience = view.timing.scan_s * (1 + 2 * view.candidacy.patience)
+            if not next_run.can_act(view, control):  # the successor looks once a heartbeat, and can
+                patience += 2 * view.timing.heartbeat_s
+            if not first_choice and not reached(view.others.leaderless_since + patience, now):
+                return []
+            if reached(
+                view.others.leaderless_since + view.timing.leader_timeout_s * (1 + view.candidacy.patience), now
+            ):
+                return [BreakLease(view.life.control_etag)]  # somebody took the lease and never wrote
+            return [AcquireLease(view.fresh_id, view.life.control_etag)]
+        case Control() as control if _suspect(view):
+            if now > view.life.control_read_at + view.timing.scan_s:
+                return [
+                    ReadControl(unless_etag=view.life.control_etag)
+                ]  # the leader may have written after its last beat
+            return [BreakLease(view.life.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
+    return []
+
+
+def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
+    if going.lease is None:
+        return [AcquireLease(going.asked or view.fresh_id, going.etag)]
+    if now > going.lease.ends_at - LEASE_MARGIN_S:
+        return [ReleaseLease(going.lease.id)]
+    if view.calls.unsettled is not None or not going.read or not isinstance(view.control, Control):
+        return [ReadControl(lease_id=going.lease.id)]
+    control = replace(
+        view.control,
+        revision=view.control.revision + 1,
+        epoch=view.control.epoch + 1,
+        leader=view.member,
+        deposed=view.control.leader,
+        successor=None,
+        nonce=view.fresh_id,
+    )
+    return [WriteControl(control, going.etag, going.lease.id)]
+
+
+def _is_named(view: View) -> bool:
+    """A named successor, or nobody can be one."""
+    row = view.others.leader_row
+    return isinstance(row, Absent) or (isinstance(row, LeaderRow) and view.me in row.successors)
+
+
+def _name_ourselves(view: View, control: Control, now: float) -> list[Action]:
+    """The named successors are gone too. Whoever changes the row first is the next; the others see that, and wait.
+
+    Without this all of a large group would break each other's leases, since that does not change the blob's ETag.
+    """
+    seen = view.others.leader_row
+    if not isinstance(seen, LeaderRow) or not view.free(LEADER_ROW, now):
+        return []
+    return [WriteLeaderRow(leader_row(view, control, (view.me,)), seen.etag)]
+
+
+def _suspect(view: View) -> bool:
+    age = view.others.leader_age
+    if age is None:
+        return False
+    successors = view.others.leader_row.successors if isinstance(view.others.leader_row, LeaderRow) else ()
+    if view.me in successors:
+        patience = successors.index(view.me) * view.timing.scan_s
+    else:
+        patience = (3 + 3 * view.candidacy.patience) * view.timing.heartbeat_s
+    return age.silent(leader_timeout(view) + patience)
+
+
+def leader_timeout(view: View) -> float:
+    """Wrong suspicions in a row make everybody more patient: the storage, or this machine, is slow now."""
+    churn = view.control.churn if isinstance(view.control, Control) else 0
+    return view.timing.leader_timeout_s * 2.0 ** min(churn, CHURN_MAX)
+
+
+def show_life(view: View, control: Control, now: float) -> list[Action]:
+    """The leader row: the beat that others watch, and the word of what is new."""
+    if not view.free(LEADER_ROW, now) or view.others.leader_row is None:
+        return []  # `follow` reads it first
+    seen = view.others.leader_row if isinstance(view.others.leader_row, LeaderRow) else None
+    if seen is not None and seen.epoch > control.epoch and view.life.control_read_at <= view.others.leader_read_at:
+        # Another leads, or somebody wrote nonsense. A read with our lease tells: it is refused, or the row is a lie.
+        lease = view.lease
+        return [ReadControl(lease_id=lease.id)] if lease is not None and view.free(CONTROL, now) else []
+    row = leader_row(view, control, successors_of(view, control))
+    news = seen is None or (seen.epoch, seen.version, seen.signal, seen.successors) != (
+        row.epoch,
+        row.version,
+        row.signal,
+        row.successors,
+    )
+    gap = URGENT_GAP_S if news else view.timing.heartbeat_s
+    if reached(view.calls.leader_row_sent_at + gap, now):
+        return [WriteLeaderRow(row, seen.etag if seen else None)]
+    return []
+
+
+def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> LeaderRow:
+    """What the leader row is to say next."""
+    beat = view.others.leader_row.beat + 1 if isinstance(view.others.leader_row, LeaderRow) else 1
+    return LeaderRow(control.epoch, control.version, signal(control), view.life.control_etag, beat, successors)
+
+
+def successors_of(view: View, control: Control) -> tuple[str, ...]:
+    """Who should lead next: those who can act before those who cannot, and of them standbys first, since they have the
+    least to do; never one that leaves, or is stopped."""
+    stopped = control.stop.members if control.stop is not None else ()
+    owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
+    others = [
+        (not next_run.fits(control, row.fingerprint, row.new_run), processor in owners, processor)
+        for processor, row in view.present.items()
+        if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
+    ]
+    return tuple(processor for _, _, processor in sorted(others)[:SUCCESSORS])
+
+
+def is_blind(view: View, now: float) -> bool:
+    """One that beats and never sees the others decides nothing, and keeps those from leading who could.
+
+    While its own beats fail too, the storage is away, and nobody else would see more.
+    """
+    since = max(view.others.scanned_at, view.office.since)
+    is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s
+    return is_heard and view.failing_calls(SCAN) >= BLIND_AFTER and now > since + 3 * view.timing.heartbeat_timeout_s
+
+
+def abler(view: View, control: Control, now: float) -> str | None:
+    """To whom a leader hands over that cannot act, as its container does not come up or its run is over. To nobody, if
+    no other can, or who can has been silent: then it would only come back.
+
+    Who ends hands over when it is at rest, and after a drain cleans up before.
+    """
+    if next_run.can_act(view, control) or view.ending is not None or view.others.scanned_at < view.office.since:
+        return None
+    if view.calls.unsettled is not None:
+        return None  # `lead` asks first what became of that write
+    for processor in successors_of(view, control):
+        row, age = view.present[processor], view.others.ages.get(processor)
+        if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
+            continue
+        if next_run.fits(control, row.fingerprint, row.new_run):
+            return processor if reached(view.office.since + UNABLE_S, now) else None
+    return None
+
+
+def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
+    """The last acts of a leader that leaves, or cannot act: name a successor in the blob, then release the lease."""
+    control, lease = view.control, view.lease
+    if view.handing_over is not None and isinstance(control, Control):
+        released = [ReleaseLease(view.handing_over.id)] if view.free(LEASE, now) else []
+        return [*_say_vacant(view, control, now), *released]
+    if (
+        lease is None
+        or not isinstance(control, Control)
+        or not view.free(CONTROL, now)
+        or view.calls.unsettled is not None
+    ):
+        return []
+    written = replace(
+        control,
+        revision=control.revision + 1,
+        leader=None,
+        successor=to or next(iter(successors_of(view, control)), None),
+        nonce=view.fresh_id,
+    )
+    return [WriteControl(written, view.life.control_etag, lease.id)]
+
+
+def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
+    """The leader row says the same as the blob, so that the successor looks at once."""
+    seen = view.others.leader_row
+    if not isinstance(seen, LeaderRow) or seen.epoch != control.epoch or seen.signal == signal(control):
+        return []
+    if not view.free(LEADER_ROW, now):
+        return []
+    row = replace(seen, signal=signal(control), control_etag=view.life.control_etag, beat=seen.beat + 1)
+    return [WriteLeaderRow(row, seen.etag)]
+
+
+def with_churn(view: View, control: Control, now: float) -> Control:
+    """Was it right to depose the leader before us? If its row has changed since, it was not."""
+    deposed = control.deposed
+    if deposed is not None:
+        row = view.others.members.get(deposed.processor)
+        if row is None or not row.alive or row.incarnation != deposed.incarnation:
+            return replace(control, deposed=None)
+        if row.etag != view.office.deposed_etag:
+            return replace(control, deposed=None, churn=control.churn + 1)
+    calm = CHURN_FORGOTTEN * view.timing.leader_timeout_s * 2 ** min(control.churn, CHURN_MAX)
+    if control.churn and reached(view.office.since + calm, now):
+        return replace(control, churn=0)
+    return control

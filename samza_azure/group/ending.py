@@ -1,0 +1,198 @@
+"""Is this processor to end, and what does it wait for first?
+
+Its work first, then its row, then its lease: so nobody starts a task that we still run, and nobody leads before we are
+out of the way.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from samza_azure.errors import Verdict
+from samza_azure.group import election, membership, next_run, tasks
+from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginEnd, Finish, MergeOwnRow, ReleaseLease
+from samza_azure.group.answers import Absent
+from samza_azure.group.control import Control, Member, RunPhase
+from samza_azure.group.moment import reached
+from samza_azure.group.rows import ENDING_LIMIT, State
+from samza_azure.group.timing import DENIED_S
+from samza_azure.group.view import View
+
+#: Versions would be used twice, and who waits for one of them would wait for another.
+RESTORED = (
+    "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
+    "restore the newest copy (Azure keeps versions if that is switched on), then start again."
+)
+GIVEN_UP = (
+    f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
+    "gives it the secret or the role that is valid now."
+)
+#: A processor that leaves gives each of its last calls so long, then goes without.
+FAREWELL_S = 5.0
+
+
+def verdict(view: View) -> Finish | None:
+    """Why this processor is to end, if it is."""
+    if view.leaving:
+        return Finish(Verdict.DONE, "Left the group; its tasks were handed over.")
+    if (refused := _refused(view)) is not None:
+        return refused
+    control = view.control
+    if view.life.older_copy:
+        return Finish(Verdict.FAILED, RESTORED)
+    if isinstance(control, Absent) and view.group_id:
+        return Finish(
+            Verdict.FAILED, "The control blob is gone: the state of this application was deleted while it ran."
+        )
+    if not isinstance(control, Control):
+        return None
+    if control.group_id != view.group_id:
+        return Finish(
+            Verdict.FAILED,
+            "The control blob belongs to another group: it was deleted and made anew while this one ran.",
+        )
+    if control.stop is not None and view.member in control.stop.members:
+        return Finish(Verdict.DONE, f"Run {control.run_id} is stopped. The next start resumes it.")
+    match control.phase:
+        case RunPhase.DRAINED:
+            return _after_drain(view, control)
+        case RunPhase.FAILED if view.life.active_run == control.run_id and control.failure is not None:
+            return Finish(
+                Verdict.FAILED,
+                f"Task {control.failure.task} failed: {control.failure.message}\n{control.failure.traceback}",
+            )
+        case RunPhase.RUNNING | RunPhase.DRAINING | RunPhase.FAILED:
+            return _misfit(view, control)
+    return None
+
+
+def _refused(view: View) -> Finish | None:
+    """The account, the container or the size of the job model leaves nothing to be done here."""
+    denied = list(view.calls.denied.values())
+    if denied and not view.calls.let_in:
+        return Finish(Verdict.REFUSED, denied[0].reason)
+    lasting = next((each for each in denied if each.last - each.since >= DENIED_S), None)
+    if lasting is not None:
+        return Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
+    if view.work.rejected:
+        return Finish(Verdict.REFUSED, view.work.rejected)
+    if view.leadership is not None and view.leadership.in_vain:
+        return Finish(Verdict.REFUSED, view.leadership.in_vain)
+    return None
+
+
+def _after_drain(view: View, control: Control) -> Finish | None:
+    if view.life.active_run == control.run_id:
+        return None if view.settings.wait_for_upgrade else Finish(Verdict.DONE, f"Run {control.run_id} is drained.")
+    if view.work.plan is None:
+        return None
+    if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
+        if view.settings.run_id not in control.past:
+            return None
+        by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
+        return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or take the line out.")
+    if view.settings.wait_for_upgrade:
+        return None
+    if view.work.plan.fingerprint != control.fingerprint:
+        return Finish(
+            Verdict.REFUSED,
+            f"Run {control.run_id} is drained. This processor has pipeline {view.work.plan.fingerprint[:12]}, which an "
+            "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
+            "to go back to it.",
+        )
+    if not control.cleaned:
+        return None  # its leader may have died over it: then whoever comes next leads, and cleans up
+    return Finish(
+        Verdict.DONE,
+        f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
+        "set a new app.run.id or start with --new-run to begin the next run.",
+    )
+
+
+def _misfit(view: View, control: Control) -> Finish | None:
+    if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
+        if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
+            return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
+        return Finish(
+            Verdict.REFUSED,
+            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
+            f"{view.work.plan.fingerprint[:12]}{_recounted(control.sources, view.work.plan.sources)}. "
+            "Drain the run with the old code (samza-azure drain), then start the new.",
+        )
+    by_hand = view.settings.run_id
+    if by_hand and by_hand != control.run_id:
+        return Finish(
+            Verdict.REFUSED,
+            f"Run {control.run_id} is in progress, app.run.id says {by_hand}. Drain it, or unset the key.",
+        )
+    return None
+
+
+def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
+    """Which source streams have another number of partitions, for the message: that is told apart most easily."""
+    told = [
+        f"{stream} has {count} partitions there, {here[stream]} here"
+        for stream, count in sorted(there.items())
+        if here.get(stream, count) != count
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def end(view: View, now: float) -> list[Action]:
+    """Work, then row, then lease; then this processor is gone. Also when storage is down."""
+    if view.ending is None:
+        why = verdict(view)
+        return [BeginEnd(why)] if why is not None else []
+    if not at_rest(view, now):
+        return []
+    late = reached(rest_until(view) + FAREWELL_S, now)
+    if view.life.etag is None or late:
+        return [view.ending]
+    if view.life.written is None or view.life.written.state is not State.LEFT:
+        return _leave_row(view, now)
+    if view.lease is not None or view.handing_over is not None:
+        return election.hand_over(view, now)
+    if (
+        view.candidacy.campaign is not None and view.candidacy.campaign.lease_id
+    ):  # else the next one would have to break it
+        return [ReleaseLease(view.candidacy.campaign.lease_id)] if view.free(LEASE, now) else []
+    return [view.ending] if LEADER_ROW not in view.calls.busy else []
+
+
+def at_rest(view: View, now: float) -> bool:
+    """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
+    patience = tasks.PATIENCE * view.settings.shutdown_s
+    if view.work.container and any(
+        not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
+        for local in view.work.tasks.values()
+    ):
+        return False
+    if not view.leads or not isinstance(view.control, Control) or reached(rest_until(view), now):
+        return True
+    if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
+        others = (Member(row.processor, row.incarnation) for row in view.others.members.values() if row.alive)
+        if any(other in view.control.members for other in others if other != view.member):
+            return False
+    elif view.leaving and view.work.plan is not None and tasks.assigned(view):
+        return False  # publish first, so that others start while we go
+    return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
+
+
+def rest_until(view: View) -> float:
+    """Past this nobody waits for a processor that ends. A leader may take longer: the others leave a drained or
+    stopped run first, those that died are marked, and then it cleans up."""
+    until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
+    control = view.control
+    is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
+    if (view.lease or view.handing_over) and is_last:
+        until += tasks.PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
+    return until
+
+
+def _leave_row(view: View, now: float) -> list[Action]:
+    """Say that we have left; first `beat` must know what stands there, and that it is still ours."""
+    if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
+        return []
+    why = view.ending.message.partition("\n")[0] if view.ending is not None else ""
+    last_words = f"{int(view.ending.code)} {why}"[:ENDING_LIMIT] if view.ending is not None else ""
+    last = replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT, ending=last_words)
+    return [MergeOwnRow(last, view.life.etag)]

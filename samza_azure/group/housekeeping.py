@@ -1,0 +1,116 @@
+"""What is answered, forgotten and deleted?
+
+The leader answers requests, deletes the rows of those who are long gone and, after a drain, what is left of the run.
+A few at a time, and never before the others have left the run.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from samza_azure.group.actions import (
+    HOUSEKEEPING,
+    MEMBER,
+    REQUEST,
+    Action,
+    AnswerRequest,
+    CleanRun,
+    DeleteMember,
+    DeleteRequest,
+    resource,
+)
+from samza_azure.group.control import Control, Owner, RunPhase
+from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.group.view import View
+
+#: So many requests are answered, and so many of them and of rows deleted, at the same time.
+ANSWERS_AT_ONCE = 8
+
+
+HouseWork: TypeAlias = AnswerRequest | DeleteRequest | DeleteMember
+
+
+#: The row of a dead or left processor is shown for so long. Machines come and go, and scans read all rows.
+GONE_AFTER_S = 3600.0
+
+
+def keep_house(view: View, control: Control, now: float) -> list[Action]:
+    """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
+    wanted, actions = [*_answers(view, control), *_long_gone(view)], list[Action]()
+    others_work = control.phase is RunPhase.DRAINED and any(
+        row.alive and processor != view.me and _has_tasks(control, row)
+        for processor, row in view.others.members.items()
+    )
+    if control.uncleaned and not others_work:  # else they have not left the run yet
+        fresh = [each for each in control.uncleaned if each not in control.kept]
+        run_id = fresh[0] if fresh else control.uncleaned[view.office.clean_tries % len(control.uncleaned)]
+        if view.office.clean_done != run_id and view.free(HOUSEKEEPING, now):
+            actions.append(CleanRun(run_id))
+        if run_id in (view.office.clean_done, view.office.clean_kept[0]):
+            wanted += _leftovers(view)
+    return actions + _at_once(view, wanted, now)
+
+
+def with_clean_up(view: View, control: Control) -> Control:
+    """A drained run whose leftovers are deleted is done with."""
+    if not control.uncleaned or _leftovers(view):
+        return control
+    run_id, count = view.office.clean_kept
+    if view.office.clean_done in control.uncleaned:
+        left = tuple(each for each in control.uncleaned if each != view.office.clean_done)
+        return replace(
+            control, uncleaned=left, kept={each: control.kept[each] for each in left if each in control.kept}
+        )
+    if run_id in control.uncleaned and control.kept.get(run_id) != count:
+        return replace(control, kept={**control.kept, run_id: count})
+    return control
+
+
+def _at_once(view: View, wanted: Sequence[HouseWork], now: float) -> list[Action]:
+    """A few at a time: a stranger may have written thousands of requests, and a thousand members may have left."""
+    under_way = sum(name.startswith((MEMBER, REQUEST)) for name in view.calls.busy)
+    free = {name: action for action in wanted if view.writable(name := resource(action), now)}
+    return list[Action](free.values())[: max(ANSWERS_AT_ONCE - under_way, 0)]
+
+
+def _answers(view: View, control: Control) -> list[HouseWork]:
+    """Answers to requests, and the end of old ones."""
+    if not view.office.requests:
+        return []
+    actions: list[HouseWork] = [
+        DeleteRequest(each.key, each.etag)
+        for each in view.office.requests
+        if each.key in view.office.request_ages and view.office.request_ages[each.key].silent(FORGOTTEN_AFTER_S)
+    ]
+    said = answers(control, view.office.requests, view.present)
+    return actions + [AnswerRequest(each.key, each.etag, text) for each, text in said]
+
+
+def _long_gone(view: View) -> list[HouseWork]:
+    """The ends of rows that nobody will write any more. Whoever comes back inserts a new one."""
+    return [
+        DeleteMember(processor, row.etag)
+        for processor, row in view.others.members.items()
+        if not row.alive and row.is_ours and processor != view.me
+        if processor in view.others.ages and view.others.ages[processor].silent(GONE_AFTER_S)
+    ]
+
+
+def _leftovers(view: View) -> list[HouseWork]:
+    """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
+    requests = [DeleteRequest(request.key, request.etag) for request in view.office.requests if request.answer]
+    rows = [
+        DeleteMember(processor, row.etag)
+        for processor, row in view.others.members.items()
+        if not row.alive and row.is_ours and processor != view.me
+    ]
+    return [*requests, *rows]
+
+
+def _has_tasks(control: Control, row: ProcessorRow) -> bool:
+    """Whether a row reports a task that the blob gives to that very life under that generation."""
+    return any(
+        task in control.tasks and control.tasks[task].owner == Owner(row.processor, row.incarnation, report.generation)
+        for task, report in row.tasks.items()
+    )

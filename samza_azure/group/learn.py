@@ -1,0 +1,525 @@
+"""How what is known changes: by answers, by what the container says, and by what was done locally."""
+
+from dataclasses import replace
+from typing import assert_never
+
+from samza_azure.group.actions import (
+    MEMBER,
+    REQUEST,
+    AcquireLease,
+    Action,
+    AnswerRequest,
+    BeginEnd,
+    BreakLease,
+    CleanRun,
+    CreateControl,
+    DeleteMember,
+    DeleteRequest,
+    Finish,
+    InsertOwnRow,
+    LocalAction,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadMember,
+    ReadOwnRow,
+    ReadRequests,
+    Rejoin,
+    ReleaseLease,
+    RenewLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    StepDown,
+    StorageAction,
+    Tell,
+    WriteControl,
+    WriteLeaderRow,
+    resource,
+)
+from samza_azure.group.age import observed, young
+from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.control import Control, Member, Owner, RunPhase
+from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
+from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
+from samza_azure.group.view import Campaign, Candidacy, Denial, Failing, Leadership, Lease, Life, LocalTask, View, Well
+from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
+
+
+def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
+    """Begin a turn. An observer that was paused forgets what it suspected."""
+    paused = view.turn_at is not None and now - view.turn_at > 2 * view.timing.heartbeat_s
+    view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
+    if paused:
+        _forget_ages(view, now)
+
+
+def started(view: View, action: StorageAction, now: float) -> None:
+    """A call was sent."""
+    view.calls.busy[resource(action)] = now
+    match action:
+        case MergeOwnRow() | InsertOwnRow() | ReplaceOwnRow():
+            view.calls.beat_sent_at = now
+        case WriteLeaderRow():
+            view.calls.leader_row_sent_at = now
+
+
+def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, now: float) -> None:
+    """A call was answered, or was not."""
+    name = resource(action)
+    view.calls.busy.pop(name, None)
+    told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
+    if isinstance(answer, Trouble | Denied | Kept) or told_nothing:
+        times = view.failing_calls(name) + 1
+        view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
+    else:
+        view.calls.failing.pop(name, None)
+    _learn_access(view, action, answer, sent_at, now)
+    match action:
+        case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
+            _learn_own_row(view, action, answer, sent_at, now)
+        case ReadLeaderRow() | WriteLeaderRow():
+            _learn_leader_row(view, action, answer, now)
+        case ReadControl() | CreateControl() | BreakLease() | AcquireLease() | WriteControl():
+            _learn_control(view, action, answer, sent_at, now)
+        case RenewLease() | ReleaseLease():
+            _learn_lease(view, action, answer, sent_at, now)
+        case ScanMembers():
+            if isinstance(answer, tuple):
+                _learn_members(view, answer, sent_at, now)
+        case ReadMember(processor=processor):
+            _learn_member(view, processor, answer, now)
+        case ReadRequests():
+            if isinstance(answer, tuple):
+                _learn_requests(view, answer, sent_at, now)
+        case AnswerRequest() | DeleteRequest():
+            _learn_request(view, action, answer, now)
+        case MarkDead() | DeleteMember():
+            _learn_of_member(view, action, answer, now)
+        case CleanRun(run_id=run_id):
+            leading = view.leadership
+            if leading is None:
+                pass  # whoever leads now looks again
+            elif answer is None:
+                leading.clean_done, leading.clean_tries = run_id, 0
+            elif isinstance(answer, Kept):
+                leading.clean_kept, leading.clean_tries = (run_id, answer.count), leading.clean_tries + 1
+        case _:
+            assert_never(action)
+
+
+def perform_locally(view: View, action: LocalAction, now: float) -> None:
+    """A local action was done; these cannot fail."""
+    match action:
+        case Tell(command=Permit(until=until)):
+            view.work.permit_told = until
+        case Tell(command=StartTask() as start):
+            before = view.work.tasks.get(start.task)
+            same = before is not None and before.generation == start.generation
+            view.work.attempts = start.attempt
+            view.work.tasks[start.task] = LocalTask(
+                start.generation, start.attempt, started_at=now, failures=before.failures if before and same else 0
+            )
+            view.life.waiting_since.pop(start.task, None)
+        case Tell(command=ReleaseTask(task=task)):
+            view.work.tasks[task].releasing_since = now
+        case Tell(command=Drain() as drain):
+            view.work.drain_told = drain
+        case StepDown():
+            demote(view, now)
+        case Rejoin():
+            demote(view, now)
+            view.life = Life(view.fresh_id)
+            view.work.tasks = {
+                task: replace(each, former=True) for task, each in view.work.tasks.items() if not each.closed
+            }
+        case BeginEnd(verdict=verdict):
+            view.ending, view.ending_since = verdict, now
+        case Finish():
+            view.finished = action
+
+
+def heard_plan(view: View, plan: Plan) -> None:
+    """The container is up and has analysed the pipeline."""
+    view.work.plan, view.work.container = plan, True
+    view.work.permit_told, view.work.drain_told = 0.0, None
+
+
+def heard_task(view: View, report: TaskReport, now: float) -> None:
+    """The container says where a task stands. What it says of an earlier attempt is old news."""
+    local = view.work.tasks.get(report.task)
+    if local is None or local.attempt != report.attempt:
+        return
+    newly_closed = not local.closed
+    local.report = report
+    if report.phase is Phase.FAILED and newly_closed:
+        local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
+    if local.closed and newly_closed:
+        local.closed_at = now
+
+
+def heard_container_lost(view: View, now: float) -> None:
+    """The container is gone and everything in it. Its tasks start again in the next one."""
+    view.work.container = False
+    view.work.permit_told, view.work.drain_told = 0.0, None
+    for task, local in list(view.work.tasks.items()):
+        if local.phase is not Phase.DRAINED:
+            phase = Phase.RELEASED if local.releasing_since is not None else Phase.RESTART
+            local.report = TaskReport(
+                task, local.generation, local.attempt, phase, batch=local.report.batch if local.report else -1
+            )
+            local.closed_at, local.lost = now, True
+
+
+def heard_rejected(view: View, message: str) -> None:
+    """The container cannot run this pipeline, and ends."""
+    view.work.rejected = message
+
+
+def heard_leave(view: View) -> None:
+    """This processor is asked to go: hand over, then end."""
+    view.leaving = True
+
+
+def demote(view: View, now: float) -> None:
+    """We lead no more. Nothing further is sent as leader; observing begins anew."""
+    view.leadership, view.calls.unsettled = None, None
+    observe_again(view, now)
+
+
+def observe_again(view: View, now: float) -> None:
+    """After any refused step: a full timeout of observing, and a random part of one more."""
+    hold_until = now + view.timing.leader_timeout_s * (1 + view.random)
+    view.candidacy = Candidacy(patience=view.random, hold_until=hold_until)
+    if view.others.leader_age is not None:
+        view.others.leader_age = young(view.others.leader_age, now)
+
+
+def _forget_ages(view: View, now: float) -> None:
+    view.others.ages = {processor: young(age, now) for processor, age in view.others.ages.items()}
+    if view.others.leader_age is not None:
+        view.others.leader_age = young(view.others.leader_age, now)
+
+
+def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: float, now: float) -> None:
+    """By kind of call, not by resource: who may read a blob may be refused its lease."""
+    kind = type(action).__name__
+    match answer:
+        case Denied(reason=reason):
+            recent = {each: denial for each, denial in view.calls.denied.items() if now - denial.last < DENIED_S}
+            since = recent[kind].since if kind in recent else sent_at
+            view.calls.denied = {**recent, kind: Denial(since, now, reason)}
+            if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
+                view.calls.denied_at = sent_at
+        case Trouble():
+            pass
+        case _ if view.calls.denied:
+            view.calls.denied = {
+                each: denial
+                for each, denial in view.calls.denied.items()
+                if each != kind and now - denial.last < DENIED_S
+            }
+
+
+def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
+    match action, answer:
+        case (ReadOwnRow(), ProcessorRow() as row):
+            if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
+                if view.life.beat_unsettled is not None and row.beat == view.life.beat_unsettled[0]:
+                    view.life.accepted_at = max(view.life.accepted_at, view.life.beat_unsettled[1])
+                view.life.etag, view.life.found = row.etag, row
+                view.life.beat = max(view.life.beat, row.beat)
+                if not row.alive:
+                    view.life.written = row  # our last word, whose answer was lost
+            else:
+                known = view.life.found_age
+                if known is not None and known.etag != row.etag and row.alive:
+                    view.life.rewritten += 1
+                view.life.found, view.life.found_age = (
+                    row,
+                    observed(view.life.found_age, row.etag, now, view.timing.heartbeat_s),
+                )
+        case (ReadOwnRow(), Absent()):
+            view.life.found = Absent()
+        case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
+            view.life.etag, view.life.written, view.life.beat, view.life.found = etag, row, row.beat, row
+            view.life.beat_unsettled, view.calls.let_in = None, True
+            if sent_at > max(view.life.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
+                _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
+            view.life.accepted_at = max(view.life.accepted_at, sent_at)
+        case (MergeOwnRow(row=row), Trouble.UNSETTLED):
+            view.life.found = None
+            if (
+                view.life.beat_unsettled is None or view.life.beat_unsettled[0] != row.beat
+            ):  # else the earlier one may land yet
+                view.life.beat_unsettled = row.beat, sent_at
+        case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
+            view.life.found = None
+
+
+def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
+    """Without an answer the same is sent again: whoever leads next would have to break a lease that is not released."""
+    match action, answer:
+        case ReleaseLease(), None | No() | Absent():
+            view.handing_over = None
+            if view.candidacy.campaign is not None:
+                observe_again(view, now)
+        case RenewLease(lease_id=lease_id), None if (
+            leading := view.leadership
+        ) is not None and leading.lease.id == lease_id:
+            leading.lease = replace(leading.lease, asked_at=sent_at)
+        case RenewLease(lease_id=lease_id), No() | Absent() if view.lease is not None and view.lease.id == lease_id:
+            demote(view, now)
+
+
+def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:
+    match action, answer:
+        case (ReadLeaderRow(), LeaderRow() | Absent() as row):
+            etag = row.etag if isinstance(row, LeaderRow) else ""
+            ours, view.calls.leader_row_unsettled = view.calls.leader_row_unsettled, None
+            if view.others.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
+                view.others.leader_age = replace(
+                    view.others.leader_age, etag=etag
+                )  # our own write is no sign of the leader's life
+            if view.others.leader_age is None or view.others.leader_age.etag != etag:
+                view.candidacy.patience = view.random
+            view.others.leader_age = observed(view.others.leader_age, etag, now, view.read_interval())
+            view.others.leader_row, view.others.leader_read_at = row, now
+        case (WriteLeaderRow(row=row), str() as etag):
+            view.others.leader_row = replace(row, etag=etag)
+            view.others.leader_read_at = now
+        case (WriteLeaderRow(row=row), Trouble.UNSETTLED):
+            view.others.leader_row, view.calls.leader_row_unsettled = None, row
+        case (WriteLeaderRow(), No()):
+            view.others.leader_row = None
+
+
+def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
+    match action, answer:
+        case (ReadControl(), ControlRead(control=control, etag=etag)):
+            if _is_older(view, control):
+                view.life.older_copy = True  # nobody works by it: its versions were used already
+                _control_seen(view, now)
+            else:
+                _know_control(view, control, etag, now)
+        case (ReadControl(lease_id=None), Unchanged()):
+            _control_seen(view, now)
+        case (ReadControl(lease_id=None), Absent()):
+            view.life.control, view.life.control_read_at = Absent(), now
+        case (CreateControl(control=control), str() as etag):
+            _know_control(view, control, etag, now)
+        case (CreateControl(), No() | Trouble.UNSETTLED):
+            view.life.control, view.life.control_read_at = None, -1e9
+        case (BreakLease(etag=etag), None):
+            view.candidacy.campaign = Campaign(etag)
+        case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
+            view.candidacy.campaign = Campaign(etag)  # there was none to break
+        case (AcquireLease(etag=etag, lease_id=lease_id), None):
+            view.candidacy.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
+        case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
+            view.candidacy.campaign = None
+            view.candidacy.hold_until = now + view.timing.scan_s * (1 + view.random)
+            view.life.control_read_at = -1e9
+        case (WriteControl(control=control), str() as etag):
+            _control_written(view, action, control, etag, now)
+        case (WriteControl(), Trouble.UNSETTLED):
+            view.calls.unsettled = action
+        case (WriteControl(control=control), TooLarge(reason=reason)):
+            if (leading := view.leadership) is not None:
+                waiting = {members: until for members, until in leading.too_large.items() if until > now}
+                leading.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
+                leading.in_vain = "" if _somebody_works(view, control.run_id) else reason
+        case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
+            demote(view, now)
+            view.life.control_read_at = -1e9
+        case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
+            view.candidacy.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
+
+
+def _control_seen(view: View, now: float) -> None:
+    """The control blob was read, for the leader row that we know."""
+    view.life.control_read_at = now
+    view.life.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
+
+
+def _know_control(view: View, control: Control, etag: str, now: float) -> None:
+    if view.calls.unsettled is not None:
+        unsettled, view.calls.unsettled = view.calls.unsettled, None
+        if control.nonce == unsettled.control.nonce:
+            _control_written(view, unsettled, control, etag, now)
+            return
+    if etag != view.life.control_etag:
+        view.others.leaderless_since = now
+    if isinstance(view.control, Control) and control.epoch != view.control.epoch and view.others.leader_age is not None:
+        view.others.leader_age = young(view.others.leader_age, now)
+    if view.candidacy.campaign is not None and view.candidacy.campaign.lease is not None:
+        view.candidacy.campaign = replace(view.candidacy.campaign, read=True, etag=etag)
+    view.life.control, view.life.control_etag = control, etag
+    _control_seen(view, now)
+    view.group_id = view.group_id or control.group_id
+    if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
+        view.life.active_run = control.run_id
+    mine = view.share.mine if view.share is not None else {}
+    view.work.tasks = {task: local for task, local in view.work.tasks.items() if task in mine or not local.closed}
+    view.life.waiting_since = {
+        task: view.life.waiting_since.get(task, now)
+        for task, owner in mine.items()
+        if control.tasks[task].after and not _has_begun(view, task, owner)
+    }
+    awaited = {earlier.processor for task in view.life.waiting_since for earlier in control.tasks[task].after}
+    view.others.read_at = {processor: at for processor, at in view.others.read_at.items() if processor in awaited}
+
+
+def _somebody_works(view: View, run_id: str) -> bool:
+    """Whether a member of this run lives that goes on with the version that is there."""
+    control = view.control
+    if not isinstance(control, Control) or control.run_id != run_id:
+        return False
+    known = set(control.members)
+    return any(Member(processor, row.incarnation) in known for processor, row in view.present.items())
+
+
+def _is_older(view: View, control: Control) -> bool:
+    known = view.control
+    return isinstance(known, Control) and known.group_id == control.group_id and known.revision > control.revision
+
+
+def _has_begun(view: View, task: str, owner: Owner) -> bool:
+    local = view.work.tasks.get(task)
+    return local is not None and local.generation == owner.generation
+
+
+def _control_written(view: View, action: WriteControl, control: Control, etag: str, now: float) -> None:
+    before = view.control
+    won = view.candidacy.campaign.lease if view.candidacy.campaign is not None else None
+    if won is not None and won.id == action.lease_id:
+        view.leadership, view.candidacy.campaign = Leadership(won, since=now, barrier_since=now), None
+        view.others.scanned_at = -1e9  # nothing is decided before the first look at the others
+        view.others.leader_row = None  # it is taken over by the next write of it
+    leading = view.leadership
+    if leading is not None and isinstance(before, Control) and control.version != before.version:
+        leading.published_at = leading.barrier_since = now
+        leading.too_large = {}
+    _know_control(view, control, etag, now)
+    if control.leader != view.member:
+        view.leadership, view.handing_over = None, view.lease
+        observe_again(view, now)  # who hands over and stays gives the successor its time
+
+
+def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
+    interval = view.scan_interval
+    _trust(view, MEMBER, sent_at)
+    members, ages, alive, changed = {}, {}, set(), False
+    for row in rows:
+        if not isinstance(row, ProcessorRow):
+            continue
+        known = view.others.ages.get(row.processor)
+        members[row.processor] = row
+        ages[row.processor] = observed(known, row.etag, now, interval)
+        changed = changed or (row.alive and known is not None and known.etag != row.etag)
+        if row.alive and (row.incarnation in view.others.seen_alive or (known is not None and known.etag != row.etag)):
+            alive.add(row.incarnation)
+    view.others.members, view.others.ages, view.others.scanned_at, view.others.seen_alive = (
+        members,
+        ages,
+        now,
+        frozenset(alive),
+    )
+    view.others.write_seen_at = view.others.scan_sent_at if changed else view.others.write_seen_at
+    view.others.scan_sent_at = sent_at
+    view.others.well = _running_well(view, now)
+    deposed = view.control.deposed if isinstance(view.control, Control) else None
+    leading = view.leadership
+    if leading is not None and deposed is not None and deposed.processor in members and not leading.deposed_etag:
+        leading.deposed_etag = members[deposed.processor].etag
+
+
+def _running_well(view: View, now: float) -> dict[str, Well]:
+    """Of the tasks that somebody gave up: those that run where they are now, and since when without a failure."""
+    well = {}
+    control = view.control
+    for task in control.given_up if isinstance(control, Control) else ():
+        owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
+        row = view.others.members.get(owner.processor) if owner is not None else None
+        report = row.tasks.get(task) if row is not None else None
+        if owner is None or row is None or report is None or report.phase is not Phase.RUNNING:
+            continue
+        if row.incarnation == owner.incarnation and report.generation == owner.generation:
+            known = view.others.well.get(task)
+            same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
+            well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)
+    return well
+
+
+def _learn_member(view: View, processor: str, answer: Answer, now: float) -> None:
+    """One row. Its age is of that very ETag, as always."""
+    match answer:
+        case ProcessorRow() as row:
+            _know_member(view, row)
+            view.others.ages[processor] = observed(view.others.ages.get(processor), row.etag, now, view.scan_interval)
+        case Absent():
+            _forget_member(view, processor)
+            view.others.ages.pop(processor, None)
+        case _:
+            return
+    view.others.read_at[processor] = now
+    view.calls.doubted.pop(f"{MEMBER}{processor}", None)
+
+
+def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
+    """What became of a write to another's row. Unless it was accepted, the next scan tells what stands there."""
+    match action, answer:
+        case MarkDead(processor=processor, epoch=epoch), str() as etag:
+            row = view.others.members.get(processor)
+            if row is not None:  # a scan in between may have found it deleted
+                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=epoch))
+        case DeleteMember(processor=processor), None | Absent():
+            _forget_member(view, processor)
+        case _, Trouble.UNAVAILABLE:
+            pass  # it did not happen, so the row is as it was: again, later
+        case MarkDead(processor=processor) | DeleteMember(processor=processor), _:
+            view.calls.doubted[resource(action)] = now
+            if isinstance(answer, No):
+                view.others.ages.pop(processor, None)  # it shows life
+
+
+def _learn_request(view: View, action: AnswerRequest | DeleteRequest, answer: Answer, now: float) -> None:
+    """The same of a request. What was accepted is known without reading, else each answer would be sent twice."""
+    leading = view.leadership
+    match action, answer:
+        case AnswerRequest(key=key, answer=text), str() as etag if leading is not None:
+            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in leading.requests)
+            leading.requests = tuple(known)
+        case DeleteRequest(key=key), None | Absent() if leading is not None:
+            leading.requests = tuple(each for each in leading.requests if each.key != key)
+        case _, None | Absent() | str():
+            pass  # whoever leads now reads them anew
+        case _, Trouble.UNAVAILABLE:
+            pass
+        case _:
+            view.calls.doubted[resource(action)] = now
+
+
+def _trust(view: View, kind: str, sent_at: float) -> None:
+    """All rows of a kind were read. One read before its refusal may have shown what was refused."""
+    view.calls.doubted = {
+        name: since for name, since in view.calls.doubted.items() if not name.startswith(kind) or since > sent_at
+    }
+
+
+def _know_member(view: View, row: ProcessorRow) -> None:
+    view.others.members = {**view.others.members, row.processor: row}
+
+
+def _forget_member(view: View, processor: str) -> None:
+    view.others.members = {name: row for name, row in view.others.members.items() if name != processor}
+
+
+def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
+    _trust(view, REQUEST, sent_at)
+    requests = tuple(row for row in rows if isinstance(row, Request))
+    leading, interval = view.leadership, view.timing.scan_s
+    if leading is not None:
+        before = leading.request_ages
+        leading.request_ages = {each.key: observed(before.get(each.key), each.etag, now, interval) for each in requests}
+        leading.requests, leading.requests_read_at = requests, now

@@ -1,0 +1,168 @@
+"""Who is a member, and who lives?
+
+One conditional merge of our own row per heartbeat says that we live; a silent row is marked dead by the very ETag whose
+age was measured, so nobody who shows life is marked.
+"""
+
+from dataclasses import replace
+
+from samza_azure.errors import Verdict
+from samza_azure.group import next_run, tasks
+from samza_azure.group.actions import (
+    MEMBER,
+    OWN_ROW,
+    SCAN,
+    Action,
+    Finish,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadMember,
+    ReadOwnRow,
+    Rejoin,
+    ReplaceOwnRow,
+    ScanMembers,
+    resource,
+)
+from samza_azure.group.answers import Absent
+from samza_azure.group.control import BarrierState, Control, Member
+from samza_azure.group.moment import reached
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.timing import WAITS_PER_S
+from samza_azure.group.view import View
+
+#: A row of our id that changes so often has a live owner. Once may be the last words of a dead one, landing late.
+RIVAL_WRITES = 2
+
+
+def beat(view: View, now: float) -> list[Action]:
+    """Join, then one conditional merge of our own row per heartbeat; what others wait for goes at once."""
+    if not view.free(OWN_ROW, now) or (view.life.written is not None and view.life.written.state is State.LEFT):
+        return []
+    if view.life.found is None:
+        return [ReadOwnRow()]
+    if view.life.etag is None:
+        return join(view, now)
+    if fenced(view):
+        return [Rejoin("This processor was declared dead, or its row taken; it comes back as a new incarnation.")]
+    row = own_row(view)
+    gap = view.timing.heartbeat_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
+    if reached(view.calls.beat_sent_at + gap, now):
+        return [MergeOwnRow(replace(row, beat=view.life.beat + 1), view.life.etag)]
+    return []
+
+
+def join(view: View, now: float) -> list[Action]:
+    """Insert our row, or replace that of a predecessor of the same id that is certainly gone."""
+    row = own_row(view)
+    match view.life.found:
+        case ProcessorRow() as found if view.life.written is not None:
+            return [Rejoin(f"The row of {view.me} belongs to incarnation {found.incarnation} now.")]
+        case ProcessorRow() as found if found.incarnation == view.incarnation:
+            return [Rejoin("This processor was declared dead before it heard that it had joined.")]
+        case ProcessorRow() as found:
+            age = view.life.found_age
+            gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)
+            if gone or (age is not None and age.silent(view.timing.heartbeat_timeout_s)):
+                return [ReplaceOwnRow(row, found.etag)]
+            if view.life.rewritten >= RIVAL_WRITES:
+                return [
+                    Finish(
+                        Verdict.REFUSED,
+                        f"A live processor has the id {view.me!r}. Start this one with another --id, or stop that one.",
+                    )
+                ]
+            if age is not None and reached(age.read_at + view.timing.heartbeat_s / 2, now):
+                return [ReadOwnRow()]
+            return []
+        case _:
+            return [InsertOwnRow(row)]
+
+
+def own_row(view: View) -> ProcessorRow:
+    """What our row has to say now, the beat left as it is."""
+    control = view.control if isinstance(view.control, Control) else None
+    adopted = control.version if control is not None else 0
+    state = State.LEAVING if view.leaving else State.ACTIVE if adopted else State.UNASSIGNED
+    return ProcessorRow(
+        processor=view.me,
+        incarnation=view.incarnation,
+        etag=view.life.written.etag if view.life.written else "",
+        beat=view.life.beat,
+        adopted=adopted,
+        state=state,
+        released=tasks.released(view),
+        tasks={
+            task: said for task, local in view.work.tasks.items() if (said := tasks.reported(view, local)) is not None
+        },
+        fingerprint=view.work.plan.fingerprint if view.work.plan else "",
+        new_run=next_run.wanted_run(view),
+        boot=view.settings.boot,
+    )
+
+
+def fenced(view: View) -> bool:
+    """Whether our row is ours no more: marked dead, replaced, or forgotten."""
+    match view.life.found:
+        case ProcessorRow() as found:
+            return found.incarnation != view.incarnation or found.state is State.DEAD
+        case Absent():
+            return True  # dead for so long that a clean-up has forgotten us
+    return False
+
+
+def look(view: View, now: float) -> list[Action]:
+    """All of them, if we may have to lead next; otherwise, or in between, those whose tasks we wait for."""
+    if view.watching() and view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_interval, now):
+        return [ScanMembers()]
+    if SCAN in view.calls.busy:
+        return []
+    awaited, gap = sorted(tasks.awaited(view)), view.size / WAITS_PER_S
+    if len(awaited) * gap > view.timing.scan_s:  # one after the other, in a circle
+        is_due = reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
+        awaited = [min(awaited, key=view.seen_at)] if is_due else []
+    return [
+        ReadMember(processor)
+        for processor in awaited
+        if reached(view.seen_at(processor) + view.timing.scan_s, now)
+        and view.free(resource(ReadMember(processor)), now)
+    ]
+
+
+def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
+    """Those that can be given tasks: the run's pipeline, able to read the control blob, and not about to leave.
+
+    Who is a member already keeps what it has until the barrier times out: after the first version nobody has adopted
+    one yet.
+    """
+    members = set(control.members)
+    return {
+        processor: row
+        for processor, row in view.present.items()
+        if row.state is not State.LEAVING
+        and row.fingerprint == control.fingerprint
+        and (row.adopted or not control.version or Member(processor, row.incarnation) in members)
+    }
+
+
+def mark_dead(view: View, control: Control, now: float) -> list[Action]:
+    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out: one
+    that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything."""
+    if now > view.life.accepted_at + 2 * view.timing.heartbeat_s:
+        return []  # an observer that is cut off itself must not judge others
+    overdue = control.barrier.state is BarrierState.TIMEOUT and is_overdue(view, now)
+    awaited = candidates(view, control) if overdue else {}
+    actions: list[Action] = []
+    for processor, row in view.others.members.items():
+        age = view.others.ages.get(processor)
+        if processor == view.me or not row.alive or age is None or not view.writable(f"{MEMBER}{processor}", now):
+            continue
+        stuck = processor in awaited and row.adopted < control.version
+        if age.silent(view.timing.heartbeat_timeout_s) or stuck:
+            actions.append(MarkDead(processor, row.etag, control.epoch))
+    return actions
+
+
+def is_overdue(view: View, now: float) -> bool:
+    """Whether the barrier has been open for too long."""
+    return reached(max(view.office.barrier_since, view.office.since) + view.timing.barrier_timeout_s, now)

@@ -1,0 +1,71 @@
+"""Which run is in progress, who can lead it, and who begins the next one?
+
+A run begins with the first plan, after a drain with a pipeline that has not run yet or when somebody asks for it, and
+again when it had failed.
+"""
+
+from dataclasses import replace
+
+from samza_azure.group.control import Assignment, Control, RunPhase
+from samza_azure.group.notification import remembered
+from samza_azure.group.view import View
+
+
+def wanted_run(view: View) -> str:
+    """The next run that this processor asks for, if it has not been part of one yet."""
+    control = view.control
+    if view.life.active_run or not isinstance(control, Control):
+        return ""
+    by_hand = view.settings.run_id
+    if by_hand and by_hand != control.run_id and by_hand not in control.past:
+        return by_hand
+    return "new" if view.settings.new_run else ""
+
+
+def begin_run(view: View, control: Control) -> Control:
+    """The first run, the next one after a drain, or the same one again after it had failed."""
+    plan = view.work.plan
+    if plan is None or view.ending is not None:
+        return control
+    if control.phase is RunPhase.FAILED:
+        if view.life.active_run == control.run_id or plan.fingerprint != control.fingerprint:
+            return control
+        return replace(control, phase=RunPhase.DRAINING if control.drain else RunPhase.RUNNING, failure=None)
+    wishes = [row.new_run for row in view.present.values() if row.new_run and row.fingerprint == plan.fingerprint]
+    again = not control.has_finished(plan.fingerprint) or bool(wishes)
+    fresh = control.phase is RunPhase.DRAINED and view.life.active_run != control.run_id and again
+    if control.phase is not RunPhase.NONE and not fresh:
+        return control
+    by_hand = next((wish for wish in wishes if wish != "new"), view.settings.run_id)
+    if by_hand in control.past:
+        return control  # a drained run never comes back
+    return replace(
+        control,
+        run_id=by_hand or f"{view.wall_ms}-{view.fresh_id[:8]}",
+        phase=RunPhase.RUNNING,
+        fingerprint=plan.fingerprint,
+        sources=plan.sources,
+        readers=plan.readers(),
+        members=(),
+        tasks={task: Assignment() for task in plan.tasks()},
+        drain=None,
+        drains=remembered(control.drains, control.drain),
+        failure=None,
+        given_up={},
+    )
+
+
+def can_act(view: View, control: Control) -> bool:
+    """Whether we can lead this run, or begin the next."""
+    took_part = control.phase is RunPhase.DRAINED and view.life.active_run == control.run_id
+    return view.work.plan is not None and not took_part and fits(control, view.work.plan.fingerprint, wanted_run(view))
+
+
+def fits(control: Control, fingerprint: str, new_run: str) -> bool:
+    """Whether somebody whose container has analysed this pipeline, or none yet, can lead the run or begin the next."""
+    match control.phase:
+        case RunPhase.NONE:
+            return bool(fingerprint)
+        case RunPhase.DRAINED:
+            return bool(fingerprint) and (bool(new_run) or not control.has_finished(fingerprint))
+    return fingerprint == control.fingerprint

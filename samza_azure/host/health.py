@@ -1,0 +1,124 @@
+"""Is this processor alive, and is it ready? Answered from memory: nothing here asks the storage, or waits.
+
+*Alive* asks one thing: do its coordinator's loop and its main thread go round? A storage that is away, a group without
+a leader, a container that starts again, a drain: no restart mends any of these, and each would cost a start of Java.
+So none of them is a reason.
+*Ready* says whether it is a member that can take tasks. No traffic depends on it. It paces a roll-out: a version whose
+processors do not join stops at the first of them.
+
+Silence is counted in ticks of an observer that stops when the process stops, not in seconds of a clock. A machine that
+was frozen has therefore not been silent, and nobody kills its processors when it thaws.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from samza_azure.coordinator import JobCoordinator
+from samza_azure.group.view import View
+from samza_azure.machine import boot_time
+
+__all__ = ["TICK_S", "WAKE_AFTER", "Health", "Pulse", "Reason", "patience", "readiness"]
+
+#: How often the observer looks.
+TICK_S = 1.0
+#: A main thread that waits for nothing in particular is woken after so many silent ticks. More often would hide the
+#: silence of a container, which the supervisor counts in waits that nothing ended.
+WAKE_AFTER = 10
+
+
+class Reason(StrEnum):
+    """Why a processor is not ready."""
+
+    JOINING = "joining"
+    STORAGE = "storage"
+    CONTAINER = "container"
+    LEAVING = "leaving"
+
+
+def patience(heartbeat_s: float) -> int:
+    """So many silent ticks in a row are a loop that is stuck."""
+    return int(max(30.0, 10 * heartbeat_s) / TICK_S)
+
+
+@dataclass(slots=True)
+class Pulse:
+    """Whether a count goes on. `silent` is for how many ticks it has not."""
+
+    count: int = -1
+    silent: int = 0
+
+    def tick(self, count: int) -> None:
+        """The count now."""
+        self.silent = 0 if count != self.count else self.silent + 1
+        self.count = count
+
+
+def readiness(
+    view: View | None, now: float, *, adopted: bool, container: bool, leaving: bool
+) -> tuple[Reason, str] | None:
+    """Why a processor is not ready, in a word and in a sentence; None: it is. `view` is None if nobody knows one."""
+    if leaving:
+        return Reason.LEAVING, "The processor hands its tasks over and ends."
+    if view is not None and view.life.etag is None:
+        return Reason.JOINING, "The processor has no row in the group yet."
+    if view is not None and now > view.permit_until:
+        silent_s = now - view.life.accepted_at
+        return Reason.STORAGE, f"No heartbeat was accepted for {silent_s:.0f} s. Work pauses and goes on by itself."
+    if not adopted:
+        return Reason.JOINING, "The processor has adopted no version of the job model yet."
+    if not container:
+        return Reason.CONTAINER, "The container with Spark is starting, or starts again. Its log says why."
+    return None
+
+
+class Health:
+    """What the routes answer: a status code of HTTP and a document."""
+
+    def __init__(
+        self,
+        coordinator: JobCoordinator,
+        *,
+        steps: Callable[[], int],
+        wake: Callable[[], None],
+        container: Callable[[], bool],
+        leaving: Callable[[], bool],
+        patience: int,
+    ) -> None:
+        """`steps` counts the main thread's rounds, and `wake` makes it go round once more."""
+        self._coordinator, self._steps, self._wake = coordinator, steps, wake
+        self._container, self._leaving, self._patience = container, leaving, patience
+        self._loop, self._main = Pulse(), Pulse()
+
+    def tick(self) -> None:
+        """Another `TICK_S` of this process's own life is over."""
+        turns = self._coordinator.turns
+        if turns is not None:  # a coordinator of the user's own need not count
+            self._loop.tick(turns)
+        self._main.tick(self._steps())
+        if self._main.silent >= WAKE_AFTER:
+            self._wake()
+
+    @property
+    def alive(self) -> bool:
+        """Neither of the two has been silent for longer than our patience."""
+        return max(self._loop.silent, self._main.silent) < self._patience
+
+    def live(self) -> tuple[int, dict[str, Any]]:
+        """For `/livez`."""
+        told = {"coordinator": self._loop.silent * TICK_S, "main": self._main.silent * TICK_S}
+        return 200 if self.alive else 503, {"alive": self.alive, "silent_s": told}
+
+    def ready(self) -> tuple[int, dict[str, Any]]:
+        """For `/readyz`."""
+        why = readiness(
+            getattr(self._coordinator, "view", None),
+            boot_time(),
+            adopted=self._coordinator.job_model is not None,
+            container=self._container(),
+            leaving=self._leaving(),
+        )
+        if why is None:
+            return 200, {"ready": True}
+        return 503, {"ready": False, "reason": why[0], "message": why[1]}

@@ -1,0 +1,447 @@
+"""Who may write where: the lock box of a table.
+
+An interval lock is of one interval; granting it makes a new version. A segment lock is of some partitions of one
+interval and version. EXCLUSIVE and SHARED are what they say. REPLACE and APPEND are for writing an interval anew, with
+any granularity, while others append to it.
+
+Promised: no two active incompatible locks overlap. A lock is revoked only by a strictly higher priority, only if it is
+incompatible, and stays revoked until its owner unlocks it; revoked locks block nobody. A request that is not granted
+changes nothing.
+
+Not promised: that a waiting request is granted in its turn. Who waits asks again.
+
+Two locks look at each other if their intervals overlap; two segment locks of equal intervals only if they have a
+partition in common.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple, TypeAlias
+
+from samza_azure.segments.interval import Interval
+from samza_azure.segments.partitions import Partitions
+from samza_azure.segments.segment import Segment
+from samza_azure.segments.sequence import Sequence
+
+
+class LockType(StrEnum):
+    """What others may do meanwhile."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+    APPEND = "append"
+    REPLACE = "replace"
+
+
+class Owner(NamedTuple):
+    """One life of a processor."""
+
+    processor: str = ""
+    incarnation: str = ""
+
+
+NOBODY = Owner()
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Who asks for locks. Tasks of one group (a job) share them."""
+
+    id: str
+    group: str
+    priority: int = 0
+    owner: Owner = NOBODY
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a task asks for: an interval lock or, with `partitions` and `version`, a segment lock.
+
+    An interval lock gets a new version, one of type APPEND version 0; another one can be asked for.
+    """
+
+    task: str
+    datasource: str
+    interval: Interval
+    type: LockType = LockType.EXCLUSIVE
+    partitions: Partitions | None = None
+    version: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.interval.is_empty:
+            raise ValueError(f"{self.interval} is empty: there is nothing to lock.")
+        if self.partitions is not None and (self.version is None or not self.partitions):
+            raise ValueError("A segment lock needs a version and at least one partition.")
+
+
+class Replaced(NamedTuple):
+    """In an APPEND lock: a publish of a REPLACE over it, its version and the intervals that it writes. What is appended
+    from then on goes there, too."""
+
+    lock: int
+    number: int
+    version: int
+    intervals: tuple[Interval, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock that was granted. Locks are numbered in the order of their grants, never twice the same.
+
+    `count` publishes have been made under it. `read` is the sequence number at which a REPLACE was granted: what was
+    published later, it has not read. `writes` are the intervals that its next publish writes, once that has begun.
+    `staged` is the number of a publish of which rows may be there that do not count yet. A priority of None is only
+    found in storage.
+    """
+
+    id: int
+    type: LockType
+    group: str
+    datasource: str
+    interval: Interval
+    version: int
+    partitions: Partitions | None = None
+    priority: int | None = 0
+    revoked: bool = False
+    holders: frozenset[str] = frozenset()
+    count: int = 0
+    read: Sequence | None = None
+    writes: tuple[Interval, ...] = ()
+    replaced: tuple[Replaced, ...] = ()
+    staged: int = 0
+
+    @property
+    def rank(self) -> int:
+        """The priority."""
+        return self.priority or 0
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether it is a segment lock all of whose partitions are published; it is in nobody's way."""
+        return self.partitions is not None and not self.partitions
+
+    def covers(self, segment: Segment) -> bool:
+        """Whether the segment may be published under this lock. Under a revoked one nothing may."""
+        return not self.revoked and self.was_for(segment)
+
+    def was_for(self, segment: Segment) -> bool:
+        """The same, whether or not the lock was revoked."""
+        if self.datasource != segment.datasource or not self.interval.contains(segment.interval):
+            return False
+        if self.partitions is not None:
+            return (
+                self.interval == segment.interval
+                and self.version == segment.version
+                and segment.partition in self.partitions
+            )
+        return self.type is LockType.APPEND or self.version >= segment.version
+
+    def after(self, published: Iterable[Segment]) -> "Lock":
+        """The lock once these are published. An append needs its own numbers no longer, and a compaction may."""
+        if self.type is not LockType.APPEND or self.partitions is None:
+            return self
+        mine = Partitions(one.partition for one in published if self.was_for(one))
+        return replace(self, partitions=self.partitions - mine)
+
+    def looks_at(self, request: Request) -> bool:
+        """Whether this lock and what is asked for have to be compatible."""
+        if self.datasource != request.datasource or not self.interval.overlaps(request.interval) or self.is_used_up:
+            return False
+        if self.partitions is None or request.partitions is None or self.interval != request.interval:
+            return True
+        return not self.partitions.isdisjoint(request.partitions)
+
+    def is_compatible(self, request: Request) -> bool:
+        """Whether both may be active on the same time."""
+        match self.type, request.type:
+            case (LockType.SHARED, LockType.SHARED) | (LockType.APPEND, LockType.APPEND):
+                return True
+            case LockType.APPEND, LockType.REPLACE:
+                return request.interval.contains(self.interval)
+            case LockType.REPLACE, LockType.APPEND:
+                return self.interval.contains(request.interval)
+        return False
+
+    def serves(self, request: Request, group: str) -> bool:
+        """Whether the request asks for what this lock is already."""
+        if (self.group, self.datasource, self.type) != (group, request.datasource, request.type):
+            return False
+        if self.partitions is None or request.partitions is None:
+            if self.partitions is not request.partitions or not self.interval.contains(request.interval):
+                return False
+            return request.version is None or request.version == self.version
+        same_chunk = (self.interval, self.version) == (request.interval, request.version)
+        return same_chunk and request.partitions <= self.partitions
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """The lock is held."""
+
+    lock: Lock
+
+
+@dataclass(frozen=True, slots=True)
+class Revoked:
+    """The group had this lock and lost it. It has to be unlocked before another one is asked for."""
+
+    lock: Lock
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not granted, and nothing was changed. These locks are in the way."""
+
+    behind: tuple[Lock, ...]
+
+
+Answer: TypeAlias = Granted | Revoked | Wait
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """An answer, and how the box becomes another one with it: these locks are new or changed, those are gone."""
+
+    answer: Answer
+    changed: tuple[Lock, ...] = ()
+    gone: tuple[Lock, ...] = ()
+
+
+@dataclass(slots=True)
+class LockBox:
+    """All locks. `granted` counts them from the beginning of the table on. Nothing is decided before `sync`."""
+
+    tasks: dict[str, Task] = field(default_factory=dict)
+    locks: dict[int, Lock] = field(default_factory=dict)
+    granted: int = 0
+    is_synced: bool = False
+
+    @classmethod
+    def empty(cls) -> "LockBox":
+        """The box of a new table."""
+        return cls(is_synced=True)
+
+    def sync(self, stored: Iterable[Lock], tasks: Iterable[Task], granted: int = 0) -> set[str]:
+        """Become what was stored; the tasks that have to fail.
+
+        A lock without a priority takes its task's. The locks of tasks that nobody knows are skipped. If one of a
+        group cannot have its lock back, since its priority differs or another lock is in the way, the whole group
+        fails: none of it may publish under a lock that it does not have.
+        """
+        known = {task.id: task for task in tasks}
+        failed: set[str] = set()
+        kept: dict[int, Lock] = {}
+        stored = sorted(stored, key=lambda lock: lock.id)
+        for lock in stored:
+            holders = [known[task] for task in sorted(lock.holders) if task in known]
+            if not holders:
+                continue
+            priority = holders[0].priority if lock.priority is None else lock.priority
+            if any(task.priority != priority or task.group != lock.group for task in holders):
+                failed |= {task.group for task in holders}
+                continue
+            if not lock.revoked and not lock.is_used_up:
+                request = Request(
+                    holders[0].id, lock.datasource, lock.interval, lock.type, lock.partitions, lock.version
+                )
+                others = [other for other in kept.values() if not other.revoked and other.looks_at(request)]
+                if not _may_coexist(others, request, lock.group):
+                    failed.add(lock.group)
+                    continue
+            kept[lock.id] = replace(lock, priority=priority, holders=frozenset(task.id for task in holders))
+        self.locks = {number: lock for number, lock in kept.items() if lock.group not in failed}
+        self.tasks = {name: task for name, task in known.items() if task.group not in failed}
+        self.granted = max([granted, *(lock.id for lock in stored)])
+        self.is_synced = True
+        return {task.id for task in known.values() if task.group in failed}
+
+    def add(self, task: Task) -> None:
+        """Let a task ask for locks. ValueError before the first `sync`: it might get what another one has."""
+        if not self.is_synced:
+            raise ValueError(f"{task.id} cannot be added yet: the locks that are stored have not been read.")
+        self.tasks[task.id] = task
+
+    def remove(self, task: str) -> None:
+        """Forget a task and all its locks."""
+        self._apply(self.removal(task))
+        self.tasks.pop(task, None)
+
+    def acquire(self, request: Request) -> Answer:
+        """Ask for a lock, and take it if it is granted."""
+        decision = self.decide(request)
+        self.apply(decision)
+        return decision.answer
+
+    def decide(self, request: Request) -> Decision:
+        """What a request is answered, and what changes with it; nothing has changed yet.
+
+        ValueError if the task is not known, or has another priority than the lock that its group holds already.
+        """
+        task = self.tasks.get(request.task)
+        if task is None:
+            raise ValueError(f"{request.task} is not active: it was never added, or was removed.")
+        seen = [lock for lock in self.locks.values() if lock.looks_at(request)]
+        if found := next((lock for lock in _active_first(seen) if lock.serves(request, task.group)), None):
+            return self._again(found, task)
+        in_the_way = [lock for lock in seen if not lock.revoked and not lock.is_compatible(request)]
+        lower = [lock for lock in in_the_way if lock.rank < task.priority]
+        same_group = all(lock.group == task.group and lock.interval == request.interval for lock in in_the_way)
+        if len(lower) == len(in_the_way):
+            return self._grant(request, task, revoking=lower)
+        if same_group:
+            return self._grant(request, task)
+        return Decision(Wait(tuple(in_the_way)))
+
+    def apply(self, decision: Decision) -> None:
+        """Let a decision become true."""
+        if isinstance(decision.answer, Granted):
+            self.granted = max(self.granted, decision.answer.lock.id)
+        self._apply(decision)
+
+    def unlock(self, task: str, datasource: str, interval: Interval, partition: int | None = None) -> None:
+        """Give up the interval lock, or the segment lock of a partition, of exactly this interval."""
+        for lock in self.held(task):
+            same = (lock.datasource, lock.interval) == (datasource, interval)
+            kind = lock.partitions is None if partition is None else partition in (lock.partitions or ())
+            if same and kind:
+                self.release(task, lock.id)
+
+    def release(self, task: str, lock: int) -> None:
+        """Give up one lock. It is gone when nobody of the group holds it any more. Idempotent."""
+        if found := self.locks.get(lock):
+            self._apply(_without(found, task))
+
+    def removal(self, task: str) -> Decision:
+        """What becomes of the locks of a task that is removed."""
+        parts = [_without(lock, task) for lock in self.held(task)]
+        return Decision(
+            Wait(()),
+            changed=tuple(lock for part in parts for lock in part.changed),
+            gone=tuple(lock for part in parts for lock in part.gone),
+        )
+
+    def revoke(self, lock: int) -> None:
+        """Revoke a lock, whatever its priority: an administrator's act."""
+        self.locks[lock] = replace(self.locks[lock], revoked=True)
+
+    def end(self, owner: Owner) -> list[Lock]:
+        """One life of a processor is over: its locks end like revoked ones. Those that were revoked now."""
+        dead = {task.id for task in self.tasks.values() if task.owner == owner}
+        ended = []
+        for lock in list(self.locks.values()):
+            if lock.holders & dead and not lock.holders - dead and not lock.revoked:
+                self.revoke(lock.id)
+                ended.append(self.locks[lock.id])
+        return ended
+
+    def held(self, task: str) -> list[Lock]:
+        """The locks of a task, also revoked ones, in the order in which they were granted."""
+        return [lock for _, lock in sorted(self.locks.items()) if task in lock.holders]
+
+    def active(self) -> list[Lock]:
+        """All locks that are not revoked."""
+        return [lock for _, lock in sorted(self.locks.items()) if not lock.revoked]
+
+    def may_write(self, task: str, datasource: str, interval: Interval) -> bool:
+        """Whether a task holds a lock over an interval that was not revoked. ValueError if it has none at all."""
+        over = [lock for lock in self.held(task) if lock.datasource == datasource and lock.interval.contains(interval)]
+        if not over:
+            raise ValueError(f"{task} holds no lock over {interval} of {datasource}.")
+        return any(not lock.revoked for lock in over)
+
+    def locked_intervals(self, datasource: str, least: int = 0, *, concurrent: bool = False) -> list[Interval]:
+        """What is locked with a priority of at least `least`; one who writes concurrently ignores APPEND locks."""
+        return sorted(
+            {
+                lock.interval
+                for lock in self.active()
+                if lock.datasource == datasource
+                and lock.rank >= least
+                and not (concurrent and lock.type is LockType.APPEND)
+            }
+        )
+
+    def _again(self, lock: Lock, task: Task) -> Decision:
+        if lock.rank != task.priority:
+            raise ValueError(
+                f"{task.id} has priority {task.priority}, and lock {lock.id} of its group {lock.rank}. "
+                "Tasks of one group have one priority."
+            )
+        if lock.revoked:
+            return Decision(Revoked(lock))
+        shared = replace(lock, holders=lock.holders | {task.id})
+        return Decision(Granted(shared), changed=() if shared == lock else (shared,))
+
+    def _grant(self, request: Request, task: Task, revoking: Iterable[Lock] = ()) -> Decision:
+        number = self.granted + 1
+        version = request.version
+        if version is None:
+            version = 0 if request.type is LockType.APPEND else number
+        granted = Lock(
+            number,
+            request.type,
+            task.group,
+            request.datasource,
+            request.interval,
+            version,
+            request.partitions,
+            task.priority,
+            holders=frozenset({task.id}),
+            read=self.sequence() if request.type is LockType.REPLACE else None,
+        )
+        superseded = [_without(lock, task.id) for lock in self.held(task.id) if _supersedes(granted, lock)]
+        return Decision(
+            Granted(granted),
+            changed=(
+                granted,
+                *(replace(lock, revoked=True) for lock in revoking),
+                *(lock for part in superseded for lock in part.changed),
+            ),
+            gone=tuple(lock for part in superseded for lock in part.gone),
+        )
+
+    def sequence(self) -> Sequence:
+        """Where the table's history is now."""
+        return Sequence(self.granted, {number: lock.count for number, lock in self.locks.items()})
+
+    def _apply(self, decision: Decision) -> None:
+        self.locks |= {lock.id: lock for lock in decision.changed}
+        for lock in decision.gone:
+            self.locks.pop(lock.id, None)
+
+
+def covering(locks: Iterable[Lock], segments: Iterable[Segment]) -> list[Lock] | None:
+    """For each segment the first lock that covers it, in their order; None if one is not covered."""
+    locks = list(locks)
+    found = [next((lock for lock in locks if lock.covers(segment)), None) for segment in segments]
+    return None if None in found else [lock for lock in found if lock is not None]
+
+
+def _active_first(locks: Iterable[Lock]) -> list[Lock]:
+    return sorted(locks, key=lambda lock: (lock.revoked, lock.id))
+
+
+def _may_coexist(others: Iterable[Lock], request: Request, group: str) -> bool:
+    return all(
+        lock.is_compatible(request) or (lock.group == group and lock.interval == request.interval) for lock in others
+    )
+
+
+def _without(lock: Lock, task: str) -> Decision:
+    """The lock without one of its holders."""
+    rest = lock.holders - {task}
+    if not rest:
+        return Decision(Wait(()), gone=(lock,))
+    return Decision(Wait(()), changed=() if rest == lock.holders else (replace(lock, holders=rest),))
+
+
+def _supersedes(granted: Lock, lock: Lock) -> bool:
+    """Whether an APPEND lock makes another one of the same task needless."""
+    return (
+        granted.type is lock.type is LockType.APPEND
+        and granted.partitions is lock.partitions is None
+        and (granted.datasource, granted.version) == (lock.datasource, lock.version)
+        and granted.interval.contains(lock.interval)
+        and not lock.revoked
+    )

@@ -1,0 +1,59 @@
+"""A point in a table's history.
+
+Publishes under different locks do not touch a row that they share, or appenders would wait for each other. So a
+sequence number is not one integer but one per lock: how many publishes of each lock had been accepted. Locks are
+numbered in the order in which they are granted. One that was granted later has published nothing yet; one that was
+granted earlier and is not listed is gone, and all that it published counts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from samza_azure.segments.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """`granted` locks had been granted, those in `counts` were there and had published so many times."""
+
+    granted: int = 0
+    counts: Mapping[int, int] = field(default_factory=dict, hash=False)
+
+    def __str__(self) -> str:
+        return f"{self.granted}:" + ",".join(f"{lock}={count}" for lock, count in sorted(self.counts.items()))
+
+    @classmethod
+    def parse(cls, text: str) -> "Sequence":
+        """What `str` wrote. ValueError for any other text."""
+        granted, colon, counts = text.partition(":")
+        if not colon:
+            raise ValueError(f"{text!r} is no sequence number; it looks like 17:12=3,15=0.")
+        pairs = (pair.partition("=") for pair in counts.split(",") if pair)
+        return cls(int(granted), {int(lock): int(count) for lock, _, count in pairs})
+
+    def count(self, lock: int) -> int | None:
+        """How many publishes of a lock had been accepted; None: all that it ever made."""
+        if lock > self.granted:
+            return 0
+        return self.counts.get(lock)
+
+    def includes(self, segment: Segment) -> bool:
+        """Whether a segment had been published. One that two publishes carry needs both."""
+        for lock, number in segment.published:
+            count = self.count(lock)
+            if count is not None and number > count:
+                return False
+        return True
+
+    def __le__(self, other: "Sequence") -> bool:
+        """Whether all that had been published here had been published there, too."""
+        if self.granted > other.granted:
+            return False
+        for lock in {*self.counts, *other.counts}:
+            later = other.count(lock)
+            if later is not None and later < (_ALL if (mine := self.count(lock)) is None else mine):
+                return False
+        return True
+
+
+_ALL = 1 << 63

@@ -1,0 +1,232 @@
+"""What is visible in a table, across intervals and versions.
+
+A higher version hides a lower one on their overlap as soon as it is complete; lower ones fill the gaps, cut to them.
+Equal versions on unequal overlapping intervals are an error. Of incomplete versions the newest is kept; those between
+it and the visible one are garbage.
+
+The state is a function of the segments that are present, whatever the order in which they came. Time is divided where
+an interval begins or ends; each part knows the chunks that lie over it, newest first. So adding or removing a segment
+of a chunk that is there changes that chunk alone.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from samza_azure.segments.chunk import Chunk
+from samza_azure.segments.interval import ETERNITY, Interval
+from samza_azure.segments.segment import Segment, SegmentId
+from samza_azure.segments.sequence import Sequence
+
+
+class Entry(NamedTuple):
+    """What a lookup shows: these segments, of which only the rows of `interval` count."""
+
+    interval: Interval
+    chunk: Chunk
+
+    @property
+    def version(self) -> int:
+        """The version of the segments."""
+        return self.chunk.version
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """The visible segments, of which the interval may be longer than that of the entry."""
+        return self.chunk.visible()
+
+
+class Timeline:
+    """The segments of one table that are present, and what of them is visible."""
+
+    def __init__(self, segments: Iterable[Segment] = ()) -> None:
+        self._chunks: dict[tuple[Interval, int], Chunk] = {}
+        self._starts: list[int] = []  # where a part begins; it ends where the next one does
+        self._stacks: list[list[Chunk]] = []  # by part: what lies over it, the highest version first
+        self._size = 0
+        self._build(segments)
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Segment]:
+        for chunk in self._chunks.values():
+            yield from chunk.segments.values()
+
+    def __contains__(self, segment: Segment | SegmentId) -> bool:
+        return self.get(segment.id if isinstance(segment, Segment) else segment) is not None
+
+    @property
+    def chunks(self) -> Iterable[Chunk]:
+        """One per interval and version."""
+        return self._chunks.values()
+
+    def chunk(self, interval: Interval, version: int) -> Chunk | None:
+        """What there is of one interval and version."""
+        return self._chunks.get((interval, version))
+
+    def get(self, name: SegmentId) -> Segment | None:
+        """A segment that is present."""
+        chunk = self._chunks.get((name.interval, name.version))
+        return None if chunk is None else chunk.segments.get(name.partition)
+
+    def add(self, segment: Segment) -> bool:
+        """Add a segment. False if it is there. ValueError, and no change, if no legal history has it and the rest."""
+        chunk = self._chunks.get((segment.interval, segment.version))
+        if chunk is not None:
+            added = chunk.add(segment)
+            self._size += added
+            return added
+        chunk = Chunk(segment.interval, segment.version)
+        self._lay(chunk)
+        chunk.add(segment)
+        self._chunks[segment.interval, segment.version] = chunk
+        self._size += 1
+        return True
+
+    def remove(self, segment: Segment | SegmentId) -> Segment | None:
+        """Remove a segment and return it; None if it is not there."""
+        name = segment.id if isinstance(segment, Segment) else segment
+        chunk = self._chunks.get((name.interval, name.version))
+        if chunk is None or (removed := chunk.remove(name.partition)) is None:
+            return None
+        self._size -= 1
+        if not chunk.segments:
+            del self._chunks[chunk.interval, chunk.version]
+            self._lift(chunk)
+        return removed
+
+    def lookup(self, interval: Interval = ETERNITY, *, incomplete: bool = False) -> list[Entry]:
+        """What is visible in an interval, in the order of time; neighbours of one chunk are one entry.
+
+        With `incomplete` also what is there where nothing is complete.
+        """
+        if interval.is_empty:
+            return []
+        found: list[Entry] = []
+        starts, stacks = self._starts, self._stacks
+        for part in range(max(bisect_right(starts, interval.start) - 1, 0), len(starts)):
+            start = starts[part]
+            if start >= interval.end:
+                break
+            chunk = _winner(stacks[part])
+            if chunk is None and incomplete and stacks[part]:
+                chunk = stacks[part][0]
+            if chunk is None:
+                continue
+            # A part over which something lies is never the last one.
+            start, end = max(start, interval.start), min(starts[part + 1], interval.end)
+            if found and found[-1].chunk is chunk and found[-1].interval.end == start:
+                start = found.pop().interval.start
+            found.append(Entry(Interval(start, end), chunk))
+        return found
+
+    def visible(self, interval: Interval = ETERNITY) -> list[Segment]:
+        """The segments that a lookup shows, each once."""
+        chunks = {id(entry.chunk): entry.chunk for entry in self.lookup(interval)}
+        return [segment for chunk in chunks.values() for segment in chunk.visible()]
+
+    def is_visible(self, segment: Segment) -> bool:
+        """Whether a lookup of the segment's interval shows it."""
+        chunk = self._chunks.get((segment.interval, segment.version))
+        if chunk is None or segment not in chunk.visible():
+            return False
+        return any(_winner(stack) is chunk for _, stack in self._parts(segment.interval))
+
+    def is_overshadowed(self, segment: Segment) -> bool:
+        """Whether what is visible hides all of a segment, present or not."""
+        for _, stack in self._parts(segment.interval):
+            winner = _winner(stack)
+            if winner is None or winner.version < segment.version:
+                return False
+            if winner.version == segment.version and not winner.shadows(segment):
+                return False
+        return True
+
+    def fully_overshadowed(self) -> list[Segment]:
+        """The garbage: all that is not visible, and that no segment that is still to come makes visible."""
+        kept = set()
+        for stack in self._stacks:
+            if stack:
+                kept.add(id(_winner(stack)))
+                kept.add(id(stack[0]))
+        found: list[Segment] = []
+        for chunk in self._chunks.values():
+            found += chunk.overshadowed() if id(chunk) in kept else chunk.segments.values()
+        return found
+
+    def at(self, sequence: Sequence) -> "Timeline":
+        """The timeline of what had been published at a sequence number."""
+        return Timeline(segment for segment in self if sequence.includes(segment))
+
+    def copy(self) -> "Timeline":
+        """Another timeline of the same segments."""
+        return Timeline(self)
+
+    def _build(self, segments: Iterable[Segment]) -> None:
+        """Add many. Chunks are laid in the order of their intervals, so that each goes to the end."""
+        by_chunk: dict[tuple[Interval, int], list[Segment]] = {}
+        for segment in segments:
+            key = segment.interval, segment.version
+            if (known := by_chunk.get(key)) is None:
+                by_chunk[key] = [segment]
+            else:
+                known.append(segment)
+        for key in sorted(by_chunk):
+            chunk = Chunk(*key)
+            self._lay(chunk)
+            for segment in by_chunk[key]:
+                self._size += chunk.add(segment)
+            self._chunks[key] = chunk
+
+    def _parts(self, interval: Interval) -> Iterator[tuple[int, list[Chunk]]]:
+        """The parts of an interval and what lies over them; where nothing ever was, an empty stack."""
+        first = bisect_right(self._starts, interval.start) - 1
+        if first < 0:
+            yield interval.start, []
+        for part in range(max(first, 0), len(self._starts)):
+            if self._starts[part] >= interval.end:
+                return
+            yield self._starts[part], self._stacks[part]
+
+    def _lay(self, chunk: Chunk) -> None:
+        """Put a new chunk over its interval. ValueError if an unequal interval there has the same version."""
+        for _, stack in self._parts(chunk.interval):
+            for other in stack:
+                if other.version == chunk.version:
+                    raise ValueError(
+                        f"Version {chunk.version} of {chunk.interval} overlaps the same version of {other.interval}. "
+                        "A version belongs to equal or disjoint intervals."
+                    )
+        first, end = self._divide(chunk.interval.start), self._divide(chunk.interval.end)
+        for stack in self._stacks[first:end]:
+            stack.insert(bisect_left(stack, -chunk.version, key=_newest_first), chunk)
+
+    def _lift(self, chunk: Chunk) -> None:
+        """Take a chunk away, and join the parts that nothing divides any more."""
+        first = bisect_left(self._starts, chunk.interval.start)
+        end = bisect_left(self._starts, chunk.interval.end)
+        for stack in self._stacks[first:end]:
+            stack.remove(chunk)
+        for part in (end, first):
+            if self._stacks[part] == (self._stacks[part - 1] if part else []):
+                del self._starts[part], self._stacks[part]
+
+    def _divide(self, at: int) -> int:
+        """The part that begins at this moment."""
+        part = bisect_left(self._starts, at)
+        if part == len(self._starts) or self._starts[part] != at:
+            self._starts.insert(part, at)
+            self._stacks.insert(part, list(self._stacks[part - 1]) if part else [])
+        return part
+
+
+def _winner(stack: list[Chunk]) -> Chunk | None:
+    for chunk in stack:
+        if chunk.is_complete:
+            return chunk
+    return None
+
+
+def _newest_first(chunk: Chunk) -> int:
+    return -chunk.version

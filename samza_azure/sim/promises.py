@@ -1,0 +1,59 @@
+"""What is promised about time and about who works, judged from outside: *Overlap* and *Bound*.
+
+The ledger sees what the storage accepts. Whether two containers work on one task at the same moment, and how long
+nobody does, only the world sees.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from samza_azure.explain import Bounds, bounds
+from samza_azure.group.control import Control
+from samza_azure.group.tasks import PATIENCE
+from samza_azure.group.timing import CHURN_MAX, Timing
+from samza_azure.messages import Phase, StartTask
+from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
+from samza_azure.sim.life import Life
+
+#: What `explain` prints is a worst case on a storage that answers at once; so many times that is allowed.
+ALLOWED = 1.5
+#: A call of the simulated network takes no longer, unless something is wrong with it.
+CALL_S = 0.5
+
+
+def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: StartTask, shutdown_s: float) -> None:
+    """Overlap: no task starts while an earlier owner, alive and permitted, still runs it; except when it has been
+    waited for, for as long as it may take to let go."""
+    facts, now = ledger.facts, ledger.facts.instant()
+    published = ledger.published_at(start.run_id, start.task, start.generation)
+    waited = published is not None and now >= published + PATIENCE * shutdown_s * CLOCK_RATE
+    if waited or (published is not None and facts.jumped(life.name, published)):
+        return
+    for other in lives:
+        container = other.container
+        work = container.tasks.get(start.task) if container is not None else None
+        if work is None or container is None or other.finish is not None or work.phase is not Phase.RUNNING:
+            continue
+        theirs = work.start
+        earlier = theirs.run_id == start.run_id and theirs.generation < start.generation
+        works = container.may_append() and not container.process.frozen and not other.supervisor.frozen
+        demand(
+            not (earlier and works and ledger.owns_alive(other.name, theirs.run_id, theirs.task, theirs.generation)),
+            f"Overlap: {life.name} starts {start.task}, and {other.name} still runs it",
+        )
+
+
+def stated(timing: Timing, control: Control, processors: int) -> Bounds:
+    """What `explain` says; of a group whose leaders were suspected wrongly, the next is suspected later."""
+    patience = 2.0 ** min(control.churn, CHURN_MAX)
+    return bounds(replace(timing, leader_timeout_s=patience * timing.leader_timeout_s), processors, CALL_S)
+
+
+def within(bound_s: float, *, clocks: bool) -> float:
+    """What is allowed where `explain` prints this. The calls that it does not count are short here."""
+    return ALLOWED * bound_s / (CLOCK_RATE if clocks else 1.0)
+
+
+def runs_within(timing: Timing, processors: int, start_s: float) -> float:
+    """How long it takes at worst from the new assignment until the tasks run."""
+    return timing.heartbeat_s + timing.look_every_s(processors) + 2 * start_s

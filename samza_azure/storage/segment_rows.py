@@ -1,0 +1,217 @@
+"""How a table of segments is written down: its rows in one partition.
+
+| key | what it is | who writes it |
+|---|---|---|
+| `head` | format, how many locks were granted, what was collected | granting, revoking, allocating; If-Match |
+| `lock.<id>` | one lock, and how many publishes were made under it | its owner's publishes, If-Match; a revocation |
+| `next.<interval>.<version>` | the next partition number there | with the head |
+| `position.<stream>` | how far a stream is in the table | the publish of its rows, If-Match |
+| `reader.<id>` | a sequence number that somebody reads at, and until when | that reader |
+| `segment.<interval>.<version>.<partition>` | a segment, and the publish that it came with | inserted once |
+
+Moments are written as 16 hexadecimal digits from 2**63 below zero on, so keys are in the order of time.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.segments import File, Interval, Lock, LockType, Owner, Partitions, Publish, Segment, SegmentId
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments.locks import Replaced
+from samza_azure.storage.interface import Row, Value
+
+HEAD = "head"
+LOCK, NEXT, POSITION, READER, SEGMENT = "lock.", "next.", "position.", "reader.", "segment."
+FORMAT = 1
+
+_ZERO = 1 << 63
+#: The partitions of a segment lock that has none left; an interval lock has nothing there.
+_NONE = "none"
+
+
+def past(prefix: str) -> str:
+    """Just behind all keys with this prefix, which ends with a full stop."""
+    return prefix[:-1] + "~"
+
+
+def lock_key(lock: int) -> str:
+    """The row of a lock."""
+    return f"{LOCK}{lock:012d}"
+
+
+def next_key(interval: Interval, version: int) -> str:
+    """The row that counts the partitions of an interval and version."""
+    return f"{NEXT}{_interval(interval)}.{version:012d}"
+
+
+def next_place(key: str) -> tuple[Interval, int]:
+    """The interval and version of such a row."""
+    start, end, version = key.removeprefix(NEXT).split(".")
+    return Interval(int(start, 16) - _ZERO, int(end, 16) - _ZERO), int(version)
+
+
+def segment_key(name: SegmentId) -> str:
+    """The row of a segment."""
+    return f"{SEGMENT}{_interval(name.interval)}.{name.version:012d}.{name.partition:012d}"
+
+
+def position_key(stream: str) -> str:
+    """The row of a stream's position."""
+    return POSITION + stream.replace("/", "|")
+
+
+def _interval(interval: Interval) -> str:
+    return f"{interval.start + _ZERO:016x}.{interval.end + _ZERO:016x}"
+
+
+def lock_values(lock: Lock, owners: Mapping[str, Owner]) -> dict[str, Value]:
+    """The columns of a lock."""
+    return {
+        "type": str(lock.type),
+        "group": lock.group,
+        "start": lock.interval.start,
+        "end": lock.interval.end,
+        "version": lock.version,
+        "partitions": partitions_value(lock),
+        "priority": lock.rank,
+        "revoked": lock.revoked,
+        "holders": json.dumps({task: list(owners.get(task, Owner())) for task in sorted(lock.holders)}),
+        "count": lock.count,
+        "read": "" if lock.read is None else str(lock.read),
+        "writes": _intervals(lock.writes),
+        "replaced": json.dumps([[*one[:3], _intervals(one.intervals)] for one in lock.replaced]),
+        "staged": lock.staged,
+    }
+
+
+def lock_of(datasource: str, row: Row) -> tuple[Lock, dict[str, Owner]]:
+    """The lock of a row, and who holds it."""
+    with _Reading(row):
+        values: Mapping[str, Any] = row.values
+        owners = {task: Owner(*owner) for task, owner in json.loads(values["holders"]).items()}
+        return Lock(
+            int(row.key.removeprefix(LOCK)),
+            LockType(values["type"]),
+            values["group"],
+            datasource,
+            Interval(values["start"], values["end"]),
+            values["version"],
+            _partitions(values["partitions"]),
+            values["priority"],
+            values["revoked"],
+            frozenset(owners),
+            values["count"],
+            SequenceNumber.parse(values["read"]) if values["read"] else None,
+            tuple(_intervals_of(values["writes"])),
+            tuple(
+                Replaced(lock, number, version, tuple(_intervals_of(text)))
+                for lock, number, version, text in json.loads(values["replaced"])
+            ),
+            values["staged"],
+        ), owners
+
+
+def segment_values(segment: Segment) -> dict[str, Value]:
+    """The columns of a segment; what its key says is not repeated."""
+    file = segment.file
+    values: dict[str, Value] = {
+        "covers": str(segment.covers),
+        "generation": segment.generation,
+        "group": str(segment.group),
+        "overshadows": str(segment.overshadows),
+        "published": ",".join(f"{one.lock}:{one.number}" for one in segment.published),
+    }
+    if file is not None:
+        values |= {
+            "file": file.name,
+            "rows": file.rows,
+            "bytes": file.bytes,
+            "statistics": json.dumps(file.statistics, separators=(",", ":")),
+        }
+    return values
+
+
+class SegmentReader:
+    """Makes segments of rows. Equal sets are one object, whoever wrote them."""
+
+    def __init__(self, datasource: str) -> None:
+        self._datasource = datasource
+        self._sets: dict[str, Partitions] = {}
+        self._intervals: dict[str, Interval] = {}
+
+    def segment(self, row: Row) -> Segment:
+        """The segment of a row. CorruptState if it is none."""
+        with _Reading(row):
+            values: Mapping[str, Any] = row.values
+            start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
+            file = None
+            if name := values.get("file"):
+                file = File(name, values["rows"], values["bytes"], json.loads(values["statistics"]))
+            published = tuple(Publish(*map(int, one.split(":"))) for one in values["published"].split(",") if one)
+            return Segment(
+                self._datasource,
+                self._interval(start, end),
+                int(version),
+                int(partition),
+                self._set(values["covers"]),
+                values["generation"],
+                self._set(values["group"]),
+                self._set(values["overshadows"]),
+                file,
+                published,
+            )
+
+    def _set(self, text: str) -> Partitions:
+        if (known := self._sets.get(text)) is None:
+            known = self._sets[text] = Partitions.parse(text)
+        return known
+
+    def _interval(self, start: str, end: str) -> Interval:
+        text = f"{start}.{end}"
+        if (known := self._intervals.get(text)) is None:
+            known = self._intervals[text] = Interval(int(start, 16) - _ZERO, int(end, 16) - _ZERO)
+        return known
+
+
+def checked_head(row: Row, datasource: str) -> Row:
+    """The head row. ConfigError if a newer program wrote it."""
+    found = row.values.get("format")
+    if not isinstance(found, int) or found > FORMAT:
+        raise ConfigError(
+            f"The table {datasource} has format {found}, and this program knows formats up to {FORMAT}. "
+            "Use the version of samza-azure that wrote it, or a newer one."
+        )
+    return row
+
+
+def _partitions(text: str) -> Partitions | None:
+    return None if not text else Partitions.parse("" if text == _NONE else text)
+
+
+def partitions_value(lock: Lock) -> Value:
+    """The column of a lock that its publishes change."""
+    return "" if lock.partitions is None else str(lock.partitions) or _NONE
+
+
+def _intervals(intervals: Iterable[Interval]) -> str:
+    return ",".join(f"{one.start}:{one.end}" for one in intervals)
+
+
+def _intervals_of(text: str) -> list[Interval]:
+    return [Interval(*map(int, one.split(":"))) for one in text.split(",") if one]
+
+
+class _Reading:
+    """What a row lacks is its fault, and is said of it."""
+
+    def __init__(self, row: Row) -> None:
+        self._row = row
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LookupError | ValueError | TypeError | AttributeError):
+            raise CorruptState(f"The row cannot be read: {error!r}", blob=self._row.key) from error

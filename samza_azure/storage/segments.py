@@ -1,0 +1,787 @@
+"""A table of segments in one partition of the application's table, its files in the container.
+
+Promised, if transactions of a partition are all or nothing: publishes are all or nothing, whatever their size; of two
+that the locks do not allow together one is refused; a publish that is repeated changes nothing; what a snapshot shows
+was published, and each publish is in it as a whole or not at all.
+
+How:
+
+- *A publish* is one transaction: its lock rows, if nobody wrote them since (so they still are granted), the position
+  of its stream, likewise, and its segments. The first of its locks counts it. A row counts if its lock's count says so.
+- *A publish of more than a transaction holds* is staged first: its rows are inserted with the next number of the lock,
+  in transactions that each hold the lock's row, too. They do not count before the last transaction raises the count.
+- *Granting, revoking and allocating* take place one after the other: each transaction holds the head, if nobody wrote
+  it since.
+- *Reading* reads the locks first and the segments after them. So each publish that the counts have is there as a
+  whole, and what came later is known by its number.
+- *REPLACE* writes into the APPEND locks that lie below it what it is about to write. From then on appends put a copy
+  of themselves there, which counts with the REPLACE; whatever was appended before, the REPLACE finds and carries.
+- *A lost answer* is settled by reading.
+
+No clock is used but in `collect`, whose caller says what time it is and how long garbage is kept.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeVar
+
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.segments import (
+    Advance,
+    Granted,
+    Granularity,
+    Interval,
+    Lock,
+    LockBox,
+    LockType,
+    Owner,
+    Partitions,
+    Publish,
+    Published,
+    Request,
+    Revoked,
+    Segment,
+    SegmentId,
+    Task,
+    Timeline,
+    Wait,
+)
+from samza_azure.segments import Refused as Lost
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
+from samza_azure.segments.locks import Decision, Replaced
+from samza_azure.storage.driver import back_off
+from samza_azure.storage.interface import DELETE_MAX, Blobs, Refused, Row, Value
+from samza_azure.storage.segment_rows import (
+    FORMAT,
+    HEAD,
+    LOCK,
+    NEXT,
+    READER,
+    SEGMENT,
+    SegmentReader,
+    checked_head,
+    lock_key,
+    lock_of,
+    lock_values,
+    next_key,
+    next_place,
+    partitions_value,
+    past,
+    position_key,
+    segment_key,
+    segment_values,
+)
+from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
+
+T = TypeVar("T")
+
+#: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
+TRIES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the locks of a table were at one moment."""
+
+    head: Row
+    box: LockBox
+    rows: dict[int, Row]  # by lock
+
+    @property
+    def sequence(self) -> SequenceNumber:
+        """Where the table's history was."""
+        return self.box.sequence()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a table showed at a sequence number. `foreign` rows are of no kind that we know, and are ignored."""
+
+    name: str
+    sequence: SequenceNumber
+    timeline: Timeline
+    staged: tuple[Segment, ...] = ()  # there, but of publishes that do not count
+    foreign: int = 0
+    overwritten: Value | None = None  # the last publish that made a new version visible
+
+
+class _Stale:
+    """What was visible when a place was chosen may have changed since."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """What a collection of garbage has deleted."""
+
+    segments: int = 0
+    files: int = 0
+    orphans: int = 0
+
+
+@dataclass(slots=True)
+class SegmentStore:
+    """One table."""
+
+    rows: Transactions
+    blobs: Blobs
+    name: str
+    wait: Callable[[int], None] = back_off
+    _etags: dict[int, tuple[Lock, str]] = field(default_factory=dict)  # of locks of our own, as we know them
+
+    # The head and the locks.
+
+    def create(self, **columns: Value) -> Row:
+        """The head row, created if there is none; `columns` are kept in it. Idempotent."""
+        values: dict[str, Value] = {"format": FORMAT, "granted": 0, "collected": "", "marks": "[]", **columns}
+        self._try(lambda: self.rows.transact([Write(Act.INSERT, HEAD, values)]))
+        return self.state().head
+
+    def state(self) -> State:
+        """The locks, as they are. ConfigError if there is no such table."""
+        found = self._read(HEAD, past(LOCK))
+        if not found or found[0].key != HEAD:
+            raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
+        head = checked_head(found[0], self.name)
+        box, rows = LockBox.empty(), {}
+        granted = head.values["granted"]
+        assert isinstance(granted, int)
+        box.granted = granted
+        for row in found[1:]:
+            if row.key.startswith(LOCK):
+                lock, owners = lock_of(self.name, row)
+                box.locks[lock.id], rows[lock.id] = lock, row
+                for task, owner in owners.items():
+                    box.tasks[task] = Task(task, lock.group, lock.rank, owner)
+        return State(head, box, rows)
+
+    def acquire(self, task: Task, request: Request) -> Granted | Revoked | Wait:
+        """Ask for a lock, and take it if it is granted: one transaction with the head. Asking again is harmless."""
+
+        def decide(state: State) -> tuple[Granted | Revoked | Wait, list[Write]]:
+            state.box.tasks[task.id] = task
+            decision = state.box.decide(request)
+            return decision.answer, self._of_decision(state, decision)
+
+        self._etags.clear()
+        return self._with_head(decide)
+
+    def allocate(
+        self, task: Task, moment: int, granularity: Granularity, count: int = 1
+    ) -> Granted | Revoked | Wait | None:
+        """Numbers to append rows of a moment under, and the APPEND lock on them, in one step.
+
+        They are the lock's `partitions`, of its interval and version. Where something is visible, its interval and
+        version are used; otherwise the coarsest free interval up to `granularity`. None: there is no free one.
+        """
+        for _ in range(TRIES_MAX):
+            snapshot, waited = self.snapshot(), None
+            for interval, version in self._places(snapshot.timeline, moment, granularity):
+                answer = self._lock_new(task, interval, version, count, LockType.APPEND, snapshot)
+                if isinstance(answer, Granted):
+                    return answer
+                waited = waited or answer
+                if isinstance(answer, _Stale):
+                    break
+            if not isinstance(waited, _Stale):
+                return waited
+        raise StorageUnavailable(f"Allocating in {self.name}: others wrote first {TRIES_MAX} times.")
+
+    def allocate_outputs(self, task: Task, interval: Interval, version: int, count: int) -> Granted | Revoked | Wait:
+        """Numbers for the outputs of a compaction, and the lock on them: its `partitions`."""
+        answer = self._lock_new(task, interval, version, count, LockType.EXCLUSIVE, None)
+        assert not isinstance(answer, _Stale)
+        return answer
+
+    def _lock_new(
+        self,
+        task: Task,
+        interval: Interval,
+        version: int,
+        count: int,
+        type: LockType,  # noqa: A002
+        seen: Snapshot | None,
+    ) -> "Granted | Revoked | Wait | _Stale":
+        self._etags.clear()
+        granted: set[int] = set()
+
+        def decide(state: State) -> "tuple[Granted | Revoked | Wait | _Stale, list[Write]]":
+            state.box.tasks[task.id] = task
+            for lock in state.box.held(task.id):
+                if lock.id in granted:  # the answer to our first try was lost
+                    return Granted(lock), []
+            if seen is not None and state.head.values.get("overwritten") != seen.overwritten:
+                return _Stale(), []  # what is visible there may have another version by now
+            first, writes = self._numbers(interval, version, count)
+            if writes[0].act is Act.INSERT and self._is_divided_otherwise(interval, version):
+                return _Stale(), []
+            mine = Partitions.between(first, first + count)
+            decision = state.box.decide(Request(task.id, self.name, interval, type, mine, version))
+            if not isinstance(decision.answer, Granted):
+                return decision.answer, []
+            granted.add(decision.answer.lock.id)
+            return decision.answer, [*self._of_decision(state, decision), *writes]
+
+        return self._with_head(decide)
+
+    def _places(self, timeline: Timeline, moment: int, granularity: Granularity) -> list[tuple[Interval, int]]:
+        """Where rows of a moment may be appended, the best first."""
+        if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
+            return [(entries[0].chunk.interval, entries[0].version)]
+        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
+        promised = [interval for interval, version in places if version == 0]
+        if over := [one for one in promised if one.start <= moment < one.end]:
+            return [(over[0], 0)]
+        buckets = [each.bucket(moment) for each in granularity.finer()]
+        free = (one for one in buckets if not any(one.overlaps(other) for other in promised))
+        return [(one, 0) for one in free if not timeline.lookup(one, incomplete=True)]
+
+    def _is_divided_otherwise(self, interval: Interval, version: int) -> bool:
+        """Whether numbers were given out before in an unequal interval over this one: segments may come there."""
+        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
+        return any(other.overlaps(interval) and known == version for other, known in places if other != interval)
+
+    def release(self, task: str, lock: int) -> None:
+        """Give a lock back. What was staged under it and does not count goes first."""
+        state = self.state()
+        found = state.box.locks.get(lock)
+        if found is None:
+            return
+        if found.holders - {task}:
+            self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
+            return
+        if found.staged > found.count or found.writes:
+            self._clean(lock)
+        self._etags.pop(lock, None)
+        self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
+
+    def end(self, owner: Owner) -> list[int]:
+        """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
+
+        def decide(state: State) -> tuple[list[int], list[Write]]:
+            mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
+            numbers = [lock.id for lock in state.box.locks.values() if lock.holders <= mine]
+            state.box.end(owner)
+            revoked = [Write(Act.MERGE, lock_key(number), {"revoked": True}) for number in numbers]
+            return numbers, revoked[: OPERATIONS_MAX - 2]
+
+        ended = self._with_head(decide)
+        for number in ended:
+            lock = self.state().box.locks.get(number)
+            for task in lock.holders if lock is not None else ():
+                self.release(task, number)
+        return ended
+
+    # Publishing.
+
+    def publish(
+        self,
+        task: str,
+        outputs: Sequence[Segment],
+        *,
+        inputs: Iterable[Segment] = (),
+        advance: Advance | None = None,
+    ) -> Published | Lost:
+        """Publish segments and the position of the stream that they come from, all or nothing.
+
+        `Lost`: a lock was revoked, an input is not visible any more, or the stream is elsewhere; nothing was changed.
+        ValueError for outputs that could never be published, as `Datasource.publish` says.
+        """
+        inputs = list(inputs)
+        check_outputs(outputs, inputs)
+        for tries in range(1, TRIES_MAX):
+            held = self._held(task)
+            try:
+                locks = locks_for([lock for lock, _ in held.values()], [*outputs, *inputs], name=task)
+            except ValueError as error:
+                if settled := self._settled(outputs):
+                    return settled
+                if tries == 1:
+                    raise
+                locks = Lost(f"{error} It had one: its life was ended, and its locks with it.")
+            if isinstance(locks, Lost):
+                return self._settled(outputs) or locks
+            if len(locks) > OPERATIONS_MAX - 3:
+                raise ConfigError(
+                    f"Rows of {len(locks)} intervals of {self.name} in one publish; {OPERATIONS_MAX - 3} are possible. "
+                    "Write fewer rows at once, or give the table a coarser granularity."
+                )
+            lead = min(locks, key=lambda lock: lock.id)
+            overwrites = [one for one in outputs if one.is_root and one.version == lead.version and lead.version]
+            if lead.type is LockType.REPLACE and overwrites and lead.count:
+                if settled := self._settled(outputs):
+                    return settled
+                raise ValueError(f"Lock {lead.id} has replaced {lead.interval} already. Ask for another one.")
+            if lead.type is LockType.REPLACE and overwrites and not lead.writes:
+                self._announce(lead, outputs)
+                self._etags.clear()
+                continue
+            if lead.staged > lead.count and not self._is_staged(lead, outputs):
+                self._clean(lead.id)  # of an earlier publish that was given up
+                self._etags.clear()
+                continue
+            if inputs and (gone := self._gone(inputs)):
+                return self._settled(outputs) or Lost(f"{gone} is not visible any more.")
+            made = [replace(one, published=(Publish(lead.id, lead.count + 1),)) for one in outputs]
+            made += self._copies(locks, lead, made, inputs)
+            answer = self._commit(held, locks, lead, made, advance)
+            if answer is not None:
+                return answer
+            self._etags.clear()
+            if settled := self._settled(outputs):
+                return settled
+            self.wait(tries)
+        raise StorageUnavailable(f"Publishing to {self.name}: others wrote first {TRIES_MAX} times.")
+
+    def position(self, stream: str) -> Any:
+        """How far a stream is in the table; None at its beginning."""
+        found = self._position(stream)
+        return None if found is None else json.loads(str(found.values["position"]))
+
+    def _commit(
+        self,
+        held: dict[int, tuple[Lock, str]],
+        locks: Sequence[Lock],
+        lead: Lock,
+        made: Sequence[Segment],
+        advance: Advance | None,
+    ) -> Published | Lost | None:
+        """One try. None: others were first, or nobody knows."""
+        moved: list[Write] = []
+        if advance is not None:
+            at = self._position(advance.stream)
+            now = None if at is None else json.loads(str(at.values["position"]))
+            if now != advance.start:
+                return self._settled(made) or Lost(f"{advance.stream} is at {now!r}, not at {advance.start!r}.")
+            values: dict[str, Value] = {"position": json.dumps(advance.end)}
+            key = position_key(advance.stream)
+            moved = [Write(Act.INSERT, key, values) if at is None else Write(Act.MERGE, key, values, at.etag)]
+        number = lead.count + 1
+        after = {lock.id: lock.after(made) for lock in locks}
+        others = [
+            Write(Act.MERGE, lock_key(lock.id), _given_up(lock, after[lock.id]), held[lock.id][1])
+            for lock in locks
+            if lock.id != lead.id
+        ]
+        inserts = [Write(Act.INSERT, segment_key(one.id), segment_values(one)) for one in made]
+        etag = held[lead.id][1]
+        if lead.partitions is None and lead.type is not LockType.APPEND:
+            # Whoever allocates has to see what is visible now: see `_lock_new`.
+            others.append(Write(Act.MERGE, HEAD, {"overwritten": f"{lead.id}.{number}"}))
+        room = OPERATIONS_MAX - 1 - len(others) - len(moved)
+        if len(inserts) > room:
+            staged = self._stage(lead, etag, inserts)
+            if staged is None:
+                return None
+            etag, inserts = staged, []
+        counted: dict[str, Value] = {"count": number, "staged": 0, **_given_up(lead, after[lead.id])}
+        answer = self._sent([Write(Act.MERGE, lock_key(lead.id), counted, etag), *others, *moved, *inserts])
+        if answer is None:
+            return None
+        self._etags[lead.id] = replace(after[lead.id], count=number, staged=0), answer[0]
+        for lock, new in zip([one for one in locks if one.id != lead.id], answer[1:], strict=False):
+            self._etags[lock.id] = after[lock.id], new
+        return Published(tuple(made))
+
+    def _stage(self, lead: Lock, etag: str, inserts: Sequence[Write]) -> str | None:
+        """Insert rows that do not count yet. Each transaction holds the lock: none goes through after a revocation."""
+        there = {row.key for row in self._read(SEGMENT, past(SEGMENT))} if lead.staged > lead.count else set()
+        missing = [write for write in inserts if write.key not in there]
+        mark: dict[str, Value] = {"staged": lead.count + 1}
+        for first in range(0, len(missing), OPERATIONS_MAX - 1):
+            part = missing[first : first + OPERATIONS_MAX - 1]
+            answer = self._sent([Write(Act.MERGE, lock_key(lead.id), mark, etag), *part])
+            if answer is None:
+                return None
+            etag = answer[0]
+        return etag
+
+    def _held(self, task: str) -> dict[int, tuple[Lock, str]]:
+        """The locks of a task and their ETags: as last seen, or read anew."""
+        held = {number: known for number, known in self._etags.items() if task in known[0].holders}
+        if not held:
+            state = self.state()
+            held = {lock.id: (lock, state.rows[lock.id].etag) for lock in state.box.held(task)}
+            self._etags |= held
+        return held
+
+    def _is_staged(self, lead: Lock, outputs: Sequence[Segment]) -> bool:
+        """Whether what is staged is a part of this very publish."""
+        names = {one.id for one in outputs}
+        mine = [one for one in self._leftovers(lead.id) if one.published[0].lock == lead.id]
+        return all(one.id in names for one in mine)
+
+    def _settled(self, outputs: Sequence[Segment]) -> Published | None:
+        """Whether these outputs are in the table: their numbers were given to nobody else."""
+        if not outputs:
+            return None
+        key = segment_key(outputs[0].id)
+        if not self._read(key, key + "."):
+            return None
+        snapshot = self.snapshot()
+        found = [snapshot.timeline.get(one.id) for one in outputs]
+        if any(one is None for one in found):
+            return None
+        return Published(tuple(one for one in found if one is not None), again=True)
+
+    def _gone(self, inputs: Sequence[Segment]) -> Segment | None:
+        timeline = self.snapshot().timeline
+        return next((one for one in inputs if not timeline.is_visible(one)), None)
+
+    # REPLACE, and appending meanwhile.
+
+    def _announce(self, lead: Lock, outputs: Sequence[Segment]) -> None:
+        """Say in the APPEND locks below what is about to be written: with the head, so that no lock is overlooked."""
+        places = tuple(sorted({one.interval for one in outputs if one.version == lead.version}))
+        coming = Replaced(lead.id, lead.count + 1, lead.version, places)
+
+        def decide(state: State) -> tuple[None, list[Write]]:
+            if lead.id not in state.box.locks or not places:
+                return None, []
+            owners = {task.id: task.owner for task in state.box.tasks.values()}
+            changed = [replace(state.box.locks[lead.id], writes=places)]
+            for lock in state.box.active():
+                below = lock.type is LockType.APPEND and lock.interval.overlaps(lead.interval)
+                if below and coming not in lock.replaced:
+                    changed.append(replace(lock, replaced=(*lock.replaced, coming)))
+            # Columns of their own: counts are written by publishes, which do not hold the head.
+            only = ("writes", "replaced")
+            return None, [
+                Write(
+                    Act.MERGE,
+                    lock_key(lock.id),
+                    {name: value for name, value in lock_values(lock, owners).items() if name in only},
+                )
+                for lock in changed
+            ]
+
+        self._with_head(decide)
+
+    def _copies(
+        self, locks: Sequence[Lock], lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]
+    ) -> list[Segment]:
+        if lead.type is LockType.REPLACE:
+            return self._carried(lead, made, inputs)
+        copies: list[Segment] = []
+        for coming in {one: None for lock in locks for one in lock.replaced}:
+            late = [one for one in made if one.is_root and one.version < coming.version]
+            publishes = (*made[0].published, Publish(coming.lock, coming.number))
+            copies += self._copied(late, coming.intervals, coming.version, publishes)
+        return copies
+
+    def _carried(self, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+        """Copies of what was appended since the REPLACE was granted and before it was announced."""
+        assert lead.read is not None
+        snapshot = self.snapshot()
+        mine = Publish(lead.id, lead.count + 1)
+        themselves = {one.file for one in snapshot.staged if mine in one.published and one.published[0] != mine}
+        late = [
+            one
+            for one in snapshot.timeline.visible(lead.interval)
+            if not lead.read.includes(one)
+            and one.version < lead.version
+            and one not in inputs
+            and one.file not in themselves
+        ]
+        return self._copied(late, lead.writes, lead.version, made[0].published)
+
+    def _copied(
+        self,
+        segments: Sequence[Segment],
+        intervals: Sequence[Interval],
+        version: int,
+        published: tuple[Publish, ...],
+    ) -> list[Segment]:
+        copies: list[Segment] = []
+        for interval in intervals:
+            below = {one.file: one for one in segments if one.interval.overlaps(interval) and one.version < version}
+            if below:
+                names = self.numbers(interval, version, len(below))
+                copies += [
+                    copy_of(one, interval, version, name.partition, published)
+                    for name, one in zip(names, below.values(), strict=True)
+                ]
+        return copies
+
+    def _numbers(self, interval: Interval, version: int, count: int) -> tuple[int, list[Write]]:
+        """The next numbers of an interval and version, and what has to be written with the head to have them."""
+        key = next_key(interval, version)
+        found = self._read(key, key + ".")
+        if not found:
+            return 0, [Write(Act.INSERT, key, {"next": count})]
+        first = found[0].values["next"]
+        assert isinstance(first, int)
+        return first, [Write(Act.MERGE, key, {"next": first + count})]
+
+    def numbers(self, interval: Interval, version: int, count: int) -> list[SegmentId]:
+        """Numbers for segments that an interval lock covers."""
+        first = self._with_head(lambda _: self._numbers(interval, version, count))
+        return [SegmentId(interval, version, first + number) for number in range(count)]
+
+    # Reading.
+
+    def snapshot(self, at: SequenceNumber | None = None) -> Snapshot:
+        """What the table shows now, or showed at an earlier sequence number. ConfigError if that was collected."""
+        state = self.state()
+        sequence = state.sequence if at is None else at
+        collected = str(state.head.values.get("collected", ""))
+        if at is not None and collected and not SequenceNumber.parse(collected) <= at:
+            raise ConfigError(
+                f"The garbage of {self.name} was collected up to {collected}; what it showed at {at} is not "
+                "there any more. Read at a later sequence number, or keep garbage for longer."
+            )
+        reader, foreign = SegmentReader(self.name), 0
+        segments: list[Segment] = []
+        staged: list[Segment] = []
+        for row in self._read(SEGMENT, past(SEGMENT)):
+            if "covers" not in row.values:
+                foreign += 1
+                continue
+            one = reader.segment(row)
+            (segments if sequence.includes(one) else staged).append(one)
+        overwritten = state.head.values.get("overwritten")
+        return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten)
+
+    def pin(self, reader: str, snapshot: Snapshot, until_us: int) -> None:
+        """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it."""
+        values: dict[str, Value] = {"sequence": str(snapshot.sequence), "until": until_us}
+        key = READER + reader
+        done = self._try(lambda: self.rows.transact([Write(Act.INSERT, key, values)]))
+        if isinstance(done, Refused):
+            self._try(lambda: self.rows.transact([Write(Act.MERGE, key, values)]))
+
+    def unpin(self, reader: str) -> None:
+        """The snapshot is not needed any more. Idempotent."""
+        self._try(lambda: self.rows.transact([Write(Act.DELETE, READER + reader)]))
+
+    # Garbage.
+
+    def drop(self, task: Task, interval: Interval) -> Published | Lost | Wait | Revoked:
+        """Hide all of an interval, until `restore`. Its segments are garbage from now on."""
+        answer = self.acquire(task, Request(task.id, self.name, interval))
+        if not isinstance(answer, Granted):
+            return answer
+        (name,) = self.numbers(interval, answer.lock.version, 1)
+        published = self.publish(task.id, [Segment.root(self.name, *name)])
+        self.release(task.id, answer.lock.id)
+        return published
+
+    def restore(self, interval: Interval) -> int:
+        """Take back the latest `drop` of exactly this interval; how many segments are visible again."""
+        before = self.snapshot().timeline
+        dropped = [one for one in before.visible(interval) if one.file is None and one.interval == interval]
+        self._delete(dropped)
+        return len(self.snapshot().timeline.visible(interval)) if dropped else 0
+
+    def collect(self, now_us: int, grace_us: int) -> Collected:
+        """Delete what has been garbage for `grace_us`, the files that no row refers to, and uploads of the dead.
+
+        What was garbage at the last look that is at least `grace_us` old, and is still, goes; unless a reader has
+        pinned what was before that look. So the first call deletes no segment. A reader that does not pin its
+        snapshot has `grace_us` to read it. A crash at any point leaves files that the next call deletes.
+        """
+        uploads = self.blobs.list(self.prefix)  # before the locks: what is uploaded later is not judged
+        pinned = self._pinned(now_us)
+        snapshot, mark = self._mark(now_us, grace_us, pinned)
+        garbage: list[Segment] = []
+        if mark is not None:
+            then = set(snapshot.timeline.at(mark).fully_overshadowed())
+            garbage = [one for one in snapshot.timeline.fully_overshadowed() if one in then]
+        self._delete(garbage)
+        state = self.state()
+        left = self.snapshot()
+        kept = {one.file.name for one in (*left.timeline, *left.staged) if one.file is not None}
+        mine = {one.file.name for one in garbage if one.file is not None} - kept
+        orphans = [name for name, _ in uploads if name not in kept | mine and not self._may_still_publish(name, state)]
+        for names in _parts([*sorted(mine), *orphans], DELETE_MAX):
+            self.blobs.delete_many(names)
+        return Collected(len(garbage), len(mine), len(orphans))
+
+    @property
+    def prefix(self) -> str:
+        """Where the files of this table are."""
+        return f"tables/{self.name}/"
+
+    def file_name(self, lock: int, unique: str) -> str:
+        """The name of a file that is uploaded under a lock. Who has lost it cannot publish the file."""
+        return f"{self.prefix}{lock:012d}-{unique}.parquet"
+
+    def _may_still_publish(self, name: str, state: State) -> bool:
+        number = name.removeprefix(self.prefix).partition("-")[0]
+        return not number.isdigit() or int(number) in state.box.locks or int(number) > state.box.granted
+
+    def _pinned(self, now_us: int) -> list[SequenceNumber]:
+        found = []
+        for row in self._read(READER, past(READER)):
+            until = row.values["until"]
+            if isinstance(until, int) and until > now_us:
+                found.append(SequenceNumber.parse(str(row.values["sequence"])))
+        return found
+
+    def _mark(
+        self, now_us: int, grace_us: int, pinned: Sequence[SequenceNumber]
+    ) -> tuple[Snapshot, SequenceNumber | None]:
+        """Note in the head what there is now, and that nothing before the mark that is returned can be read."""
+        snapshot = self.snapshot()
+
+        def decide(state: State) -> tuple[SequenceNumber | None, list[Write]]:
+            marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
+            old = [(at, text) for at, text in marks if at <= now_us - grace_us]
+            able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
+            kept = [one for one in marks if one not in old or one == old[-1]][-20:]
+            values: dict[str, Value] = {"marks": json.dumps([*kept, (now_us, str(snapshot.sequence))])}
+            if able:
+                values["collected"] = able[-1]
+            return (SequenceNumber.parse(able[-1]) if able else None), [Write(Act.MERGE, HEAD, values)]
+
+        return snapshot, self._with_head(decide)
+
+    # What a lock leaves behind.
+
+    def _leftovers(self, lock: int) -> list[Segment]:
+        """Rows of a publish under a lock that does not count."""
+        snapshot = self.snapshot()
+        count = snapshot.sequence.count(lock) or 0
+        return [
+            one
+            for one in snapshot.staged
+            if any(publish.lock == lock and publish.number > count for publish in one.published)
+        ]
+
+    def _clean(self, lock: int) -> None:
+        """Delete what was staged under a lock and does not count.
+
+        First the announcement is taken back, which fences appends that put copies there, and the lock's row is
+        written, which fences its owner. After that no more of it can come.
+        """
+
+        def decide(state: State) -> tuple[None, list[Write]]:
+            found = state.box.locks.get(lock)
+            if found is None:
+                return None, []
+            owners = {task.id: task.owner for task in state.box.tasks.values()}
+            writes = [Write(Act.MERGE, lock_key(lock), {"writes": "", "staged": found.staged})]
+            for other in state.box.locks.values():
+                rest = tuple(one for one in other.replaced if (one.lock, one.number) != (lock, found.count + 1))
+                if rest != other.replaced:
+                    values = lock_values(replace(other, replaced=rest), owners)
+                    writes.append(Write(Act.MERGE, lock_key(other.id), {"replaced": values["replaced"]}))
+            return None, writes
+
+        self._with_head(decide)
+        self._delete(self._leftovers(lock))
+        self._try(lambda: self.rows.transact([Write(Act.MERGE, lock_key(lock), {"staged": 0})]))
+
+    def _delete(self, segments: Iterable[Segment]) -> None:
+        """Delete rows, many at once, or one by one where somebody else has deleted some of them."""
+        for part in _parts([Write(Act.DELETE, segment_key(one.id)) for one in segments], OPERATIONS_MAX):
+            if isinstance(self._try(partial(self.rows.transact, part)), Refused):
+                for write in part:
+                    self._try(partial(self.rows.transact, [write]))
+
+    # Calls.
+
+    def _with_head(self, decide: Callable[[State], tuple[T, list[Write]]]) -> T:
+        """Decide on what the locks are, and write it if they still are; again, if others were first."""
+        for tries in range(1, TRIES_MAX):
+            state = self.state()
+            answer, writes = decide(state)
+            if not writes:
+                return answer
+            on_head = [write for write in writes if write.key == HEAD]
+            values = {name: value for write in on_head for name, value in write.values.items()}
+            granted = max([state.box.granted, *(_number(write) for write in writes)])
+            head = Write(Act.MERGE, HEAD, {"granted": granted, **values}, state.head.etag)
+            if self._sent([head, *(write for write in writes if write.key != HEAD)]) is not None:
+                return answer
+            self.wait(tries)
+        raise StorageUnavailable(f"The head of {self.name}: others wrote first {TRIES_MAX} times.")
+
+    def _of_decision(self, state: State, decision: Decision) -> list[Write]:
+        """What a decision of the lock box writes."""
+        owners = {task.id: task.owner for task in state.box.tasks.values()}
+        writes = []
+        for lock in decision.changed:
+            known = state.box.locks.get(lock.id)
+            if known is None:
+                announced = self._announced(state, lock)
+                writes.append(Write(Act.INSERT, lock_key(lock.id), lock_values(announced, owners)))
+                continue
+            before, after = lock_values(known, owners), lock_values(lock, owners)
+            changes = {name: value for name, value in after.items() if before[name] != value}
+            changes["holders"] = after["holders"]
+            writes.append(Write(Act.MERGE, lock_key(lock.id), changes))
+        writes += [Write(Act.DELETE, lock_key(lock.id)) for lock in decision.gone if lock.id in state.box.locks]
+        if len(writes) > OPERATIONS_MAX - 2:
+            raise SamzaAzureError(
+                f"{len(writes)} locks of {self.name} would change at once; {OPERATIONS_MAX - 2} can. "
+                "Ask for a shorter interval."
+            )
+        return writes
+
+    @staticmethod
+    def _announced(state: State, lock: Lock) -> Lock:
+        """A new APPEND lock knows what a REPLACE is about to write."""
+        if lock.type is not LockType.APPEND:
+            return lock
+        coming = tuple(
+            Replaced(one.id, one.count + 1, one.version, one.writes)
+            for one in state.box.active()
+            if one.writes and one.count == 0 and one.interval.overlaps(lock.interval)
+        )
+        return replace(lock, replaced=coming)
+
+    def _position(self, stream: str) -> Row | None:
+        key = position_key(stream)
+        found = self._read(key, key + "\x20")
+        return found[0] if found and found[0].key == key else None
+
+    def _sent(self, writes: Sequence[Write]) -> list[str] | None:
+        """One transaction, sent once. None: refused, or nobody knows; the caller reads."""
+        try:
+            answer = self.rows.transact(writes)
+        except Unsettled:
+            return None
+        return None if isinstance(answer, Refused) else answer
+
+    def _try(self, call: Callable[[], T]) -> T:
+        """A call that may be repeated: until it is answered."""
+        for tries in range(1, TRIES_MAX):
+            try:
+                return call()
+            except StorageUnavailable:
+                if tries > 5:
+                    raise
+                self.wait(tries)
+        raise StorageUnavailable(f"{self.name} does not answer.")
+
+    def _read(self, first: str, end: str) -> list[Row]:
+        return self._try(lambda: self.rows.query(first, end))
+
+
+def _released(box: LockBox, task: str, lock: int) -> Decision:
+    """How a box changes when a task gives one lock back."""
+    found = box.locks.get(lock)
+    if found is None:
+        return Decision(Wait(()))
+    rest = found.holders - {task}
+    if rest:
+        return Decision(Wait(()), changed=(replace(found, holders=rest),))
+    return Decision(Wait(()), gone=(found,))
+
+
+def _given_up(lock: Lock, after: Lock) -> dict[str, Value]:
+    """What a publish changes in the row of a lock beside its count."""
+    return {} if after == lock else {"partitions": partitions_value(after)}
+
+
+def _number(write: Write) -> int:
+    """The number of a lock that is granted by a write."""
+    return int(write.key.removeprefix(LOCK)) if write.act is Act.INSERT and write.key.startswith(LOCK) else 0
+
+
+def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), size):
+        yield items[first : first + size]

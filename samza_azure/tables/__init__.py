@@ -1,0 +1,57 @@
+"""Tables: read a snapshot, append rows, compact while others append.
+
+    table = samza_azure.tables.open(config, "daily_delays")
+    table.to_arrow(Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
+
+`samza_azure.segments` says what is promised.
+"""
+
+import re
+
+from samza_azure.errors import ConfigError
+from samza_azure.segments import Sequence
+from samza_azure.storage.address import StorageSettings
+from samza_azure.storage.connection import Account
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.table import Filter, Part, TableSnapshot
+from samza_azure.tables.write import Appender, Compacted, Shape, compact, create, plan
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+def store_of(account: Account, name: str) -> SegmentStore:
+    """The rows and files of a table, which need not be there. ConfigError for a name that cannot be one."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{name!r} is no name of a table: 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.")
+    return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
+
+
+def open(config: StorageSettings, name: str, *, at: Sequence | None = None) -> TableSnapshot:  # noqa: A001
+    """A snapshot of a table, now or at an earlier sequence number. `config` is `Config.storage` of a job file.
+
+    ConfigError if there is no such table, or its garbage was collected since.
+    """
+    return snapshot_of(store_of(Account.from_config(config), name), at=at)
+
+
+def snapshot_of(store: SegmentStore, *, at: Sequence | None = None) -> TableSnapshot:
+    """The same of a table whose account is open already."""
+    snapshot = store.snapshot(at)
+    # After the segments: a column that one of them has is in the head by then.
+    shape = Shape.of(store.state().head, store.name)
+    return TableSnapshot(store.name, shape.time, shape.schema, snapshot, store.blobs)
+
+
+__all__ = [
+    "Appender",
+    "Compacted",
+    "Filter",
+    "Part",
+    "TableSnapshot",
+    "compact",
+    "create",
+    "open",
+    "plan",
+    "snapshot_of",
+    "store_of",
+]

@@ -1,0 +1,187 @@
+"""The files of a table: Parquet, zstd, sorted by time, with statistics; read in ranges, so that memory is bounded."""
+
+import io
+import math
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.segments import File, Interval
+from samza_azure.storage.interface import Blobs, Missing
+
+ROW_GROUP_ROWS = 64 << 10
+#: A longer text is no statistic.
+_TEXT_MAX = 64
+#: What a reader asks for at once at least: many small ranges cost more than the bytes between them.
+_READ_AHEAD = 1 << 20
+
+
+def microseconds_of(table: pa.Table, time: str) -> pa.ChunkedArray:
+    """The event time of each row, in microseconds since 1970. ConfigError if the column is none, or has nulls."""
+    if time not in table.column_names:
+        raise ConfigError(f"The rows have no column {time!r}, which decides their interval. table.time names it.")
+    column = table[time]
+    if pa.types.is_date(column.type):
+        column = column.cast(pa.timestamp("us"))
+    if not pa.types.is_timestamp(column.type):
+        raise ConfigError(f"The column {time!r} is of type {column.type}; table.time must be a timestamp or a date.")
+    if column.null_count:
+        raise ConfigError(f"{column.null_count} rows have no {time!r}: nobody could say to which interval they belong.")
+    return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+
+
+def encode(table: pa.Table) -> bytes:
+    """The bytes of a file of these rows."""
+    with io.BytesIO() as out:
+        with writer(out, table.schema) as parquet:
+            parquet.write_table(table, row_group_size=ROW_GROUP_ROWS)
+        return out.getvalue()
+
+
+def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:
+    """What files are written with."""
+    return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True)
+
+
+def file_of(name: str, data: bytes) -> File:
+    """What is known of a file's rows, from its own footer: least, greatest and nulls of each plain column."""
+    found = pq.read_metadata(io.BytesIO(data))
+    statistics: dict[str, dict[str, Any]] = {}
+    for column in range(found.num_columns):
+        groups = [found.row_group(group).column(column) for group in range(found.num_row_groups)]
+        parts = [group.statistics for group in groups]
+        path = groups[0].path_in_schema if groups else ""
+        if not parts or "." in path or any(one is None or not one.has_null_count for one in parts):
+            continue
+        entry: dict[str, Any] = {"nulls": sum(one.null_count for one in parts)}
+        bounds = [(_plain(one.min), _plain(one.max)) for one in parts if one.has_min_max]
+        if bounds and all(None not in pair for pair in bounds):
+            entry |= {"least": min(least for least, _ in bounds), "most": max(most for _, most in bounds)}
+        statistics[path] = entry
+    return File(name, found.num_rows, len(data), statistics)
+
+
+def _plain(value: Any) -> Any:
+    """A bound as JSON has it; None for one that cannot be compared there."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC).isoformat(timespec="microseconds")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, str):
+        return value if len(value) <= _TEXT_MAX else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, bool | int) else None
+
+
+def may_hold(file: File, column: str, operator: str, value: Any) -> bool:
+    """Whether a row of the file may satisfy `column operator value`, by its statistics."""
+    found, value = file.statistics.get(column), _plain(value)
+    if found is None or "least" not in found or value is None or operator not in _TESTS:
+        return True
+    try:
+        return bool(_TESTS[operator](found["least"], found["most"], value))
+    except TypeError:  # of another type: the reader says what is wrong with that
+        return True
+
+
+_TESTS: dict[str, Any] = {
+    "=": lambda least, most, value: least <= value <= most,
+    "==": lambda least, most, value: least <= value <= most,
+    "<": lambda least, most, value: least < value,
+    "<=": lambda least, most, value: least <= value,
+    ">": lambda least, most, value: most > value,
+    ">=": lambda least, most, value: most >= value,
+}
+
+
+def lies_in(file: File, time: str, interval: Interval) -> bool:
+    """Whether all rows of a file are known to lie in an interval."""
+    found = file.statistics.get(time, {})
+    if "least" not in found:
+        return False
+    span = Interval.of(found["least"], found["most"])
+    return interval.start <= span.start and span.end < interval.end
+
+
+def within(table: pa.Table, time: str, interval: Interval) -> pa.Table:
+    """The rows of an interval."""
+    moments = microseconds_of(table, time)
+    return table.filter(pc.and_(pc.greater_equal(moments, interval.start), pc.less(moments, interval.end)))
+
+
+class BlobFile(io.RawIOBase):
+    """A blob to read from, in ranges of at least 1 MiB. CorruptState if it is not there."""
+
+    def __init__(self, blobs: Blobs, file: File) -> None:
+        super().__init__()
+        self._blobs, self._file, self._at = blobs, file, 0
+        self._start, self._data = 0, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.bytes}[whence]
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._file.bytes if size < 0 else min(self._at + size, self._file.bytes)
+        if self._at >= end:
+            return b""
+        if not self._start <= self._at <= end <= self._start + len(self._data):
+            first = min(self._at, max(end - _READ_AHEAD, 0)) if end == self._file.bytes else self._at
+            found = self._blobs.read(
+                self._file.name, first, max(end - first, min(_READ_AHEAD, self._file.bytes - first))
+            )
+            if isinstance(found, Missing):
+                raise gone(self._file)
+            self._start, self._data = first, found.data
+        part = self._data[self._at - self._start : end - self._start]
+        self._at += len(part)
+        return part
+
+
+def gone(file: File) -> CorruptState:
+    """What is said of a file that a segment refers to and that is not there."""
+    return CorruptState(
+        "The file of a segment is gone. Nothing here deletes a file that a row refers to; the rest of the table can "
+        "be read with skip_damaged=True",
+        blob=file.name,
+    )
+
+
+def batches(blobs: Blobs, file: File, rows: int) -> Iterator[pa.RecordBatch]:
+    """A file's rows in order, at most `rows` at once. CorruptState names a file that is damaged or gone."""
+    try:
+        yield from pq.ParquetFile(BlobFile(blobs, file)).iter_batches(batch_size=rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptState(f"The file of a segment is damaged: {error}", blob=file.name) from error
+
+
+def read(blobs: Blobs, file: File, columns: list[str] | None, expression: pc.Expression | None) -> pa.Table:
+    """A file's rows. CorruptState names a file that is damaged or gone."""
+    found = blobs.read(file.name, 0)
+    if isinstance(found, Missing):
+        raise gone(file)
+    try:
+        parquet = pq.ParquetFile(io.BytesIO(found.data))
+        have = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
+        table = parquet.read(columns=have)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptState(f"The file of a segment is damaged: {error}", blob=file.name) from error
+    if expression is None:
+        return table
+    return table.filter(expression)

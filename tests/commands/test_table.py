@@ -1,0 +1,80 @@
+"""`samza-azure table` and `samza-azure compact`, on a table that a library call has filled."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import cli, tables
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.config import Config
+from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.storage.connection import Account
+
+JOB = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
+SCHEMA = pa.schema([("day", pa.timestamp("us", "UTC")), ("delay", pa.int64())])
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def connect(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with Azurite().start() as azurite:
+        monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azurite.connection_string)
+        yield azurite.connection_string
+
+
+@pytest.fixture
+def samza_azure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Runs a command in this process: exit code, stdout, stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["samza-azure", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def test_a_table_is_shown_and_compacted(connect: str, samza_azure: Command) -> None:
+    account = Account.from_config(Config.load(JOB).storage)
+    account.ensure_created()
+    store = tables.store_of(account, "delays")
+    tables.create(store, SCHEMA, time="day", granularity=Granularity.DAY)
+    appender = tables.Appender(store, Task("a", "a", 0, Owner("a", "dead")))
+    for number in range(3):
+        appender.append(pa.table([[datetime(2024, 1, 1, number, tzinfo=UTC)], [number]], schema=SCHEMA))
+
+    code, said, _ = samza_azure("table", str(JOB), "delays", "--json")
+    found = json.loads(said)
+    (interval,) = found["intervals"]
+    assert code == 0
+    assert (interval["interval"], interval["segments"], interval["rows"]) == ("2024-01-01/2024-01-02", 3, 3)
+    assert found["compaction"] == [{"interval": "2024-01-01/2024-01-02", "segments": 3}]
+    (lock,) = found["locks"]
+    assert (lock["group"], lock["publishes"]) == ("a", 3)
+
+    assert samza_azure("compact", str(JOB), "delays", "--dry-run")[:2] == (0, "2024-01-01/2024-01-02: 3 segments\n")
+    assert samza_azure("compact", str(JOB), "delays")[:2] == (0, "3 segments became 1\n")
+    code, said, _ = samza_azure("table", str(JOB), "delays", "--end", str(lock["id"]))
+    assert "1 segments  3 rows" in said
+    assert "garbage: 3 segments" in said
+    assert "lock" not in said
+    assert sorted(tables.open(Config.load(JOB).storage, "delays").to_arrow()["delay"].to_pylist()) == [0, 1, 2]
+
+    for arguments, message in (
+        (("delays", "--interval", "2024-02-01/2024-01-01"), "before it begins"),
+        (("delays", "--end", "99"), "has no lock 99"),
+        (("nothing",), "There is no table nothing"),
+        (("No/Name",), "is no name of a table"),
+    ):
+        code, _, said = samza_azure("table", str(JOB), *arguments)
+        assert code == 2
+        assert message in " ".join(said.replace("│", " ").split())
+    account.close()

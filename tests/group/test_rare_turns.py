@@ -1,0 +1,39 @@
+"""What happens so seldom that no other story comes there."""
+
+from dataclasses import replace
+
+from samza_azure.group.actions import ScanMembers, Tell
+from samza_azure.group.control import Assignment, GivenUp
+from samza_azure.group.learn import demote, heard_task, learn
+from samza_azure.messages import Phase, StartTask
+from tests.group.situation import CONTROL, NOW, decide, leader, owner, report, row, view_of
+
+
+def test_a_task_that_comes_back_to_us_does_not_wait_for_ourselves() -> None:
+    again = Assignment(owner("p1", 9), (owner("p1", 2),), first=False)
+    view = view_of("p1", replace(CONTROL, tasks={**CONTROL.tasks, "clean-1": again}))
+    told = [each.command for each in decide(view, NOW) if isinstance(each, Tell)]
+    assert [(each.task, each.generation) for each in told if isinstance(each, StartTask)] == [("clean-1", 9)]
+
+
+def test_what_a_container_says_of_an_earlier_attempt_is_old_news() -> None:
+    view = view_of("p1")
+    view.work.tasks["clean-0"] = replace(view.work.tasks["clean-0"], attempt=2)
+    heard_task(view, report("clean-0", Phase.FAILED), NOW)
+    assert view.work.tasks["clean-0"].report == report("clean-0")
+
+
+def test_a_leader_is_demoted_before_it_has_read_its_own_row() -> None:
+    view = leader(leader_age=None)
+    demote(view, NOW)
+    assert (view.leads, view.others.leader_age) == (False, None)
+    assert view.candidacy.hold_until > NOW
+
+
+def test_a_task_that_was_given_up_runs_well_only_under_its_present_owner() -> None:
+    given_up = {"clean-1": GivenUp(owner("p3"), "no")}
+    view = leader(replace(CONTROL, given_up=given_up))
+    for generation, well in ((1, []), (2, ["clean-1"])):
+        seen = row("p2", {"clean-1": report("clean-1", generation=generation)})
+        learn(view, ScanMembers(), (seen,), sent_at=NOW, now=NOW)
+        assert list(view.others.well) == well

@@ -1,0 +1,82 @@
+"""How a processor takes a run that failed, is drained, or is another one's; each told through `decide`."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samza_azure.group.actions import BeginEnd, MergeOwnRow, Rejoin, WriteControl
+from samza_azure.group.control import Control, Failure, RunPhase
+from samza_azure.group.notification import DrainNotification
+from samza_azure.group.view import View
+from samza_azure.messages import DrainStep
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, member, view_of
+
+FAILURE = Failure("clean", "clean-0", "no such column", "Traceback of the stage")
+FAILED = replace(CONTROL, phase=RunPhase.FAILED, failure=FAILURE)
+DRAINED = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), finished=(CONTROL.fingerprint,), uncleaned=("run",))
+
+
+def settings_of(view: View, **more: Any) -> View:
+    view.settings = replace(view.settings, **more)
+    return view
+
+
+def verdicts(view: View) -> list[tuple[int, str]]:
+    return [(each.verdict.code, each.verdict.message) for each in decide(view, NOW) if isinstance(each, BeginEnd)]
+
+
+def written(view: View) -> list[Control]:
+    return [each.control for each in decide(view, NOW) if isinstance(each, WriteControl)]
+
+
+def test_who_took_part_in_a_run_that_failed_ends_with_its_reason() -> None:
+    assert verdicts(view_of("p2", FAILED)) == [(1, "Task clean-0 failed: no such column\nTraceback of the stage")]
+
+
+def test_who_comes_after_it_resumes_the_run_and_its_drain() -> None:
+    assert verdicts(view_of("p2", FAILED, active_run="")) == []
+    (resumed,) = written(leader(FAILED, active_run=""))
+    assert (resumed.phase, resumed.failure, resumed.run_id) == (RunPhase.RUNNING, None, "run")
+    drain = DrainNotification("uuid", "run", step=DrainStep.FREEZE)
+    (resumed,) = written(leader(replace(FAILED, drain=drain), active_run=""))
+    assert (resumed.phase, resumed.drain) == (RunPhase.DRAINING, drain)
+
+
+def test_a_leader_that_saw_it_fail_or_has_other_code_does_not_resume_it() -> None:
+    assert written(leader(FAILED)) == []
+    assert written(leader(replace(FAILED, fingerprint="e" * 64, leader=member("p1")), active_run="")) == []
+
+
+@pytest.mark.parametrize(("waits", "codes"), [(True, []), (False, [0])])
+def test_the_same_pipeline_after_a_drain_ends_or_waits_for_an_upgrade(waits: bool, codes: list[int]) -> None:
+    cleaned = replace(DRAINED, uncleaned=())
+    view = settings_of(view_of("p2", cleaned, active_run=""), wait_for_upgrade=waits)
+    assert [code for code, _ in verdicts(view)] == codes
+
+
+def test_old_code_that_waited_ends_when_the_upgrade_has_begun() -> None:
+    upgraded = replace(CONTROL, run_id="next", fingerprint="e" * 64)
+    waiting = settings_of(view_of("p2", upgraded, active_run="run"), wait_for_upgrade=True)
+    assert verdicts(waiting) == [(0, "Run next has begun with an upgraded pipeline.")]
+
+
+def test_another_run_by_hand_is_refused_while_one_is_in_progress() -> None:
+    ((code, message),) = verdicts(settings_of(view_of("p2"), run_id="other"))
+    assert (code, message) == (2, "Run run is in progress, app.run.id says other. Drain it, or unset the key.")
+
+
+def test_the_next_run_by_hand_is_asked_for_in_the_row() -> None:
+    view = settings_of(view_of("p2", DRAINED, active_run="", beat_sent_at=NOW - 60), run_id="next")
+    assert [each.row.new_run for each in decide(view, NOW) if isinstance(each, MergeOwnRow)] == ["next"]
+
+
+def test_a_row_of_ours_that_somebody_else_has_taken_makes_us_come_back_as_another_life() -> None:
+    taken = replace(ROWS["p2"], incarnation="life of a twin")
+    assert Rejoin in map(type, decide(view_of("p2", found=taken, etag=None), NOW))
+
+
+def test_who_has_finished_does_nothing_more() -> None:
+    view = view_of("p2", FAILED)
+    view.finished = next(each.verdict for each in decide(view, NOW) if isinstance(each, BeginEnd))
+    assert decide(view, NOW) == []

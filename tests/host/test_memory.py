@@ -1,0 +1,81 @@
+"""How much memory a processor takes unasked: what its cgroup allows, wherever that is written."""
+
+from pathlib import Path
+
+import pytest
+
+from samza_azure.machine import LEAST_HEAP_MIB, UNDIVIDED_HEAP_MIB, Memory, memory
+
+GIB = 1 << 30
+#: Version 2: one tree. Version 1: a tree for each controller. Both: a machine on its way from one to the other.
+V2, V1, BOTH = "0::{path}\n", "4:memory:{path}\n3:cpu,cpuacct:/\n", "4:memory:{path}\n1:name=systemd:/\n0::/\n"
+
+
+def machine(root: Path, cgroup: str, limits: dict[str, str], total_gib: int = 16) -> Memory:
+    """What is found on a machine with these files."""
+    for name, text in {
+        "proc/meminfo": f"MemTotal:       {total_gib << 20} kB\n",
+        "proc/self/cgroup": cgroup,
+        **limits,
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return memory(root)
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "limits"),
+    [
+        pytest.param(V2.format(path="/"), {"sys/fs/cgroup/memory.max": "2147483648\n"}, id="a container, version 2"),
+        pytest.param(
+            V2.format(path="/system.slice/one.service"),
+            {
+                "sys/fs/cgroup/system.slice/memory.max": "max\n",
+                "sys/fs/cgroup/system.slice/one.service/memory.max": "2147483648\n",
+            },
+            id="a unit",
+        ),
+        pytest.param(
+            V2.format(path="/pods/one"),
+            {"sys/fs/cgroup/pods/memory.max": "2147483648\n", "sys/fs/cgroup/pods/one/memory.max": "4294967296\n"},
+            id="a limit further up",
+        ),
+        pytest.param(
+            V1.format(path="/docker/4f2a"),
+            {"sys/fs/cgroup/memory/memory.limit_in_bytes": "2147483648\n"},
+            id="a container, version 1, which sees its host's path",
+        ),
+        pytest.param(
+            BOTH.format(path="/one"),
+            {
+                "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
+                "sys/fs/cgroup/memory/one/memory.limit_in_bytes": "2147483648\n",
+            },
+            id="both versions",
+        ),
+    ],
+)
+def test_half_of_the_limit_is_for_the_heap(tmp_path: Path, cgroup: str, limits: dict[str, str]) -> None:
+    found = machine(tmp_path, cgroup, limits)
+    assert found == Memory(2 * GIB, is_set=True)
+    assert str(found) == "Java's heap of at most 1024 MiB, of the 2048 MiB of the container or unit"
+
+
+@pytest.mark.parametrize("said", ["max", "9223372036854771712", "68719476736", ""])
+def test_a_limit_above_the_machines_memory_is_none(tmp_path: Path, said: str) -> None:
+    found = machine(tmp_path, V2.format(path="/"), {"sys/fs/cgroup/memory.max": f"{said}\n"})
+    assert found == Memory(16 * GIB, is_set=False)
+
+
+def test_a_machine_that_is_not_divided_may_run_several_processors(tmp_path: Path) -> None:
+    assert machine(tmp_path, V2.format(path="/"), {}).heap_mib == UNDIVIDED_HEAP_MIB
+    assert machine(tmp_path, V2.format(path="/"), {}, total_gib=2).heap_mib == 1_024
+
+
+def test_a_heap_is_never_too_small_to_start() -> None:
+    assert Memory(100 << 20, is_set=True).heap_mib == LEAST_HEAP_MIB
+
+
+def test_this_machine_says_what_it_has() -> None:
+    assert 0 < memory().heap_mib << 20 <= memory().limit

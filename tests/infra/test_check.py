@@ -1,0 +1,435 @@
+"""The checker of infra/ sees the mistakes that people make: each line of a table is one, and what is said of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.check import __main__ as check
+from infra.check import fleet, kql, rules
+from infra.check.bicep import Finding, parse
+from infra.check.types import Types
+from samza_azure.host import endpoint
+
+SAMPLE = """
+@description('Where it is.')
+param location string = resourceGroup().location
+
+@description('How long.')
+param days int = 7
+
+var names = [
+  'logs'
+]
+
+resource store 'Sample.Store/stores@2025-01-01' = {
+  name: 'flights'
+  location: location
+  kind: 'Plain'
+  properties: {
+    public: false
+    days: days
+    retention: 30
+    tier: 'Hot'
+    names: names
+    rule: {
+      type: 'ByAge'
+      age: 3
+    }
+    labels: {
+      any: 'thing'
+    }
+  }
+}
+
+@description('Its id.')
+output id string = store.id
+"""
+
+TEXT, NUMBER, TRUTH = {"$type": "StringType"}, {"$type": "IntegerType"}, {"$type": "BooleanType"}
+REQUIRED, READ_ONLY = 1, 2
+
+
+@pytest.fixture
+def types(tmp_path: Path) -> Types:
+    """A resource with one property of each kind, as Bicep's data would describe it."""
+    every: list[dict[str, Any]] = []
+
+    def add(kind: dict[str, Any]) -> dict[str, int]:
+        every.append(kind)
+        return {"$ref": len(every) - 1}
+
+    def choice(*values: str, others: bool = False) -> dict[str, int]:
+        elements = [add({"$type": "StringLiteralType", "value": value}) for value in values]
+        return add({"$type": "UnionType", "elements": elements + ([add(TEXT)] if others else [])})
+
+    def thing(**properties: tuple[dict[str, int], int]) -> dict[str, Any]:
+        described = {name: {"type": kind, "flags": flags} for name, (kind, flags) in properties.items()}
+        return {"$type": "ObjectType", "name": "thing", "properties": described}
+
+    by_age = add(thing(type=(choice("ByAge"), REQUIRED), age=(add(NUMBER), REQUIRED)))
+    rule = {
+        "$type": "DiscriminatedObjectType",
+        "discriminator": "type",
+        "baseProperties": {},
+        "elements": {"ByAge": by_age},
+    }
+    properties = thing(
+        public=(add(TRUTH), 0),
+        days=(add(NUMBER), 0),
+        retention=(add({**NUMBER, "minValue": 1, "maxValue": 365}), 0),
+        tier=(choice("Hot", "Cool"), 0),
+        names=(add({"$type": "ArrayType", "itemType": add(TEXT)}), 0),
+        rule=(add(rule), 0),
+        labels=(add({**thing(), "additionalProperties": add(TEXT)}), 0),
+        state=(add(TEXT), READ_ONLY),
+    )
+    body = thing(
+        name=(add({**TEXT, "minLength": 3, "maxLength": 24}), REQUIRED),
+        location=(add(TEXT), REQUIRED),
+        kind=(choice("Plain", "Layered", others=True), REQUIRED),
+        properties=(add(properties), 0),
+    )
+    resource = add({"$type": "ResourceType", "name": "Sample.Store/stores@2025-01-01", "body": add(body)})
+    path = tmp_path / "types.json"
+    versions = {"Sample.Store/stores": ["2024-01-01", "2025-01-01"]}
+    name = "Sample.Store/stores@2025-01-01"
+    path.write_text(
+        json.dumps({"source": "sample", "types": every, "resources": {name: resource["$ref"]}, "versions": versions})
+    )
+    return Types(path)
+
+
+OF_A_TEMPLATE = [
+    ("misspelt property", "public: false", "publik: false", "has no property 'publik'; did you mean 'public'?"),
+    ("unknown property", "public: false", "colour: false", "has no property 'colour'"),
+    ("missing property", "  kind: 'Plain'\n", "", "needs the property 'kind'"),
+    ("read-only property", "public: false", "state: 'Good'", "state is read-only"),
+    ("wrong choice", "tier: 'Hot'", "tier: 'Warm'", "tier is 'Warm'; it takes 'Hot', 'Cool'"),
+    ("misspelt choice of an open list", "kind: 'Plain'", "kind: 'Plan'", "kind is 'Plan'; did you mean 'Plain'?"),
+    ("text for a truth", "public: false", "public: 'false'", "public should be a bool, and is 'false'"),
+    ("truth for a number", "days: days", "days: true", "days should be a whole number, and is true"),
+    ("number for a text", "location: location", "location: 7", "location should be a string, and is 7"),
+    ("parameter of another type", "days: days", "days: location", "days should be a whole number, and is a string"),
+    ("one item for a list", "names: names", "names: location", "names should be a list, and is a string"),
+    ("number in a list of texts", "  'logs'\n", "  7\n", "names should be a string, and is 7"),
+    ("out of range", "retention: 30", "retention: 500", "retention is 500; it goes from 1 to 365"),
+    ("too short", "name: 'flights'", "name: 'ab'", "name has 2 letters; it takes 3 to 24"),
+    ("kind that is left out", "      type: 'ByAge'\n", "", "rule needs the property 'type', which says what it is"),
+    ("kind that is none", "type: 'ByAge'", "type: 'ByName'", "rule.type is 'ByName'; it takes 'ByAge'"),
+    ("property of a kind", "      age: 3\n", "", "rule needs the property 'age'"),
+    ("wrong label", "any: 'thing'", "any: 7", "labels.any should be a string, and is 7"),
+    ("misspelt resource", "Sample.Store/stores@", "Sample.Store/store@", "did you mean 'Sample.Store/stores'?"),
+    ("version that is none", "@2025-01-01", "@2025-01-02", "has no version '2025-01-02'; the newest is 2025-01-01"),
+    ("version that we lack", "@2025-01-01", "@2024-01-01", "is in the type data, but not its version 2024-01-01"),
+    ("undeclared", "days: days", "days: day", "'day' is not declared; did you mean 'days'?"),
+    ("unused", "days: days", "days: 7", "'days' is declared and never used"),
+    ("twice", "public: false", "tier: 'Cool'\n    public: false", "'tier' stands here twice"),
+    ("not closed", "output id string = store.id", "output id string = {", "this cannot be read"),
+    ("newer syntax", "= store.id", "= store.?id", "'.?' is newer than the dialect"),
+]
+
+
+def test_what_the_templates_ask_for_is_what_a_processor_answers() -> None:
+    """The checker runs where samza_azure's own packages are not installed, so it has a copy."""
+    assert set(endpoint.ROUTES) == rules.ROUTES
+
+
+def test_the_sample_is_clean(types: Types) -> None:
+    file = parse(Path("sample.bicep"), SAMPLE)
+    assert list(types.check(file, {})) == []
+    assert file.findings == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"), [each[1:] for each in OF_A_TEMPLATE], ids=[each[0] for each in OF_A_TEMPLATE]
+)
+def test_a_mistake_in_a_template_is_seen(types: Types, old: str, new: str, said: str) -> None:
+    assert old in SAMPLE
+    file = parse(Path("sample.bicep"), SAMPLE.replace(old, new))
+    list(types.check(file, {}))
+    assert [each for each in file.findings if said in each.text], file.findings
+
+
+OF_THE_FLEET = [
+    (
+        "a key opens the account",
+        "storage.bicep",
+        "allowSharedKeyAccess: false",
+        "allowSharedKeyAccess: true",
+        "should be false, and is true",
+    ),
+    (
+        "anybody reads",
+        "storage.bicep",
+        "allowBlobPublicAccess: false",
+        "allowBlobPublicAccess: true",
+        "should be false, and is true",
+    ),
+    (
+        "a public container",
+        "storage.bicep",
+        "publicAccess: 'None'",
+        "publicAccess: 'Blob'",
+        "publicAccess of container should be 'None'",
+    ),
+    ("old TLS", "storage.bicep", "TLS1_2", "TLS1_0", "should be 'TLS1_2' or 'TLS1_3', and is 'TLS1_0'"),
+    (
+        "TLS left out",
+        "storage.bicep",
+        "    minimumTlsVersion: 'TLS1_2'\n",
+        "",
+        "minimumTlsVersion of account should be",
+    ),
+    (
+        "versions for ever",
+        "storage.bicep",
+        "isVersioningEnabled: false",
+        "isVersioningEnabled: true",
+        "isVersioningEnabled of blobs should be false",
+    ),
+    (
+        "soft delete",
+        "storage.bicep",
+        "deleteRetentionPolicy: {\n      enabled: false",
+        "deleteRetentionPolicy: {\n      enabled: true",
+        "deleteRetentionPolicy.enabled of blobs should be false",
+    ),
+    ("a wrong role", "roles.bicep", "ba92f5b4-2d11", "ba92f5b4-2d12", "a role that is none of ours"),
+    (
+        "a role at the account",
+        "roles.bicep",
+        "scope: container\n  name: guid(container.id, processors",
+        "scope: account\n  name: guid(container.id, processors",
+        "Storage Blob Data Contributor at Microsoft.Storage/storageAccounts",
+    ),
+    (
+        "a role without a scope",
+        "roles.bicep",
+        "  scope: table\n  name: guid(table.id, processors",
+        "  name: guid(table.id, processors",
+        "has no scope of its own",
+    ),
+    (
+        "readers for processors",
+        "roles.bicep",
+        "roleDefinitionId: tableDataContributor\n    principalId: processors",
+        "roleDefinitionId: tableDataReader\n    principalId: processors",
+        "the processors lack Storage Table Data Contributor at the table",
+    ),
+    (
+        "a route that is none",
+        "container-apps.bicep",
+        "path: '/livez'",
+        "path: '/health'",
+        "asks for /health, which no processor answers",
+    ),
+    ("life by readiness", "container-apps.bicep", "path: '/livez'", "path: '/readyz'", "it should ask for /livez"),
+    ("a probe left out", "container-apps.bicep", "type: 'Readiness'", "type: 'Liveness'", "no probe of type Readiness"),
+    (
+        "more failures than it takes",
+        "container-apps.bicep",
+        "failureThreshold: 10",
+        "failureThreshold: 60",
+        "Container Apps take 10 at most",
+    ),
+    (
+        "a number that floats",
+        "container-apps.bicep",
+        "maxReplicas: processors",
+        "maxReplicas: 30",
+        "the two should be the same",
+    ),
+    ("memory of another ratio", "container-apps.bicep", "${cores * 2}Gi", "${cores * 7}Gi", "vCPUs go with"),
+    (
+        "started for ever",
+        "container-apps.bicep",
+        "            '--wait-for-upgrade'\n",
+        "",
+        "without --wait-for-upgrade",
+    ),
+    (
+        "a key handed out",
+        "storage.bicep",
+        "string = account.id",
+        "string = account.listKeys().keys[0].value",
+        "shows a secret",
+    ),
+    (
+        "a parameter without a word",
+        "budget.bicep",
+        "@description('Who is told.')\n",
+        "",
+        "'actionGroupId' has no @description",
+    ),
+    ("a metric that is none", "observe.bicep", "'Availability'", "'Availabilty'", "has no metric 'Availabilty'"),
+    (
+        "a module that is none",
+        "main.bicep",
+        "module roles 'roles.bicep'",
+        "module roles 'role.bicep'",
+        "there is no template 'role.bicep'",
+    ),
+    (
+        "a parameter that the module lacks",
+        "main.bicep",
+        "    jobName: name\n",
+        "    jobname: name\n",
+        "has no parameter 'jobname'; did you mean 'jobName'?",
+    ),
+    ("a parameter left out", "main.bicep", "    start: budgetStart\n", "", "budget.bicep needs the parameter 'start'"),
+    (
+        "a parameter of another type",
+        "main.bicep",
+        "    emails: emails\n",
+        "    emails: name\n",
+        "wants 'emails' to be of type array, and gets string",
+    ),
+    (
+        "a choice that the module lacks",
+        "main.bicep",
+        "    sku: storageSku\n",
+        "    sku: 'Premium_LRS'\n",
+        "as 'sku', and gets 'Premium_LRS'",
+    ),
+    (
+        "an output that is none",
+        "main.bicep",
+        "identity.outputs.principalId",
+        "identity.outputs.principal",
+        "has no output 'principal'; did you mean 'principalId'?",
+    ),
+    (
+        "an output used as a number",
+        "main.bicep",
+        "    processors: processors\n    cores",
+        "    processors: storage.outputs.accountUrl\n    cores",
+        "wants 'processors' to be of type int, and gets string",
+    ),
+    (
+        "looked up for nothing",
+        "roles.bicep",
+        "  scope: releases\n  name: guid(releases.id,",
+        "  scope: container\n  name: guid(container.id,",
+        "'releases' is looked up and never used",
+    ),
+]
+
+
+def found(name: str, text: str) -> list[Finding]:
+    """What the checker says of one template; of `main.bicep` together with those that it puts together."""
+    changed = check.templates({name: text}) if name == "main.bicep" else {name: parse(Path(name), text)}
+    return check.findings(changed, None)[0]  # these rules need no type data
+
+
+def test_the_templates_are_clean() -> None:
+    """With the types, where this machine has them."""
+    types = Types(check.TYPES) if check.TYPES.exists() else None
+    assert check.findings(check.templates(), types)[0] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "said"), [each[1:] for each in OF_THE_FLEET], ids=[each[0] for each in OF_THE_FLEET]
+)
+def test_a_mistake_in_the_fleet_is_seen(name: str, old: str, new: str, said: str) -> None:
+    text = (check.HERE / "azure" / name).read_text()
+    assert old in text
+    seen = found(name, text.replace(old, new, 1))
+    assert [each for each in seen if each.file == name and said in each.text], seen
+
+
+OF_A_QUERY = [
+    ("an operator that is none", " | where ", " | wher ", "wher"),
+    ("a column that is none", "Max >= 1", "Maximum >= 1", "The name 'Maximum' does not refer to any known column"),
+    (
+        "a table that is none",
+        "AppMetrics | where",
+        "AppMetric | where",
+        "The name 'AppMetric' does not refer to any known",
+    ),
+    ("a function that is none", "sum(Sum)", "total(Sum)", "total"),
+]
+
+
+def test_a_mistake_in_a_query_is_seen() -> None:
+    """All at once: loading what reads them, which `make setup` has installed, takes longer than reading."""
+    text = (check.HERE / "azure" / "observe.bicep").read_text()
+    assert all(old in text for _, old, _, _ in OF_A_QUERY)
+    texts = {name: text.replace(old, new, 1) for name, old, new, _ in OF_A_QUERY} | {"no mistake": text}
+    seen = kql.check({name: parse(Path(name), changed) for name, changed in texts.items()})
+    for name, _, _, said in OF_A_QUERY:
+        assert [each for each in seen if each.file == name and said in each.text], (name, seen)
+    assert [each for each in seen if each.file == "no mistake"] == []
+
+
+OF_A_MANIFEST = [
+    ("misspelt probe", "readinessProbe:", "readynessProbe:", "readynessProbe"),
+    ("version that is none", "apiVersion: apps/v1", "apiVersion: apps/v9", "apps/v9"),
+    ("text for a number", "replicas: 3", "replicas: three", "three"),
+    ("life by readiness", "path: /livez", "path: /readyz", "startupProbe asks for /readyz"),
+    ("started for ever", ", --wait-for-upgrade]", "]", "without --wait-for-upgrade"),
+    (
+        "more memory than it asks for",
+        "limits:\n              memory: 4Gi",
+        "limits:\n              memory: 8Gi",
+        "as much memory as it may use",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"), [each[1:] for each in OF_A_MANIFEST], ids=[each[0] for each in OF_A_MANIFEST]
+)
+def test_a_mistake_in_a_manifest_is_seen(old: str, new: str, said: str) -> None:
+    text = (check.HERE / "kubernetes" / "fleet.yaml").read_text()
+    assert old in text
+    assert fleet.manifests("fleet.yaml", text) == []
+    seen = fleet.manifests("fleet.yaml", text.replace(old, new, 1))
+    assert [each for each in seen if said in each.text], seen
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("Restart=on-failure", "Restart=always", "what ended well stays ended"),
+        (" --wait-for-upgrade", "", "has no --wait-for-upgrade"),
+    ],
+)
+def test_a_mistake_in_the_unit_is_seen(old: str, new: str, said: str) -> None:
+    text = (check.HERE / "systemd" / "samza-azure@.service").read_text()
+    assert fleet.unit("samza-azure@.service", text)[1] == []
+    seen = fleet.unit("samza-azure@.service", text.replace(old, new))[1]
+    assert [each for each in seen if said in each.text], seen
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("{clientId}", "{client}", "nobody fills in {client}"),
+        ("{release}", "flights.tar.gz", "scale-set.bicep fills in {release}, which is not there"),
+        ("#cloud-config", "# cloud-config", "a first line that says #cloud-config"),
+        ("    content: |", "  content: |", "cannot be read"),
+        ("fresh=$(mktemp -d)", "fresh=$(mktemp -d", "/opt/install-release: "),
+    ],
+)
+def test_a_mistake_in_what_a_machine_is_told_is_seen(old: str, new: str, said: str) -> None:
+    template, text = ((check.HERE / "azure" / name).read_text() for name in ("scale-set.bicep", "cloud-init.yaml"))
+    assert fleet.cloud_init(template, text) == []
+    seen = fleet.cloud_init(template, text.replace(old, new))
+    assert [each for each in seen if said in each.text], seen
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"tini", "--", ', "", "tini"),
+        ("USER 10001:10001", "USER root", "without rights"),
+        ("HEALTHCHECK", "# HEALTHCHECK", "HEALTHCHECK"),
+    ],
+)
+def test_a_mistake_in_the_image_is_seen(old: str, new: str, said: str) -> None:
+    text = (check.HERE / "image" / "Dockerfile").read_text()
+    assert fleet.image("Dockerfile", text)[1] == []
+    seen = fleet.image("Dockerfile", text.replace(old, new))[1]
+    assert [each for each in seen if said in each.text], seen

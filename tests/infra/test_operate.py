@@ -1,0 +1,107 @@
+"""docs/operate.md keeps what it promises: its commands exist, and so does each section that an alert links to."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from infra.check.bicep import Expression, Literal, Object, parse, values_in
+from samza_azure import cli, metrics
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs" / "operate.md").read_text()
+TEMPLATES = [parse(path) for path in sorted((ROOT / "infra" / "azure").glob("*.bicep"))]
+COMMANDS = sorted(set(re.findall(r"(?:^ *|`)(samza-azure [^`\n]+)", TEXT, re.MULTILINE)))
+ANCHORS = {
+    re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-")
+    for title in re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
+}
+
+
+def texts() -> list[str]:
+    """All texts of the templates, those with something to be filled in as well."""
+    bodies = [
+        body
+        for file in TEMPLATES
+        for body in (*file.variables.values(), *(each.body for each in file.resources.values()))
+    ]
+    found = [value for body in bodies for value in values_in(body)]
+    return [
+        str(each.value) if isinstance(each, Literal) else each.text
+        for each in found
+        if isinstance(each, Literal | Expression)
+    ]
+
+
+def test_there_are_commands_to_look_at() -> None:
+    assert {shlex.split(each)[1] for each in COMMANDS} >= {"status", "drain", "stop", "export", "produce", "explain"}
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_a_command_is_one_that_the_program_takes(line: str) -> None:
+    """Name, arguments and options are read as they would be; nothing is run."""
+    _, name, *arguments = shlex.split(line)
+    cli._loaded(name).make_context(name, arguments)
+
+
+def test_a_command_that_it_would_not_take_is_seen() -> None:
+    with pytest.raises(Exception, match="No such option: --force"):
+        cli._loaded("drain").make_context("drain", ["job.toml", "--force"])
+
+
+def started() -> dict[str, list[str]]:
+    """What each template runs, after the name of the program."""
+    infra = ROOT / "infra"
+    unit = (infra / "systemd" / "samza-azure@.service").read_text()
+    image = (infra / "image" / "Dockerfile").read_text()
+    deployments = [
+        each
+        for each in yaml.safe_load_all((infra / "kubernetes" / "fleet.yaml").read_text())
+        if each["kind"] == "Deployment"
+    ]
+    apps = [each for file in TEMPLATES for each in file.resources.values() if each.type.endswith("/containerApps")]
+    written = [
+        value.entries["args"]
+        for app in apps
+        for value in values_in(app.body)
+        if isinstance(value, Object) and "args" in value.entries
+    ]
+    return {
+        "unit": shlex.split(re.findall(r"^ExecStart=(.*)$", unit, re.MULTILINE)[0])[1:],
+        "image": json.loads(re.findall(r"^CMD (.*)$", image, re.MULTILINE)[0]),
+        "Kubernetes": deployments[0]["spec"]["template"]["spec"]["containers"][0]["args"],
+        "Container Apps": [str(each.value) for each in values_in(written[0]) if isinstance(each, Literal)],
+    }
+
+
+def test_what_the_templates_run_is_what_the_program_takes() -> None:
+    """And all of them stay after a drain, since whoever starts them would start them again."""
+    for where, (name, *arguments) in started().items():
+        context = cli._loaded(name).make_context(name, list(arguments))
+        assert context.params["wait_for_upgrade"] is True, where
+
+
+def test_each_alert_links_a_section() -> None:
+    linked = set(re.findall(r"\$\{runbook\}#([\w-]+)", "\n".join(texts())))
+    rules = {
+        str(value.entries["name"].value)
+        for file in TEMPLATES
+        for body in file.variables.values()
+        for value in values_in(body)
+        if hasattr(value, "entries") and "query" in value.entries
+    }
+    assert "storage-slow" in linked and "no-leader" in rules
+    assert (linked | rules) - ANCHORS == set()
+
+
+def test_each_link_within_the_page_leads_somewhere() -> None:
+    assert set(re.findall(r"\]\(#([\w-]+)\)", TEXT)) - ANCHORS == set()
+
+
+def test_each_metric_that_an_alert_asks_for_is_one_of_ours() -> None:
+    asked = set(re.findall(r'Name == "(samza_azure\.[\w.]+)"', "\n".join(texts())))
+    ours = set(re.findall(r'"(samza_azure\.[\w.]+)"', Path(metrics.__file__).read_text()))
+    assert asked and asked - ours == set()

@@ -1,0 +1,288 @@
+"""Each rule dropped is noticed, and by the invariant that is about it. A mutant that lives would show a blind spot."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from samza_azure.segments import Chunk, Datasource, Granted, Lock, LockBox, Sequence, Timeline, Wait
+from samza_azure.segments import chunk as chunk_module
+from samza_azure.segments import timeline as timeline_module
+from samza_azure.segments.locks import Decision
+from tests.segments import histories
+from tests.segments.world import World
+
+SEEDS = 150
+
+Patch = pytest.MonkeyPatch
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`mistake` is made; the message of what must notice begins with `killed_by`."""
+
+    name: str
+    killed_by: str
+    mistake: Callable[[Patch], None]
+    kind: str = "world"
+
+
+def everything_is_compatible(patch: Patch) -> None:
+    patch.setattr(Lock, "is_compatible", lambda lock, request: True)
+
+
+def equals_are_revoked(patch: Patch) -> None:
+    def decide(box: LockBox, request: Any) -> Decision:
+        task = box.tasks[request.task]
+        box.tasks[request.task] = replace(task, priority=task.priority + 4)
+        decision = true(box, request)
+        box.tasks[request.task] = task
+        changed = tuple(
+            replace(lock, priority=task.priority) if lock.group == task.group else lock for lock in decision.changed
+        )
+        if isinstance(decision.answer, Granted):
+            return Decision(Granted(replace(decision.answer.lock, priority=task.priority)), changed, decision.gone)
+        return decision
+
+    true = LockBox.decide
+    patch.setattr(LockBox, "decide", decide)
+    patch.setattr(LockBox, "_again", lambda box, lock, task: Decision(Granted(lock)))
+
+
+def revoked_locks_come_back(patch: Patch) -> None:
+    def held(box: LockBox, task: str) -> list[Lock]:
+        for number, lock in box.locks.items():
+            box.locks[number] = replace(lock, revoked=False)
+        return true(box, task)
+
+    true = LockBox.held
+    patch.setattr(LockBox, "held", held)
+
+
+def who_waits_revokes(patch: Patch) -> None:
+    def decide(box: LockBox, request: Any) -> Decision:
+        decision = true(box, request)
+        if isinstance(decision.answer, Wait):
+            return Decision(
+                decision.answer, changed=tuple(replace(one, revoked=True) for one in decision.answer.behind)
+            )
+        return decision
+
+    true = LockBox.decide
+    patch.setattr(LockBox, "decide", decide)
+
+
+def asking_again_grants_another(patch: Patch) -> None:
+    patch.setattr(Lock, "serves", lambda lock, request, group: False)
+
+
+def locks_are_not_stored(patch: Patch) -> None:
+    def sync(box: LockBox, stored: Any, tasks: Any, granted: int = 0) -> set[str]:
+        return true(box, list(stored)[1:], tasks, granted)
+
+    true = LockBox.sync
+    patch.setattr(LockBox, "sync", sync)
+
+
+def versions_do_not_rise(patch: Patch) -> None:
+    def decide(box: LockBox, request: Any) -> Decision:
+        decision = true(box, request)
+        changed = tuple(
+            one if one.id in box.locks or one.partitions else replace(one, version=1) for one in decision.changed
+        )
+        if isinstance(decision.answer, Granted) and decision.answer.lock.id > box.granted:
+            return Decision(Granted(changed[0]), changed, decision.gone)
+        return decision
+
+    true = LockBox.decide
+    patch.setattr(LockBox, "decide", decide)
+
+
+def a_removed_task_keeps_its_locks(patch: Patch) -> None:
+    patch.setattr(LockBox, "remove", lambda box, task: None)
+
+
+def numbers_are_used_again(patch: Patch) -> None:
+    def next_partition(table: Datasource, interval: Any, version: int) -> int:
+        chunk = table.timeline.chunk(interval, version)
+        return 0 if chunk is None else max(chunk.segments) + 1
+
+    patch.setattr(Datasource, "next_partition", next_partition)
+
+
+def ids_are_not_remembered(patch: Patch) -> None:
+    class Nothing(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            return default
+
+    true = Datasource.allocate
+
+    def allocate(table: Datasource, *how: Any, **more: Any) -> Any:
+        table.pending = Nothing(table.pending)
+        return true(table, *how, **more)
+
+    patch.setattr(Datasource, "allocate", allocate)
+
+
+def positions_are_not_looked_at(patch: Patch) -> None:
+    def publish(table: Datasource, task: str, outputs: Any, **more: Any) -> Any:
+        if (advance := more.get("advance")) is not None:
+            more["advance"] = advance._replace(start=table.positions.get(advance.stream))
+        return true(table, task, outputs, **more)
+
+    true = Datasource.publish
+    patch.setattr(Datasource, "publish", publish)
+
+
+def the_position_is_written_later(patch: Patch) -> None:
+    def publish(table: Datasource, task: str, outputs: Any, **more: Any) -> Any:
+        return true(table, task, outputs, **(more | {"advance": None}))
+
+    true = Datasource.publish
+    patch.setattr(Datasource, "publish", publish)
+
+
+def revoked_locks_do(patch: Patch) -> None:
+    patch.setattr(Lock, "covers", Lock.was_for)
+
+
+def the_dead_keep_their_locks(patch: Patch) -> None:
+    patch.setattr(LockBox, "end", lambda box, owner: [])
+
+
+def nothing_is_carried(patch: Patch) -> None:
+    patch.setattr(Datasource, "_carried", lambda *how: [])
+
+
+def nobody_catches_up(patch: Patch) -> None:
+    patch.setattr(Datasource, "_caught_up", lambda *how: [])
+
+
+def what_was_read_is_carried_too(patch: Patch) -> None:
+    def carried(table: Datasource, lock: Lock, made: Any, inputs: Any) -> Any:
+        return true(table, replace(lock, read=Sequence(0)), made, ())
+
+    true = Datasource._carried
+    patch.setattr(Datasource, "_carried", carried)
+
+
+def a_publish_twice_is_two(patch: Patch) -> None:
+    def publish(table: Datasource, task: str, outputs: Any, **more: Any) -> Any:
+        answer = true(table, task, outputs, **more)
+        return replace(answer, again=False) if hasattr(answer, "again") else answer
+
+    true = Datasource.publish
+    patch.setattr(Datasource, "publish", publish)
+
+
+def garbage_is_what_is_old(patch: Patch) -> None:
+    patch.setattr(
+        Timeline,
+        "fully_overshadowed",
+        lambda timeline: [one for one in timeline if any(other.version > one.version for other in timeline)],
+    )
+
+
+def the_highest_version_wins(patch: Patch) -> None:
+    patch.setattr(timeline_module, "_winner", lambda stack: stack[0] if stack else None)
+
+
+def half_groups_are_complete(patch: Patch) -> None:
+    true = Chunk._join
+
+    def join(chunk: Chunk, node: Any, segment: Any) -> None:
+        true(chunk, node, segment)
+        node.complete = max(node.complete, segment.generation)
+
+    patch.setattr(Chunk, "_join", join)
+
+
+def children_never_make_up_a_cover(patch: Patch) -> None:
+    patch.setattr(chunk_module._Node, "is_full", property(lambda node: node.complete >= 0))
+
+
+def nothing_falls_back(patch: Patch) -> None:
+    patch.setattr(Chunk, "_newest_complete", staticmethod(lambda node: -1))
+
+
+def nobody_is_told(patch: Patch) -> None:
+    patch.setattr(Chunk, "_settle", lambda chunk, node, was_full: None)
+
+
+def core_sets_do_not_count(patch: Patch) -> None:
+    patch.setattr(Chunk, "_want", lambda chunk, core: None)
+    patch.setattr(Chunk, "_want_no_more", lambda chunk, core: None)
+
+
+def standbys_are_garbage(patch: Patch) -> None:
+    patch.setattr(Chunk, "overshadowed", lambda chunk: [one for one, _ in chunk._hidden()])
+
+
+MUTANTS = [
+    Mutant("everything is compatible", "I1", everything_is_compatible),
+    Mutant("equals are revoked", "I2", equals_are_revoked),
+    Mutant("revoked locks come back", "I3", revoked_locks_come_back),
+    Mutant("who waits revokes", "I4", who_waits_revokes),
+    Mutant("asking again grants another lock", "I5", asking_again_grants_another),
+    Mutant("a lock is not stored", "I6", locks_are_not_stored),
+    Mutant("versions do not rise", "I7", versions_do_not_rise),
+    Mutant("a removed task keeps its locks", "I8", a_removed_task_keeps_its_locks),
+    Mutant("numbers are used again", "I9", numbers_are_used_again),
+    Mutant("ids are not remembered", "I9", ids_are_not_remembered),
+    Mutant("positions are not looked at", "I12", positions_are_not_looked_at),
+    Mutant("the position is written later", "I12", the_position_is_written_later),
+    Mutant("a publish twice is two", "I12", a_publish_twice_is_two),
+    Mutant("the dead keep their locks", "I13", the_dead_keep_their_locks),
+    Mutant("revoked locks do", "I13", revoked_locks_do),
+    Mutant("nothing is carried", "I16", nothing_is_carried),
+    Mutant("nobody catches up", "I16", nobody_catches_up),
+    Mutant("what was read is carried, too", "I17", what_was_read_is_carried_too),
+    Mutant("garbage is what is old", "I20", garbage_is_what_is_old),
+    Mutant("the highest version wins", "I22", the_highest_version_wins, "history"),
+    Mutant("half groups are complete", "I15", half_groups_are_complete, "history"),
+    Mutant("children never make up a cover", "I22", children_never_make_up_a_cover, "history"),
+    Mutant("nothing falls back", "I19", nothing_falls_back, "history"),
+    Mutant("nobody is told", "I19", nobody_is_told, "history"),
+    Mutant("core sets do not count", "I21", core_sets_do_not_count, "history"),
+    Mutant("standbys are garbage", "I22", standbys_are_garbage, "history"),
+]
+
+
+def play(kind: str, seed: int) -> str:
+    """What a seed finds, or nothing."""
+    choose = Random(seed).randrange
+    try:
+        if kind == "world":
+            world = World(choose)
+            for _ in range(80):
+                world.step()
+            return ""
+        timeline, made = Timeline(), histories.across(choose)
+        for segment in histories.shuffled(made, choose):
+            histories.add(timeline, segment)
+        for segment in histories.shuffled(made, choose):
+            histories.remove(timeline, segment)
+    except AssertionError as error:
+        return str(error)
+    except (ValueError, KeyError, IndexError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def findings(mutant: Mutant) -> Iterator[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.mistake(patch)
+        for seed in range(SEEDS):
+            yield play(mutant.kind, seed)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_a_mistake_is_noticed(mutant: Mutant) -> None:
+    seen: dict[str, int] = {}
+    for found in findings(mutant):
+        if found.startswith(f"{mutant.killed_by}:"):
+            return
+        seen[found[:60]] = seen.get(found[:60], 0) + 1
+    pytest.fail(f"{mutant.name}: {mutant.killed_by} never notices; seen were {seen}")

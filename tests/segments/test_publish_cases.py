@@ -1,0 +1,515 @@
+"""The conformance cases of cover check, allocation and publish (S), and of appending while replacing (C), by name."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.segments import (
+    Advance,
+    Datasource,
+    File,
+    Granted,
+    Granularity,
+    Interval,
+    Lock,
+    LockType,
+    Partitions,
+    Published,
+    Refused,
+    Request,
+    Segment,
+    SegmentId,
+    Task,
+    Wait,
+    covering,
+)
+from tests.segments.script import agrees
+
+DAY = Interval.of("2024-01-01", "2024-01-02")
+MONTH = Interval.of("2024-01-01", "2024-02-01")
+YEAR = Interval.of("2024-01-01", "2025-01-01")
+QUARTERS = [*Granularity.QUARTER.buckets(YEAR)]
+HOUR = Granularity.HOUR.bucket(DAY.start)
+NEXT_HOUR = Granularity.HOUR.bucket(HOUR.end)
+
+
+def day(text: str) -> Interval:
+    return Granularity.DAY.bucket(Interval.of(text, text).start)
+
+
+def lock(interval: Interval, version: int = 1, **fields: object) -> Lock:
+    return Lock(1, LockType.EXCLUSIVE, "g", "d", interval, version, **fields)  # type: ignore[arg-type]
+
+
+def root(
+    interval: Interval, version: int, partition: int, *, file: str = "", group: Partitions | None = None
+) -> Segment:
+    return Segment.root("d", interval, version, partition, group=group, file=File(file) if file else None)
+
+
+class Table(Datasource):
+    """A table on which the judge looks after each publish."""
+
+    def publish(self, task: str, outputs: Sequence[Segment], **more: object) -> Published | Refused:  # type: ignore[override]
+        before = set(self.timeline)
+        answer = super().publish(task, outputs, **more)  # type: ignore[arg-type]
+        if isinstance(answer, Refused):
+            assert set(self.timeline) == before
+        agrees(self.timeline)
+        return answer
+
+
+def table(*tasks: str | Task) -> Table:
+    made = Table("d")
+    for task in tasks:
+        made.add(Task(task, task) if isinstance(task, str) else task)
+    return made
+
+
+def locked(
+    of: Datasource,
+    task: str,
+    interval: Interval,
+    type: LockType = LockType.EXCLUSIVE,  # noqa: A002
+    **more: object,
+) -> Lock:
+    answer = of.box.acquire(Request(task, "d", interval, type, **more))  # type: ignore[arg-type]
+    assert isinstance(answer, Granted), answer
+    return answer.lock
+
+
+def allocated(of: Datasource, task: str, sequence: str = "s", interval: Interval = DAY, **more: object) -> SegmentId:
+    granularity = more.pop("granularity", Granularity.DAY)
+    answer = of.allocate(task, sequence, interval.start, granularity, **more)  # type: ignore[arg-type]
+    assert isinstance(answer, SegmentId), answer
+    return answer
+
+
+def shows(of: Datasource) -> list[str]:
+    return sorted(f"{one.version}.{one.partition}" for one in of.timeline.visible())
+
+
+# Cover check.
+
+
+def test_s1() -> None:
+    days = [day("2024-01-01"), day("2024-01-02"), day("2024-01-03")]
+    segments = [root(each, 1, 0) for each in days]
+    assert covering([lock(each) for each in days], segments)
+    assert covering([lock(Interval(days[0].start, days[2].end))], segments)
+    assert covering([lock(each) for each in [day("2023-12-31"), *days[:2]]], segments) is None
+
+
+def test_s2() -> None:
+    locks = [lock(DAY, partitions=Partitions.of(number)) for number in range(5)]
+    segments = [root(DAY, 1, number) for number in range(5)]
+    assert covering(locks, segments) == locks
+    assert covering(reversed(locks), segments[3:]) == locks[3:]
+    assert covering(locks[:4], segments) is None
+
+
+def test_s3() -> None:
+    of = table("t1")
+    version = locked(of, "t1", DAY).version
+    with pytest.raises(ValueError, match="not covered"):
+        of.publish("t1", [root(DAY, version + 1, 0)])
+
+
+def test_s4() -> None:
+    segment = root(DAY, 7, 0)
+    assert not lock(DAY, 7, revoked=True).covers(segment)
+    assert Lock(1, LockType.APPEND, "g", "d", DAY, 0).covers(segment)
+    assert not lock(DAY, 6).covers(segment)
+
+
+# Allocation.
+
+
+@pytest.mark.parametrize("by_segment", [False, True])
+def test_s5(by_segment: bool) -> None:
+    of, previous, names = table("t1"), None, []
+    for _ in range(3):
+        previous = allocated(
+            of, "t1", interval=HOUR, granularity=Granularity.HOUR, previous=previous, by_segment=by_segment
+        )
+        names.append(previous)
+    assert [name.partition for name in names] == [0, 1, 2]
+    assert len({name.version for name in names}) == 1
+    assert len(of.box.locks) == (3 if by_segment else 1)
+
+
+def test_s7() -> None:
+    of = table("t1")
+
+    def ask(sequence: str, interval: Interval, previous: SegmentId | None) -> SegmentId:
+        return allocated(of, "t1", sequence, interval, granularity=Granularity.HOUR, previous=previous)
+
+    one = ask("s1", HOUR, None)
+    two = ask("s2", HOUR, None)
+    three = ask("s1", HOUR, one)
+    four = ask("s1", NEXT_HOUR, three)
+    five = ask("s2", NEXT_HOUR, two)
+    assert [name.partition for name in (one, two, three, four, five)] == [0, 1, 2, 0, 1]
+    assert ask("s1", HOUR, None) == one
+
+
+@pytest.mark.parametrize("preferred", [Granularity.HOUR, Granularity.DAY, Granularity.MINUTE])
+def test_s8_s9(preferred: Granularity) -> None:
+    of = table("batch", "t1")
+    version = locked(of, "batch", HOUR).version
+    core = Partitions.of(0, 1)
+    of.publish("batch", [root(HOUR, version, number, group=core) for number in core])
+    of.remove("batch")
+    one = allocated(of, "t1", interval=HOUR, granularity=preferred)
+    two = allocated(of, "t1", interval=HOUR, granularity=preferred, previous=one)
+    assert (one, two) == (SegmentId(HOUR, version, 2), SegmentId(HOUR, version, 3))
+    of.publish("t1", [root(*one), root(*two)])
+    assert [str(one.group) for one in of.timeline.visible()] == ["0-1", "0-1", "2", "3"], "the core set is still of two"
+
+
+def test_s10() -> None:
+    of = table("t1")
+    empty = of.allocate("t1", "s", HOUR.start, Granularity.HOUR, query=Granularity.DAY)
+    assert empty is None
+    of.publish("t1", [root(HOUR, locked(of, "t1", HOUR).version, 0)])
+    assert of.allocate("t1", "s", HOUR.start, Granularity.DAY, query=Granularity.DAY) is None
+    assert of.pending == {}
+
+
+# Publish.
+
+
+def test_s12() -> None:
+    of = table("t1")
+    version = locked(of, "t1", DAY).version
+    assert isinstance(of.publish("t1", [root(DAY, version, 0)], advance=Advance("s", None, 10)), Published)
+    assert of.positions == {"s": 10}
+    refused = of.publish("t1", [root(DAY, version, 1)], advance=Advance("s", 9, 20))
+    assert isinstance(refused, Refused)
+    assert "is at 10" in refused.reason
+    assert len(of.timeline) == 1
+    assert of.positions == {"s": 10}
+
+
+def compaction(of: Datasource, inputs: Sequence[Segment], count: int = 1, **fields: object) -> list[Segment]:
+    """Outputs of a compaction, under locks of the task `compact`."""
+    one = inputs[0]
+    there = Partitions(segment.partition for segment in inputs)
+    locked(of, "compact", one.interval, partitions=there, version=one.version)
+    names = of.allocate_outputs("compact", one.interval, one.version, count)
+    assert isinstance(names, list)
+    group = Partitions(name.partition for name in names)
+    covers = Partitions.union_of(segment.covers for segment in inputs)
+    generation = 1 + max(segment.generation for segment in inputs)
+    made = [Segment("d", *name, covers, generation, group, there) for name in names]
+    return [replace(segment, **fields) for segment in made]
+
+
+def appended(*partitions: int, more: Sequence[str] = ()) -> Table:
+    """A table with roots in one day, and nobody who holds a lock."""
+    of = table("append", *more)
+    name = None
+    for _ in partitions:
+        name = allocated(of, "append", previous=name)
+        of.publish("append", [root(*name)])
+    of.remove("append")
+    of.add(Task("compact", "compact", 1))
+    return of
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"covers": Partitions.of(0, 1, 2)}, "What was not read"),
+        ({"covers": Partitions.of(0)}, "no output covers"),
+        ({"overshadows": Partitions.of(0)}, "its inputs are 0-1"),
+    ],
+)
+def test_s13(fields: dict[str, object], message: str) -> None:
+    of = appended(0, 1, 2)
+    inputs = of.inputs("compact", DAY)[:2]
+    with pytest.raises(ValueError, match=message):
+        of.publish("compact", compaction(of, inputs, **fields), inputs=inputs)
+    assert len(of.timeline) == 3
+
+
+def test_s13_generation() -> None:
+    of = appended(0, 1)
+    inputs = of.inputs("compact", DAY)
+    made = compaction(of, inputs)
+    of.publish("compact", made, inputs=inputs)
+    with pytest.raises(ValueError, match="has generation 1, and an input 1"):
+        of.publish("compact", compaction(of, made, generation=1), inputs=made)
+
+
+def test_s13_revoked() -> None:
+    of = appended(0, 1, more=["high"])
+    of.add(Task("high", "high", 9))
+    inputs = of.inputs("compact", DAY)
+    made = compaction(of, inputs)
+    locked(of, "high", DAY)
+    refused = of.publish("compact", made, inputs=inputs)
+    assert isinstance(refused, Refused)
+    assert "was revoked" in refused.reason
+    assert len(of.timeline) == 2
+
+
+def test_s15() -> None:
+    of = appended(0, 1)
+    inputs = of.inputs("compact", DAY)
+    made = compaction(of, inputs, 2)
+    first = of.publish("compact", made, inputs=inputs)
+    again = of.publish("compact", made, inputs=inputs)
+    assert isinstance(first, Published) and not first.again
+    assert isinstance(again, Published) and again.again
+    assert len(of.timeline) == 4
+
+
+def test_half_a_group_is_not_published() -> None:
+    of = appended(0, 1)
+    inputs = of.inputs("compact", DAY)
+    made = compaction(of, inputs, 2)
+    with pytest.raises(ValueError, match="of its group"):
+        of.publish("compact", made[:1], inputs=inputs)
+
+
+def test_inputs_that_are_hidden_meanwhile() -> None:
+    of = appended(0, 1)
+    inputs = of.inputs("compact", DAY)
+    made = compaction(of, inputs)
+    of.publish("compact", made, inputs=inputs)
+    late = compaction(of, inputs, generation=7)
+    refused = of.publish("compact", late, inputs=inputs)
+    assert isinstance(refused, Refused)
+    assert "not visible any more" in refused.reason
+
+
+# Appending while replacing.
+
+
+class Both(Table):
+    """R replaces, P appends."""
+
+    def replacing(self, interval: Interval) -> Lock:
+        return locked(self, "R", interval, LockType.REPLACE)
+
+    def commit(self, made: Lock, *intervals: Interval) -> None:
+        answer = self.publish("R", [root(each, made.version, 0, file=f"R {each}") for each in intervals])
+        assert isinstance(answer, Published)
+
+    def allocates(
+        self, interval: Interval = DAY, granularity: Granularity = Granularity.DAY, **more: object
+    ) -> SegmentId:
+        return allocated(self, "P", interval=interval, granularity=granularity, type=LockType.APPEND, **more)
+
+    def appends(self, name: SegmentId) -> None:
+        answer = self.publish("P", [root(*name, file=f"P {name.partition}")])
+        assert isinstance(answer, Published)
+
+
+@pytest.fixture
+def both() -> Both:
+    made = Both("d")
+    made.add(Task("R", "R"))
+    made.add(Task("P", "P"))
+    return made
+
+
+def test_c1(both: Both) -> None:
+    held = both.replacing(DAY)
+    both.commit(held, DAY)
+    name = both.allocates()
+    assert name.version == held.version
+    both.appends(name)
+    assert shows(both) == ["1.0", "1.1"]
+
+
+def test_c2(both: Both) -> None:
+    held = both.replacing(DAY)
+    both.appends(both.allocates())
+    assert shows(both) == ["0.0"]
+    both.commit(held, DAY)
+    assert shows(both) == ["1.0", "1.1"]
+    copy = both.timeline.get(SegmentId(DAY, 1, 1))
+    assert copy is not None
+    assert copy.file == File("P 0")
+    assert len(both.timeline) == 3
+
+
+def test_c3(both: Both) -> None:
+    held = both.replacing(DAY)
+    name = both.allocates()
+    both.commit(held, DAY)
+    both.appends(name)
+    assert shows(both) == ["1.0", "1.1"]
+    assert both.timeline.get(name) is not None
+
+
+def test_c4(both: Both) -> None:
+    name = both.allocates()
+    held = both.replacing(DAY)
+    both.commit(held, DAY)
+    both.appends(name)
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
+
+
+def test_c5(both: Both) -> None:
+    name = both.allocates()
+    held = both.replacing(DAY)
+    both.appends(name)
+    both.commit(held, DAY)
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
+
+
+def test_c6(both: Both) -> None:
+    both.appends(both.allocates())
+    held = both.replacing(DAY)
+    both.commit(held, DAY)
+    assert shows(both) == [f"{held.version}.0"]
+
+
+def test_c8(both: Both) -> None:
+    held = both.replacing(MONTH)
+    both.commit(held, MONTH)
+    assert both.allocates() == SegmentId(MONTH, held.version, 1)
+
+
+def test_c9(both: Both) -> None:
+    both.replacing(DAY)
+    answer = both.box.acquire(Request("P", "d", MONTH, LockType.APPEND))
+    assert isinstance(answer, Wait)
+    assert both.allocates(granularity=Granularity.MONTH).interval == DAY
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_c10(both: Both, committed: bool) -> None:
+    name = both.allocates(MONTH, Granularity.MONTH)
+    if committed:
+        both.appends(name)
+    assert isinstance(both.box.acquire(Request("R", "d", DAY, LockType.REPLACE)), Wait)
+    with pytest.raises(ValueError, match="not covered"):
+        both.publish("R", [root(DAY, 1, 0)])
+
+
+def test_c11(both: Both) -> None:
+    held = both.replacing(YEAR)
+    both.commit(held, *QUARTERS)
+    assert both.allocates(YEAR, Granularity.YEAR) == SegmentId(QUARTERS[0], held.version, 1)
+
+
+def test_c14(both: Both) -> None:
+    first = both.allocates()
+    both.appends(first)
+    held = both.replacing(MONTH)
+    second = both.allocates(previous=first)
+    both.appends(second)
+    assert [one.id for one in both.inputs("R", MONTH)] == [first]
+    both.box.release("R", held.id)
+    assert [one.id for one in both.inputs("R", MONTH)] == [first, second]
+
+
+def test_c15(both: Both) -> None:
+    """Druid has ten versions for this and then none. Here numbers go on, so nothing runs out and none comes again."""
+    names: list[SegmentId] = []
+    for _ in range(12):
+        name = both.allocates(previous=names[-1] if names else None)
+        both.appends(name)
+        assert shows(both) == [f"0.{name.partition}"]
+        both.drop(list(both.timeline))
+        names.append(name)
+    assert len(set(names)) == 12
+
+
+def test_an_append_of_a_year_is_carried_into_its_quarters(both: Both) -> None:
+    """A finer granularity: one copy for each interval that is written, of which only its rows count; the rest of the
+    append stays visible where nothing was written."""
+    held = both.replacing(YEAR)
+    both.appends(both.allocates(YEAR, Granularity.YEAR))
+    both.commit(held, *QUARTERS[:3])
+    files = [
+        (entry.interval, entry.version, sorted(one.file.name[0] for one in entry.segments if one.file))
+        for entry in both.timeline.lookup()
+    ]
+    assert files == [*((quarter, held.version, ["P", "R"]) for quarter in QUARTERS[:3]), (QUARTERS[3], 0, ["P"])]
+
+
+def test_an_append_that_has_a_copy_already_is_carried_once(both: Both) -> None:
+    """An append of a year, part of which a REPLACE had overtaken, is visible twice, each time for some of its rows."""
+    first = both.replacing(YEAR)
+    name = both.allocates(YEAR, Granularity.YEAR)
+    both.commit(first, QUARTERS[1])
+    both.box.release("R", first.id)
+    second = both.replacing(YEAR)
+    both.appends(name)
+    both.commit(second, YEAR)
+    files = [one.file.name for one in both.timeline.visible() if one.file]
+    assert sorted(files) == ["P 0", f"R {YEAR}"]
+
+
+def test_a_compaction_under_a_replace_carries_nothing(both: Both) -> None:
+    """Seed 139 of the world: one who holds a REPLACE compacts in the old version, and what was appended since is not
+    copied into that."""
+    name = both.allocates(by_segment=True)
+    both.appends(name)
+    both.box.release("P", 1)
+    both.replacing(DAY)
+    inputs = both.inputs("R", DAY)
+    both.appends(both.allocates(previous=name, by_segment=True))
+    both.box.acquire(Request("R", "d", DAY, partitions=Partitions.of(0), version=0))
+    (made,) = both.allocate_outputs("R", DAY, 0, 1)  # type: ignore[misc]
+    both.publish("R", [Segment("d", *made, Partitions.of(0), 1, Partitions.of(made.partition))], inputs=inputs)
+    assert shows(both) == ["0.1", "0.2"]
+
+
+def test_a_compaction_does_not_wait_for_the_appender_of_what_it_reads(both: Both) -> None:
+    """What was published is locked no longer, although the appender keeps its lock for more."""
+    both.appends(both.allocates(by_segment=True))
+    locked(both, "R", DAY, partitions=Partitions.of(0), version=0)
+    assert len(both.box.active()) == 2
+
+
+# Cases of the same kind that the reference does not list.
+
+
+def test_a_day_appended_before_and_a_month_after(both: Both) -> None:
+    """A REPLACE by month overtakes an append of a day; the next append goes to the month."""
+    held = both.replacing(MONTH)
+    first = both.allocates()
+    both.commit(held, MONTH)
+    second = both.allocates(previous=first)
+    assert (first.interval, second.interval, second.version) == (DAY, MONTH, held.version)
+    both.appends(first)
+    both.appends(second)
+    assert {one.interval for one in both.timeline.visible()} == {MONTH}
+    assert len(both.timeline.visible()) == 3
+
+
+def test_each_append_under_a_replace_is_carried(both: Both) -> None:
+    held = both.replacing(DAY)
+    names = [both.allocates()]
+    for _ in range(2):
+        names.append(both.allocates(previous=names[-1]))
+    for name in reversed(names):
+        both.appends(name)
+    both.commit(held, DAY)
+    assert shows(both) == [f"{held.version}.{number}" for number in range(4)]
+    assert len(both.timeline) == 7
+
+
+def test_two_replaces_one_after_the_other(both: Both) -> None:
+    """An append that was allocated before both is in the newer one's version."""
+    name = both.allocates()
+    for _ in range(2):
+        held = both.replacing(DAY)
+        both.commit(held, DAY)
+        both.box.release("R", held.id)
+    both.appends(name)
+    assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
+
+
+def test_a_lock_of_the_same_group_on_an_equal_interval(both: Both) -> None:
+    """Both kinds at once, as a job needs them that is upgraded while it runs."""
+    locked(both, "R", DAY)
+    locked(both, "R", DAY, partitions=Partitions.of(3), version=1)
+    assert isinstance(both.box.acquire(Request("P", "d", DAY, partitions=Partitions.of(4), version=1)), Wait)

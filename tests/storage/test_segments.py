@@ -1,0 +1,682 @@
+"""A table of segments on memory and on Azurite: the same tests.
+
+What is read is judged by rows: each file stands for one row, of the same name, but those that compactions make.
+"""
+
+import itertools
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable, Unsettled
+from samza_azure.segments import (
+    Advance,
+    File,
+    Granted,
+    Granularity,
+    Interval,
+    Lock,
+    LockType,
+    Owner,
+    Partitions,
+    Published,
+    Refused,
+    Request,
+    Segment,
+    Task,
+    Wait,
+)
+from samza_azure.storage import interface
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Row
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segments import SegmentStore, Snapshot
+from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
+from tests.storage.conftest import Settings
+
+DAY = Interval.of("2024-01-01", "2024-01-02")
+MONTH = Interval.of("2024-01-01", "2024-02-01")
+HOUR_US = 3_600_000_000
+
+Stores = Callable[[], SegmentStore]
+
+
+@pytest.fixture(params=["memory", "azurite"])
+def stores(request: pytest.FixtureRequest) -> Stores:
+    """Makes clients of one table, which is there."""
+    name = f"t{uuid.uuid4().hex}"
+    if request.param == "memory":
+        account, rows = MemoryAccount(), MemoryTransactions()
+
+        def another() -> SegmentStore:
+            return SegmentStore(rows, account.blobs(), name, wait=lambda tries: None)
+    else:
+        shared: Account = request.getfixturevalue("connected")
+
+        def another() -> SegmentStore:
+            return SegmentStore(shared.transactions(f"table.{name}"), shared.blobs(), name)
+
+    another().create()
+    return another
+
+
+@pytest.fixture(scope="module")
+def connected(azurite: object, places: Callable[[str], Settings]) -> Iterator[Account]:
+    """One account for all tables of this file: each has its own partition."""
+    account = Account.from_config(places(azurite.connection_string))  # type: ignore[attr-defined]
+    account.ensure_created()
+    yield account
+    account.close()
+
+
+@pytest.fixture
+def store(stores: Stores) -> SegmentStore:
+    return stores()
+
+
+def task(name: str, priority: int = 0, life: str = "1") -> Task:
+    return Task(f"{name}.{life}", name, priority, Owner(name, life))
+
+
+def rooted(store: SegmentStore, lock: Lock, *, files: Sequence[str] = ()) -> list[Segment]:
+    """Roots for all partitions of an APPEND lock, or as many as there are files."""
+    assert lock.partitions is not None
+    numbers = list(lock.partitions)
+    return [
+        Segment.root(store.name, lock.interval, lock.version, number, file=File(name, 1, 1))
+        for number, name in zip(numbers, files or [f"{lock.id}-{number}" for number in numbers], strict=False)
+    ]
+
+
+def allocated(store: SegmentStore, who: Task, count: int = 1, granularity: Granularity = Granularity.DAY) -> Lock:
+    answer = store.allocate(who, DAY.start + HOUR_US, granularity, count)
+    assert isinstance(answer, Granted), answer
+    return answer.lock
+
+
+def appended(store: SegmentStore, *files: str, who: Task | None = None) -> list[Segment]:
+    """Segments of these files, published; the lock is given back."""
+    who = who or task("append")
+    lock = allocated(store, who, len(files))
+    made = rooted(store, lock, files=files)
+    assert isinstance(store.publish(who.id, made), Published)
+    store.release(who.id, lock.id)
+    return made
+
+
+def acquired(store: SegmentStore, who: Task, interval: Interval, type: LockType, **more: object) -> Lock:  # noqa: A002
+    answer = store.acquire(who, Request(who.id, store.name, interval, type, **more))  # type: ignore[arg-type]
+    assert isinstance(answer, Granted), answer
+    return answer.lock
+
+
+def compaction(store: SegmentStore, who: Task, inputs: Sequence[Segment], count: int = 1) -> list[Segment] | None:
+    """Outputs that carry the rows of these inputs, under locks on both; None if they are locked."""
+    one, there = inputs[0], Partitions(segment.partition for segment in inputs)
+    request = Request(who.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
+    if not isinstance(store.acquire(who, request), Granted):
+        return None
+    answer = store.allocate_outputs(who, one.interval, one.version, count)
+    if not isinstance(answer, Granted):
+        return None
+    group = answer.lock.partitions
+    assert group is not None
+    covers = Partitions.union_of(segment.covers for segment in inputs)
+    generation = 1 + max(segment.generation for segment in inputs)
+    rows = sorted(row for segment in inputs for row in rows_of(segment))
+    return [
+        Segment(
+            store.name, one.interval, one.version, number, covers, generation, group, there,
+            File("+".join(rows[place::count]), len(rows[place::count])),
+        )
+        for place, number in enumerate(group)
+    ]  # fmt: skip
+
+
+def rows_of(segment: Segment) -> list[str]:
+    return segment.file.name.split("+") if segment.file is not None and segment.file.name else []
+
+
+def rows(snapshot: Snapshot) -> list[str]:
+    """What a reader sees of the first day, in which all rows lie."""
+    return sorted(row for segment in snapshot.timeline.visible(DAY) for row in rows_of(segment))
+
+
+# Rows.
+
+
+def test_a_transaction_is_all_or_nothing(store: SegmentStore) -> None:
+    partition = store.rows
+    (etag,) = partition.transact([Write(Act.INSERT, "x.1", {"a": 1})])  # type: ignore[misc]
+    two = Write(Act.INSERT, "x.2", {"a": 2})
+    assert partition.transact([two, Write(Act.INSERT, "x.1", {})]) == interface.Refused("EntityAlreadyExists")
+    refused = partition.transact([two, Write(Act.MERGE, "x.1", {"a": 3}, 'W/"old"')])
+    assert refused == interface.Refused("UpdateConditionNotSatisfied")
+    assert partition.transact([two, Write(Act.MERGE, "x.3", {})]) == interface.Refused("ResourceNotFound")
+    assert [row.values for row in partition.query("x.", "x~")] == [{"a": 1}]
+    answer = partition.transact([two, Write(Act.MERGE, "x.1", {"b": "b"}, etag)])
+    assert isinstance(answer, list)
+    assert [row.etag for row in partition.query("x.", "x~")] == [answer[1], answer[0]]
+    assert [row.values for row in partition.query("x.", "x.2")] == [{"a": 1, "b": "b"}]
+    assert partition.transact([Write(Act.DELETE, "x.1", etag=answer[1]), Write(Act.DELETE, "x.2")]) == ["", ""]
+    assert partition.query("x.", "x~") == []
+    assert partition.transact([Write(Act.DELETE, "x.1")]) == interface.Refused("ResourceNotFound")
+
+
+def test_a_transaction_that_no_service_takes(store: SegmentStore) -> None:
+    with pytest.raises(ValueError, match="101 operations"):
+        store.rows.transact([Write(Act.INSERT, f"x.{number}") for number in range(101)])
+    with pytest.raises(ValueError, match="each row once"):
+        store.rows.transact([Write(Act.INSERT, "x.1"), Write(Act.INSERT, "x.1")])
+
+
+# Stories.
+
+
+def test_append_and_compact_meanwhile(store: SegmentStore) -> None:
+    inputs = appended(store, "a", "b")
+    made = compaction(store, task("compact"), inputs, 2)
+    assert made is not None
+    appended(store, "c")
+    assert isinstance(store.publish("compact.1", made, inputs=inputs), Published)
+    snapshot = store.snapshot()
+    assert rows(snapshot) == ["a", "b", "c"]
+    assert len(snapshot.timeline) == 5
+    assert {one.generation for one in snapshot.timeline.visible()} == {0, 1}
+
+
+def test_a_compaction_and_an_appender_that_goes_on_do_not_wait_for_each_other(stores: Stores) -> None:
+    """What was published is locked no longer, although the appender keeps its lock for more."""
+    sink, other = stores(), stores()
+    who = task("sink")
+    made = rooted(sink, allocated(sink, who, 3))
+    for one in made[:2]:
+        assert isinstance(sink.publish(who.id, [one]), Published)
+    outputs = compaction(other, task("compact"), made[:2])
+    assert outputs is not None
+    assert isinstance(sink.publish(who.id, made[2:]), Published)
+    assert isinstance(other.publish("compact.1", outputs, inputs=made[:2]), Published)
+    assert len(rows(other.snapshot())) == 3
+    (again,) = [lock for lock in sink.state().box.held(who.id) if lock.partitions is not None]
+    assert list(again.partitions or ()) == []
+    assert isinstance(sink.publish(who.id, made[:1]), Published), "sent again"
+
+
+def test_a_publish_and_its_position_are_one(store: SegmentStore) -> None:
+    who = task("sink")
+    lock = allocated(store, who, 3)
+    made = rooted(store, lock)
+    assert isinstance(store.publish(who.id, made[:1], advance=Advance("s", None, [0, 10])), Published)
+    assert store.position("s") == [0, 10]
+    refused = store.publish(who.id, made[1:2], advance=Advance("s", None, [0, 20]))
+    assert isinstance(refused, Refused)
+    assert "is at [0, 10]" in refused.reason
+    again = store.publish(who.id, made[:1], advance=Advance("s", None, [0, 10]))
+    assert isinstance(again, Published)
+    assert again.again
+    assert (len(store.snapshot().timeline), store.position("s")) == (1, [0, 10])
+
+
+def test_a_zombie_is_refused(stores: Stores) -> None:
+    zombie, other = stores(), stores()
+    who = task("sink")
+    made = rooted(zombie, allocated(zombie, who, 2))
+    assert isinstance(zombie.publish(who.id, made[:1]), Published)
+    assert other.end(who.owner) == [1]
+    refused = zombie.publish(who.id, made[1:])
+    assert isinstance(refused, Refused)
+    assert "its life was ended" in refused.reason
+    assert len(other.snapshot().timeline) == 1
+
+
+def test_who_is_revoked_is_refused_and_a_higher_priority_is_not(stores: Stores) -> None:
+    low, high = stores(), stores()
+    inputs = appended(low, "a", "b")
+    made = compaction(low, task("low", 1), inputs)
+    assert made is not None
+    acquired(high, task("high", 9), DAY, LockType.EXCLUSIVE)
+    refused = low.publish("low.1", made, inputs=inputs)
+    assert isinstance(refused, Refused)
+    assert "was revoked" in refused.reason
+    assert isinstance(low.acquire(task("third", 9), Request("third.1", low.name, DAY, LockType.EXCLUSIVE)), Wait)
+
+
+def test_who_has_published_before_learns_that_it_was_revoked(stores: Stores) -> None:
+    """What it knows of its lock is old: the row's ETag tells."""
+    sink, high = stores(), stores()
+    who = task("sink", 1)
+    made = rooted(sink, allocated(sink, who, 2))
+    assert isinstance(sink.publish(who.id, made[:1]), Published)
+    acquired(high, task("high", 9), DAY, LockType.EXCLUSIVE)
+    refused = sink.publish(who.id, made[1:])
+    assert isinstance(refused, Refused)
+    assert "was revoked" in refused.reason
+    assert len(high.snapshot().timeline) == 1
+
+
+def test_replace_carries_appends_forward(stores: Stores) -> None:
+    """Before its lock (read), after it (carried), after its announcement (copied), after its publish (copied)."""
+    store, other = stores(), stores()
+    appended(store, "read")
+    sink = task("sink")
+    lock = allocated(other, sink, 4)
+    replacer = task("replace")
+    held = acquired(store, replacer, MONTH, LockType.REPLACE)
+    seen = store.snapshot(held.read).timeline.visible(MONTH)
+    made = rooted(other, lock, files=["after the lock", "announced", "after the publish"])
+    other.publish(sink.id, made[:1])
+    (name,) = store.numbers(MONTH, held.version, 1)
+    outputs = [Segment.root(store.name, *name, file=File("read", 1))]
+    store._announce(held, outputs)
+    other.publish(sink.id, made[1:2])
+    assert rows(store.snapshot()) == ["after the lock", "announced", "read"]
+    assert isinstance(store.publish(replacer.id, outputs, inputs=seen), Published)
+    assert rows(store.snapshot()) == ["after the lock", "announced", "read"]
+    other.publish(sink.id, made[2:3])
+    store.release(replacer.id, held.id)
+    everything = ["after the lock", "after the publish", "announced", "read"]
+    assert rows(store.snapshot()) == everything
+    assert {one.interval for one in store.snapshot().timeline.visible()} == {MONTH}
+    appended(store, "later", who=task("late"))
+    assert rows(store.snapshot()) == sorted([*everything, "later"])
+
+
+def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
+    store, other = stores(), stores()
+    appended(store, "before")
+    sink = task("sink")
+    lock = allocated(other, sink, 3)
+    made = rooted(other, lock, files=["a", "b", "c"])
+    held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
+    (name,) = store.numbers(MONTH, held.version, 1)
+    store._announce(held, [Segment.root(store.name, *name)])
+    other.publish(sink.id, made[:1])
+    assert len(store.snapshot().staged) == 1
+    store.end(Owner("replace", "1"))
+    other.publish(sink.id, made[1:2])
+    snapshot = store.snapshot()
+    assert (rows(snapshot), snapshot.staged) == (["a", "b", "before"], ())
+
+
+def test_an_allocation_goes_where_something_is_visible(store: SegmentStore) -> None:
+    appended(store, "a")
+    held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
+    (name,) = store.numbers(MONTH, held.version, 1)
+    store.publish(
+        "replace.1", [Segment.root(store.name, *name, file=File("a"))], inputs=store.snapshot().timeline.visible()
+    )
+    lock = allocated(store, task("sink"), 2)
+    assert (lock.interval, lock.version, str(lock.partitions)) == (MONTH, held.version, "1-2")
+
+
+def test_two_granularities_do_not_cross(store: SegmentStore) -> None:
+    month = allocated(store, task("one"), 1, Granularity.MONTH)
+    day = allocated(store, task("two"), 1, Granularity.DAY)
+    assert (month.interval, day.interval) == (MONTH, MONTH)
+
+
+def test_an_earlier_sequence_number_shows_what_was(store: SegmentStore) -> None:
+    inputs = appended(store, "a", "b")
+    before = store.snapshot()
+    made = compaction(store, task("compact"), inputs)
+    assert made is not None
+    store.publish("compact.1", made, inputs=inputs)
+    appended(store, "c")
+    again = store.snapshot(type(before.sequence).parse(str(before.sequence)))
+    assert set(again.timeline.visible()) == set(before.timeline.visible())
+    assert rows(store.snapshot()) == ["a", "b", "c"]
+
+
+# Faults.
+
+
+class Crash(Exception):
+    """The process dies here."""
+
+
+@dataclass
+class Faulty:
+    """Rows of which one write goes wrong: it does not happen, or its answer is lost, or the process dies."""
+
+    rows: Transactions
+    at: int
+    fault: str
+    calls: int = 0
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+        self.calls += 1
+        if self.calls != self.at:
+            return self.rows.transact(writes)
+        if self.fault == "crash before":
+            raise Crash
+        if self.fault == "never sent":
+            raise StorageUnavailable("never sent")
+        self.rows.transact(writes)
+        raise Crash if self.fault == "crash after" else Unsettled("no answer")
+
+    def query(self, first: str, end: str) -> list[Row]:
+        return self.rows.query(first, end)
+
+
+CRASHES = [*itertools.product(["memory"], range(1, 6), ["crash before", "crash after"])]
+
+
+@pytest.mark.parametrize(
+    ("stores", "at", "fault"),
+    [*CRASHES, ("azurite", 3, "crash after"), ("azurite", 4, "crash before")],
+    indirect=["stores"],
+)
+def test_a_large_publish_is_all_or_nothing_under_a_crash(stores: Stores, at: int, fault: str) -> None:
+    """250 rows are three transactions. Whoever comes after sees all of them or none, and can do it again."""
+    store, other = stores(), stores()
+    who, after = task("sink"), task("sink", life="2")
+    made = rooted(store, allocated(store, who, 250))
+    faulty = Faulty(store.rows, at, fault)
+    store.rows = faulty
+    try:
+        store.publish(who.id, made, advance=Advance("s", None, 1))
+    except Crash:
+        pass
+    else:
+        assert faulty.calls == 4, "more steps than these are not tried"
+    there = rows(other.snapshot())
+    assert len(there) in (0, 250)
+    assert other.position("s") == (1 if there else None)
+    other.end(who.owner)
+    assert rows(other.snapshot()) == there
+    assert other.snapshot().staged == ()
+    if not there:
+        again = rooted(other, allocated(other, after, 250))
+        assert isinstance(other.publish(after.id, again, advance=Advance("s", None, 1)), Published)
+    snapshot = other.snapshot()
+    assert (len(rows(snapshot)), len(set(rows(snapshot))), snapshot.staged) == (250, 250, ())
+
+
+@pytest.mark.parametrize(
+    ("stores", "at", "size"),
+    [*itertools.product(["memory"], range(1, 6), [1, 250]), ("azurite", 1, 1), ("azurite", 2, 1), ("azurite", 4, 250)],
+    indirect=["stores"],
+)
+def test_a_lost_answer_is_settled_by_reading(stores: Stores, at: int, size: int) -> None:
+    """Of allocating and of publishing: each happens once."""
+    store = stores()
+    store.rows = Faulty(store.rows, at, "lost answer")
+    who = task("sink")
+    lock = allocated(store, who, size)
+    made = rooted(store, lock)
+    assert isinstance(store.publish(who.id, made, advance=Advance("s", None, 1)), Published)
+    snapshot = store.snapshot()
+    assert (len(rows(snapshot)), snapshot.staged, store.position("s")) == (size, (), 1)
+    assert [one.id for one in store.state().box.locks.values()] == [lock.id]
+    assert str(lock.partitions) == ("0" if size == 1 else "0-249")
+
+
+def test_a_publish_that_is_given_up_is_cleaned_by_the_next_one(stores: Stores) -> None:
+    store = stores()
+    who = task("sink")
+    made = rooted(store, allocated(store, who, 251))
+    rows_, store.rows = store.rows, Faulty(store.rows, 2, "crash before")
+    with pytest.raises(Crash):
+        store.publish(who.id, made[:250])
+    store.rows = rows_
+    store._etags.clear()
+    assert len(store.snapshot().staged) == 99
+    assert isinstance(store.publish(who.id, made[250:]), Published)
+    assert (len(rows(store.snapshot())), store.snapshot().staged) == (1, ())
+
+
+# Garbage.
+
+
+def put(store: SegmentStore, lock: int, unique: str) -> str:
+    name = store.file_name(lock, unique)
+    store.blobs.put(name, b"rows")
+    return name
+
+
+def test_garbage_goes_after_its_grace_and_files_with_it(store: SegmentStore) -> None:
+    who = task("append")
+    lock = allocated(store, who, 2)
+    files = [put(store, lock.id, "a"), put(store, lock.id, "b")]
+    inputs = [replace(one, file=File(name, 1)) for one, name in zip(rooted(store, lock), files, strict=True)]
+    store.publish(who.id, inputs)
+    store.release(who.id, lock.id)
+    early = store.snapshot()
+    made = compaction(store, task("compact"), inputs)
+    assert made is not None
+    made = [replace(one, file=File(put(store, 99, "c"), 2)) for one in made]
+    store.publish("compact.1", made, inputs=inputs)
+    assert store.collect(1_000, 100).segments == 0
+    assert store.collect(1_050, 100).segments == 0
+    assert set(store.snapshot(early.sequence).timeline.visible()) == set(inputs)
+    collected = store.collect(1_100, 100)
+    assert (collected.segments, collected.files) == (2, 2)
+    assert [name for name, _ in store.blobs.list(store.prefix)] == [made[0].file.name]  # type: ignore[union-attr]
+    assert set(store.snapshot().timeline) == set(made)
+    with pytest.raises(ConfigError, match="was collected"):
+        store.snapshot(early.sequence)
+
+
+def test_what_a_reader_pins_stays(store: SegmentStore) -> None:
+    inputs = appended(store, "a", "b")
+    early = store.snapshot()
+    store.pin("r1", early, until_us=10_000)
+    made = compaction(store, task("compact"), inputs)
+    assert made is not None
+    store.publish("compact.1", made, inputs=inputs)
+    store.collect(1_000, 100)
+    assert store.collect(2_000, 100).segments == 0
+    assert rows(store.snapshot(early.sequence)) == ["a", "b"]
+    store.unpin("r1")
+    assert store.collect(3_000, 100).segments == 2
+
+
+def test_a_pin_ends_with_its_time(store: SegmentStore) -> None:
+    inputs = appended(store, "a", "b")
+    store.pin("r1", store.snapshot(), until_us=1_500)
+    made = compaction(store, task("compact"), inputs)
+    assert made is not None
+    store.publish("compact.1", made, inputs=inputs)
+    store.collect(1_000, 100)
+    assert store.collect(2_000, 100).segments == 2
+
+
+def test_uploads_of_the_dead_are_deleted_and_those_of_the_living_are_not(store: SegmentStore) -> None:
+    dead, alive = task("dead"), task("alive")
+    lost = put(store, allocated(store, dead, 1).id, "x")
+    kept = put(store, allocated(store, alive, 1).id, "y")
+    store.end(dead.owner)
+    assert store.collect(1_000, 100).orphans == 1
+    assert [name for name, _ in store.blobs.list(store.prefix)] == [kept] != [lost]
+
+
+def test_a_file_with_a_copy_stays(stores: Stores) -> None:
+    """The row that it was appended with is garbage; the copy at the version of the REPLACE is not."""
+    store, other = stores(), stores()
+    sink = task("sink")
+    lock = allocated(other, sink, 1)
+    name = put(other, lock.id, "a")
+    held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
+    other.publish(sink.id, [replace(one, file=File(name, 1)) for one in rooted(other, lock)])
+    (number,) = store.numbers(MONTH, held.version, 1)
+    store.publish("replace.1", [Segment.root(store.name, *number)])
+    store.collect(1_000, 0)
+    assert store.collect(2_000, 0).segments == 1
+    assert [found for found, _ in store.blobs.list(store.prefix)] == [name]
+    assert rows(store.snapshot()) == [name]
+
+
+def test_an_interval_is_dropped_and_restored(store: SegmentStore) -> None:
+    appended(store, "a", "b")
+    assert isinstance(store.drop(task("admin", 9), DAY), Published)
+    assert rows(store.snapshot()) == []
+    assert store.restore(DAY) == 2
+    assert rows(store.snapshot()) == ["a", "b"]
+    appended(store, "c")
+    assert rows(store.snapshot()) == ["a", "b", "c"]
+
+
+# What is not ours, or broken.
+
+
+def test_rows_of_no_kind_that_we_know_are_counted(store: SegmentStore) -> None:
+    appended(store, "a")
+    store.rows.transact([Write(Act.INSERT, "segment.strange", {"what": "this"})])
+    snapshot = store.snapshot()
+    assert (rows(snapshot), snapshot.foreign) == (["a"], 1)
+
+
+def test_a_row_that_cannot_be_read_is_named(store: SegmentStore) -> None:
+    (made,) = appended(store, "a")
+    (row,) = store.rows.query("segment.", "segment~")
+    store.rows.transact([Write(Act.MERGE, row.key, {"covers": "seven"})])
+    with pytest.raises(CorruptState, match=row.key):
+        store.snapshot()
+    assert made
+
+
+def test_a_newer_format_is_refused(store: SegmentStore) -> None:
+    store.rows.transact([Write(Act.MERGE, "head", {"format": 2})])
+    with pytest.raises(ConfigError, match="has format 2"):
+        store.state()
+
+
+def test_a_table_that_is_not_there() -> None:
+    with pytest.raises(ConfigError, match="There is no table nothing"):
+        SegmentStore(MemoryTransactions(), MemoryAccount().blobs(), "nothing").snapshot()
+
+
+# All at once.
+
+
+@dataclass
+class Crowd:
+    """Threads that append, compact and replace one table, and one that reads all the time."""
+
+    stores: Stores
+    rounds: int
+    published: Counter[str] = field(default_factory=Counter)
+    errors: list[BaseException] = field(default_factory=list)
+    busy: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def run(self) -> None:
+        workers = [
+            *(threading.Thread(target=self.guard, args=(self.append, f"a{number}")) for number in range(3)),
+            *(threading.Thread(target=self.guard, args=(self.compact, f"c{number}")) for number in range(2)),
+            threading.Thread(target=self.guard, args=(self.replace, "r")),
+        ]
+        self.busy = len(workers)
+        for worker in workers:
+            worker.start()
+        self.read()
+        for worker in workers:
+            worker.join()
+        assert self.errors == []
+
+    def guard(self, work: Callable[[SegmentStore, str], None], name: str) -> None:
+        try:
+            work(self.stores(), name)
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            self.errors.append(error)
+        finally:
+            with self.lock:
+                self.busy -= 1
+
+    def append(self, store: SegmentStore, name: str) -> None:
+        who = task(name, 5)
+        for part in range(self.rounds):
+            lock = allocated(store, who, 3)
+            for number, one in enumerate(rooted(store, lock)):
+                row = f"{name}-{part}-{number}"
+                answer = store.publish(
+                    who.id,
+                    [replace(one, file=File(row, 1))],
+                    advance=Advance(name, store.position(name), part * 3 + number),
+                )
+                assert isinstance(answer, Published)
+                with self.lock:
+                    self.published[row] += 1
+            store.release(who.id, lock.id)
+
+    def compact(self, store: SegmentStore, name: str) -> None:
+        who = task(name, 1)
+        for _ in range(self.rounds):
+            visible = store.snapshot().timeline.visible()
+            chunks = sorted({(one.interval, one.version) for one in visible})
+            for interval, version in chunks:
+                here = [one for one in visible if (one.interval, one.version) == (interval, version)]
+                covers = list({one.covers: None for one in here})[int(name[1:]) :: 2][:3]
+                inputs = [one for one in here if one.covers in covers]
+                if inputs and (made := compaction(store, who, inputs, 2)):
+                    store.publish(who.id, made, inputs=inputs)
+            for lock in store.state().box.held(who.id):
+                store.release(who.id, lock.id)
+
+    def replace(self, store: SegmentStore, name: str) -> None:
+        who = task(name, 5)
+        for number in range(self.rounds):
+            answer = store.acquire(who, Request(who.id, store.name, MONTH, LockType.REPLACE))
+            if not isinstance(answer, Granted):
+                continue
+            held = answer.lock
+            before = store.snapshot(held.read)
+            seen, content = before.timeline.visible(MONTH), rows(before)
+            interval = MONTH if number % 2 else DAY
+            if content:
+                (output,) = store.numbers(interval, held.version, 1)
+                made = [Segment.root(store.name, *output, file=File("+".join(content), len(content)))]
+                assert isinstance(store.publish(who.id, made, inputs=seen), Published)
+            store.release(who.id, held.id)
+
+    def read(self) -> None:
+        """Never a row twice, never one missing that had been published before."""
+        store = self.stores()
+        for _ in itertools.count():
+            with self.lock:
+                known, busy = Counter(self.published), self.busy
+            found = Counter(rows(store.snapshot()))
+            assert not [row for row, count in found.items() if count > 1], "rows twice"
+            assert not known - found, f"rows missing: {sorted(known - found)[:5]}"
+            if not busy:
+                assert found == known
+                return
+
+
+class Flaky:
+    """Rows of which one answer in ten is lost, after the write or before it."""
+
+    def __init__(self, rows: Transactions, seed: int) -> None:
+        self.rows, self.dice = rows, Random(seed)
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+        lost = self.dice.random()
+        answer = [] if lost < 0.05 else self.rows.transact(writes)
+        if lost < 0.1:
+            raise Unsettled("no answer")
+        return answer
+
+    def query(self, first: str, end: str) -> list[Row]:
+        return self.rows.query(first, end)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_at_once_and_answers_are_lost(seed: int) -> None:
+    account, partition, seeds = MemoryAccount(), MemoryTransactions(), itertools.count(seed * 100)
+
+    def another() -> SegmentStore:
+        rows = Flaky(partition, next(seeds))
+        return SegmentStore(rows, account.blobs(), "t", wait=lambda tries: None)
+
+    another().create()
+    Crowd(another, 4).run()
+
+
+def test_all_at_once(stores: Stores, request: pytest.FixtureRequest) -> None:
+    azure = "azurite" in request.node.name
+    Crowd(stores, 2 if azure else 6).run()

@@ -1,0 +1,228 @@
+"""Each fence of a table in storage, taken away, is missed by a test that names what goes wrong."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from samza_azure.errors import StorageUnavailable
+from samza_azure.segments import Lock
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage import segments
+from samza_azure.storage.interface import Refused, Row
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
+from tests.storage import test_segments as stories
+
+Patch = pytest.MonkeyPatch
+
+
+def stores() -> Callable[[], SegmentStore]:
+    account, rows = MemoryAccount(), MemoryTransactions()
+
+    def another() -> SegmentStore:
+        return SegmentStore(rows, account.blobs(), "t", wait=lambda tries: None)
+
+    another().create()
+    return another
+
+
+def _writing(patch: Patch, change: Callable[[Write], Write | None]) -> None:
+    """Transactions of which each write is changed, or left out."""
+    true = MemoryTransactions.transact
+
+    def transact(rows: MemoryTransactions, writes: Any) -> Any:
+        sent = [change(write) for write in writes]
+        answer = true(rows, [write for write in sent if write is not None])
+        if isinstance(answer, list):
+            etags = iter(answer)
+            return ["" if write is None else next(etags) for write in sent]
+        return answer
+
+    patch.setattr(MemoryTransactions, "transact", transact)
+
+
+def a_publish_without_its_lock(patch: Patch) -> None:
+    """The row is written whatever became of it, so nothing refuses a zombie."""
+    _writing(patch, lambda write: None if write.key.startswith("lock.") and "count" in write.values else write)
+    patch.setattr(SequenceNumber, "count", lambda sequence, lock: None)
+
+
+def a_lock_without_an_etag(patch: Patch) -> None:
+    def change(write: Write) -> Write:
+        is_lock = write.key.startswith("lock.") and write.act is Act.MERGE
+        return Write(write.act, write.key, write.values) if is_lock else write
+
+    _writing(patch, change)
+
+
+def a_head_without_an_etag(patch: Patch) -> None:
+    _writing(patch, lambda write: Write(write.act, write.key, write.values) if write.key == "head" else write)
+
+
+def a_position_of_its_own(patch: Patch) -> None:
+    """Written after the publish, not with it."""
+    true = SegmentStore.publish
+
+    def publish(store: SegmentStore, task: str, outputs: Any, *, inputs: Any = (), advance: Any = None) -> Any:
+        answer = true(store, task, outputs, inputs=inputs)
+        if advance is not None:
+            values = {"position": json.dumps(advance.end)}
+            store.rows.transact([Write(Act.INSERT, f"position.{advance.stream}", values)])
+        return answer
+
+    patch.setattr(SegmentStore, "publish", publish)
+
+
+def staged_rows_count(patch: Patch) -> None:
+    patch.setattr(SequenceNumber, "includes", lambda sequence, segment: True)
+
+
+def what_was_staged_stays(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_clean", lambda store, lock: None)
+
+
+def numbers_are_given_twice(patch: Patch) -> None:
+    true = SegmentStore._numbers
+    patch.setattr(SegmentStore, "_numbers", lambda store, *how: (0, true(store, *how)[1]))
+
+
+def a_lost_answer_is_a_refusal(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_settled", lambda store, outputs: None)
+
+
+def nothing_is_carried(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_copies", lambda store, locks, lead, made, inputs: [])
+
+
+def an_announcement_is_never_taken_back(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_clean", lambda store, lock: None)
+
+
+def garbage_without_readers(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_pinned", lambda store, now_us: [])
+
+
+def garbage_without_grace(patch: Patch) -> None:
+    true = SegmentStore.collect
+    patch.setattr(SegmentStore, "collect", lambda store, now_us, grace_us: true(store, now_us, 0))
+
+
+def files_of_the_living_are_orphans(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_may_still_publish", lambda store, name, state: False)
+
+
+def a_copy_is_not_a_reference(patch: Patch) -> None:
+    true = SegmentStore.collect
+
+    def collect(store: SegmentStore, now_us: int, grace_us: int) -> Any:
+        before = {one.file.name for one in store.snapshot().timeline if one.file and not one.version}
+        collected = true(store, now_us, grace_us)
+        if collected.segments:
+            store.blobs.delete_many(sorted(before))
+        return collected
+
+    patch.setattr(SegmentStore, "collect", collect)
+
+
+def an_old_place_is_good_enough(patch: Patch) -> None:
+    """Numbers of a version that a REPLACE has overtaken."""
+    patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
+    true = SegmentStore._places
+    patch.setattr(
+        SegmentStore,
+        "_places",
+        lambda store, timeline, moment, granularity: true(store, segments.Timeline(), moment, granularity),
+    )
+
+
+def what_is_published_stays_locked(patch: Patch) -> None:
+    patch.setattr(Lock, "after", lambda lock, published: lock)
+
+
+def granularities_may_cross(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
+    patch.setattr(
+        SegmentStore,
+        "_places",
+        lambda store, timeline, moment, granularity: [(granularity.bucket(moment), 0)],
+    )
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None]]] = [
+    (a_publish_without_its_lock, lambda: stories.test_a_zombie_is_refused(stores())),
+    (a_lock_without_an_etag, lambda: stories.test_who_has_published_before_learns_that_it_was_revoked(stores())),
+    (a_head_without_an_etag, lambda: two_at_once(stores())),
+    (a_position_of_its_own, lambda: stories.test_a_publish_and_its_position_are_one(stores()())),
+    (
+        staged_rows_count,
+        lambda: stories.test_a_large_publish_is_all_or_nothing_under_a_crash(stores(), 2, "crash after"),
+    ),
+    (
+        what_was_staged_stays,
+        lambda: stories.test_a_large_publish_is_all_or_nothing_under_a_crash(stores(), 2, "crash after"),
+    ),
+    (what_was_staged_stays, lambda: stories.test_a_publish_that_is_given_up_is_cleaned_by_the_next_one(stores())),
+    (numbers_are_given_twice, lambda: stories.test_append_and_compact_meanwhile(stores()())),
+    (a_lost_answer_is_a_refusal, lambda: stories.test_a_lost_answer_is_settled_by_reading(stores(), 2, 1)),
+    (nothing_is_carried, lambda: stories.test_replace_carries_appends_forward(stores())),
+    (an_announcement_is_never_taken_back, lambda: stories.test_a_replace_that_gives_up_leaves_nothing(stores())),
+    (garbage_without_readers, lambda: stories.test_what_a_reader_pins_stays(stores()())),
+    (garbage_without_grace, lambda: stories.test_garbage_goes_after_its_grace_and_files_with_it(stores()())),
+    (
+        files_of_the_living_are_orphans,
+        lambda: stories.test_uploads_of_the_dead_are_deleted_and_those_of_the_living_are_not(stores()()),
+    ),
+    (a_copy_is_not_a_reference, lambda: stories.test_a_file_with_a_copy_stays(stores())),
+    (an_old_place_is_good_enough, lambda: stories.test_an_allocation_goes_where_something_is_visible(stores()())),
+    (
+        what_is_published_stays_locked,
+        lambda: stories.test_a_compaction_and_an_appender_that_goes_on_do_not_wait_for_each_other(stores()),
+    ),
+    (granularities_may_cross, lambda: stories.test_two_granularities_do_not_cross(stores()())),
+]
+
+
+def two_at_once(make: Callable[[], SegmentStore]) -> None:
+    """Another client takes numbers between the reading and the writing of this one."""
+    one, other = make(), make()
+    one.numbers(stories.DAY, 0, 1)
+    late = Late(one.rows, lambda: other.numbers(stories.DAY, 0, 2))
+    one.rows = late
+    mine = one.numbers(stories.DAY, 0, 2)
+    assert [name.partition for name in mine] == [3, 4], "numbers are given twice"
+
+
+@dataclass
+class Late:
+    """Rows that are read just before somebody else writes."""
+
+    rows: Transactions
+    other: Callable[[], object]
+    reads: int = 0
+
+    def query(self, first: str, end: str) -> list[Row]:
+        found = self.rows.query(first, end)
+        self.reads += 1
+        if self.reads == 2:
+            self.other()
+        return found
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
+        return self.rows.transact(writes)
+
+
+def test_two_at_once() -> None:
+    two_at_once(stores())
+
+
+@pytest.mark.parametrize(("mistake", "story"), MUTANTS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_fence_that_is_missing_is_missed(mistake: Callable[[Patch], None], story: Callable[[], None]) -> None:
+    story()
+    with pytest.MonkeyPatch.context() as patch:
+        mistake(patch)
+        with pytest.raises((AssertionError, ValueError, StorageUnavailable)):
+            story()

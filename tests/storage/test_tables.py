@@ -1,0 +1,250 @@
+"""Tables of rows: appended, read back, compacted meanwhile; on memory and on Azurite."""
+
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import tables
+from samza_azure.errors import ConfigError, CorruptState
+from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Refused, Task
+from samza_azure.storage.connection import Account
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import MemoryTransactions
+from samza_azure.tables import write
+from tests.storage.conftest import Settings
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64()), ("name", pa.string())])
+JANUARY = Interval.of("2024-01-01", "2024-02-01")
+FIRST = Interval.of("2024-01-01", "2024-01-02")
+
+Stores = Callable[[], SegmentStore]
+
+
+@pytest.fixture(params=["memory", "azurite"])
+def stores(request: pytest.FixtureRequest) -> Stores:
+    """Makes clients of one table, which is by day."""
+    name = f"t{uuid.uuid4().hex}"
+    if request.param == "memory":
+        account, rows = MemoryAccount(), MemoryTransactions()
+
+        def another() -> SegmentStore:
+            return SegmentStore(rows, account.blobs(), name, wait=lambda tries: None)
+    else:
+        shared: Account = request.getfixturevalue("connected")
+
+        def another() -> SegmentStore:
+            return tables.store_of(shared, name)
+
+    tables.create(another(), SCHEMA, time="at", granularity=Granularity.DAY)
+    return another
+
+
+@pytest.fixture(scope="module")
+def connected(azurite: object, places: Callable[[str], Settings]) -> Iterator[Account]:
+    account = Account.from_config(places(azurite.connection_string))  # type: ignore[attr-defined]
+    account.ensure_created()
+    yield account
+    account.close()
+
+
+@pytest.fixture
+def store(stores: Stores) -> SegmentStore:
+    return stores()
+
+
+def task(name: str, priority: int = 0) -> Task:
+    return Task(name, name, priority, Owner(name, "1"))
+
+
+def made(first: int, count: int, *, every: timedelta = timedelta(hours=7)) -> pa.Table:
+    """Rows `every` 7 hours from the first one on, the latest first: files are sorted by whoever writes them."""
+    numbers = list(range(first, first + count))[::-1]
+    columns = [[START + number * every for number in numbers], numbers, [f"name {number % 5}" for number in numbers]]
+    return pa.table(columns, schema=SCHEMA)
+
+
+def appended(store: SegmentStore, *parts: pa.Table, name: str = "a") -> None:
+    appender = tables.Appender(store, task(name))
+    for part in parts:
+        assert isinstance(appender.append(part), Published)
+    appender.close()
+
+
+def numbers(store: SegmentStore, *how: object, **more: object) -> list[int]:
+    found = tables.snapshot_of(store).to_arrow(*how, **more)  # type: ignore[arg-type]
+    return sorted(found["number"].to_pylist())
+
+
+def test_rows_come_back(store: SegmentStore) -> None:
+    appended(store, made(0, 20), made(20, 10))
+    snapshot = tables.snapshot_of(store)
+    assert snapshot.to_arrow().sort_by("number") == made(0, 30).sort_by("number")
+    assert numbers(store, FIRST) == [0, 1, 2, 3]
+    assert snapshot.to_arrow(FIRST, ["name"]).schema.names == ["name"]
+    assert sorted(snapshot.to_pandas(FIRST)["number"]) == [0, 1, 2, 3]
+    half = Interval.of("2024-01-01T06:00", "2024-01-01T15:00")
+    assert numbers(store, half) == [1, 2], "rows, not only files, are cut"
+
+
+def test_files_that_cannot_have_a_row_are_not_read(store: SegmentStore) -> None:
+    appended(store, made(0, 20))
+    snapshot = tables.snapshot_of(store)
+    everything = snapshot.files()
+    assert len(everything) == 6
+    assert [part.file.statistics["number"]["least"] for part in snapshot.files(filter=[("number", ">", 15)])] == [
+        14,
+        18,
+    ]
+    assert numbers(store, filter=[("number", ">", 15), ("name", "=", "name 2")]) == [17]
+    for part in everything[:4]:
+        store.blobs.delete(part.file.name)
+    assert numbers(store, filter=[("number", ">", 15)]) == [16, 17, 18, 19], "the others need not be there"
+
+
+def test_compaction_changes_no_row(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "BATCH_ROWS", 3)
+    appended(store, *(made(part * 10, 10, every=timedelta(minutes=10)) for part in (2, 0, 3, 1)))
+    before = tables.snapshot_of(store)
+    done = tables.compact(store, task("compact"), JANUARY)
+    assert [(one.inputs, one.outputs) for one in done] == [(4, 1)]
+    after = tables.snapshot_of(store)
+    (part,) = after.files()
+    assert after.to_arrow() == before.to_arrow().sort_by("at"), "one file, in the order of time"
+    assert part.file.rows == 40
+    assert tables.snapshot_of(store, at=before.sequence).to_arrow() == before.to_arrow()
+    assert tables.compact(store, task("compact"), JANUARY) == [], "nothing is left to do"
+    assert store.state().box.locks == {}
+
+
+def test_compaction_into_several_files(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write, "BATCH_ROWS", 10)
+    appended(store, *(made(part * 40, 40, every=timedelta(minutes=5)) for part in range(4)))
+    done = tables.compact(store, task("compact"), JANUARY, target_bytes=2_000)
+    assert done[0].outputs > 1
+    assert numbers(store) == list(range(160))
+
+
+def test_who_compacts_what_another_has_locked_says_so(stores: Stores) -> None:
+    one, other = stores(), stores()
+    appended(one, made(0, 2), made(2, 2))
+    inputs = one.snapshot().timeline.visible()
+    request = write.Request("x", one.name, FIRST, write.LockType.EXCLUSIVE, inputs[0].covers, inputs[0].version)
+    one.acquire(task("x"), request)
+    (done,) = tables.compact(other, task("compact"), JANUARY)
+    assert "others hold" in done.refused
+
+
+def test_a_column_is_added(store: SegmentStore) -> None:
+    appended(store, made(0, 3))
+    wider = made(3, 3).append_column("more", pa.array(["x"] * 3))
+    appended(store, wider, made(6, 1))
+    found = tables.snapshot_of(store).to_arrow().sort_by("number")
+    assert found["more"].to_pylist() == [None] * 3 + ["x"] * 3 + [None]
+    tables.compact(store, task("compact"), JANUARY)
+    assert tables.snapshot_of(store).to_arrow().sort_by("number") == found
+
+
+def test_a_changed_type_is_refused(store: SegmentStore) -> None:
+    rows = made(0, 3)
+    changed = rows.set_column(1, "number", pa.array(["0", "1", "2"]))
+    with pytest.raises(ConfigError, match="Cast it to int64"):
+        appended(store, changed)
+    assert numbers(store) == []
+
+
+def test_a_damaged_file_is_named(store: SegmentStore) -> None:
+    appended(store, made(0, 8))
+    first, second, _ = tables.snapshot_of(store).files()
+    store.blobs.delete(first.file.name)
+    store.blobs.delete(second.file.name)
+    store.blobs.put(second.file.name, b"PAR1 no more")
+    with pytest.raises(CorruptState, match=first.file.name):
+        numbers(store)
+    with pytest.raises(CorruptState, match=r"is damaged.*" + second.file.name):
+        numbers(store, second.interval)
+    assert numbers(store, skip_damaged=True) == [7]
+    done = tables.compact(store, task("compact"), JANUARY)
+    assert done == []
+
+
+def test_a_refused_append_leaves_nothing_and_can_be_sent_again(stores: Stores) -> None:
+    store, other = stores(), stores()
+    appender = tables.Appender(store, task("sink"))
+    assert isinstance(appender.append(made(0, 2), Advance("s", None, 2)), Published)
+    other.end(Owner("sink", "1"))
+    successor = tables.Appender(other, Task("sink 2", "sink", 0, Owner("sink", "2")))
+    assert isinstance(successor.append(made(2, 2), Advance("s", 2, 4)), Published)
+    assert isinstance(appender.append(made(2, 2), Advance("s", 2, 4)), Refused)
+    assert isinstance(successor.append(made(2, 2), Advance("s", 2, 4)), Refused)
+    assert numbers(store) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (pa.table({"number": [1]}), "no column 'at'"),
+        (pa.table({"at": pa.array([None], pa.timestamp("us", "UTC"))}), "1 rows have no 'at'"),
+    ],
+)
+def test_rows_without_a_time(store: SegmentStore, rows: pa.Table, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        appended(store, rows)
+    assert numbers(store) == []
+
+
+def test_bad_names_and_tables_that_are_divided_otherwise(stores: Stores) -> None:
+    store = stores()
+    with pytest.raises(ConfigError, match="by day of 'at', not by month"):
+        tables.create(store, SCHEMA, time="at", granularity=Granularity.MONTH)
+    with pytest.raises(ConfigError, match="must be a timestamp"):
+        tables.create(store, SCHEMA, time="number", granularity=Granularity.DAY)
+    with pytest.raises(ConfigError, match="is no name of a table"):
+        tables.store_of(None, "No Such/Name")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="has no column 'nothing'"):
+        tables.snapshot_of(store).to_arrow(columns=["nothing"])
+
+
+def test_rows_of_too_many_days_at_once(store: SegmentStore) -> None:
+    with pytest.raises(ConfigError, match="coarser granularity"):
+        appended(store, made(0, 99, every=timedelta(days=1)))
+
+
+def test_two_append_while_one_compacts(stores: Stores) -> None:
+    """A reader sees each row once, and all that were published before it looked."""
+    published: Counter[int] = Counter()
+    errors: list[BaseException] = []
+    guard = threading.Lock()
+
+    def append(name: str, first: int) -> None:
+        try:
+            appender = tables.Appender(stores(), task(name), numbers=4)
+            for part in range(6):
+                rows = made(first + part * 5, 5)
+                assert isinstance(appender.append(rows, Advance(name, part or None, part + 1)), Published)
+                with guard:
+                    published.update(rows["number"].to_pylist())
+            appender.close()
+        except BaseException as error:  # noqa: BLE001 - the main thread raises it
+            errors.append(error)
+
+    threads = [threading.Thread(target=append, args=(f"a{number}", number * 100)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    store, compactions = stores(), 0
+    while any(thread.is_alive() for thread in threads) or not compactions:
+        with guard:
+            known = Counter(published)
+        found = Counter(numbers(store))
+        assert not known - found
+        assert max(found.values(), default=1) == 1
+        compactions += sum(one.outputs for one in tables.compact(store, task("compact"), JANUARY))
+    assert errors == []
+    assert Counter(numbers(store)) == published
+    assert sum(published.values()) == 60

@@ -1,0 +1,240 @@
+"""What the documents say of the code is there: each path, module and name that they cite, each link, each invariant.
+
+Code is cited as `path` or `path:name`, relative to the repository or to `samza_azure/`.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from samza_azure.sim.ledger import INVARIANTS, Violation
+from tests.model.fences import CLAIMS
+from tests.sim.mutants import MUTANTS
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "samza_azure"
+ROOM = {path.name for base in (ROOT, PACKAGE) for path in base.iterdir() if path.is_dir()}
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md"), ROOT / "tests" / "README.md"])
+#: What is cited and lies elsewhere: in the account, beside a processor, in the environment.
+ELSEWHERE = {"control.json", "container.log", ".samza-azure/", "APPLICATIONINSIGHTS_CONNECTION_STRING"}
+COMMAND = re.compile(r"samza-azure ([a-z]+)\b")
+TARGET = re.compile(r"make ([a-z]+)")
+CODE = re.compile(r"(?P<path>[\w./-]*\w\.(?:py|md|toml|yml|yaml|json|txt)|[\w./-]+/)(?::(?P<name>[\w.]+))?")
+KEY = re.compile(r"(?:app|azure|job|metrics|processor|task|streams)(?:\.(?:[a-z_]+|<id>))+")
+NAME = re.compile(r"(?:[a-z]+_[a-z_0-9]+|[A-Z]\w*[a-z]\w*[A-Z]\w*|[A-Z]{2,}[A-Z_]*)")
+
+
+def spans(text: str) -> Iterator[str]:
+    """Code within sentences; blocks of code are for reading."""
+    yield from re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))
+
+
+@cache
+def source() -> str:
+    """All of our code as one text."""
+    paths = (path for folder in ("samza_azure", "tests", "examples") for path in (ROOT / folder).rglob("*.py"))
+    return "\n".join(path.read_text() for path in sorted(paths) if path != Path(__file__))
+
+
+@cache
+def words() -> frozenset[str]:
+    """Every identifier in our code."""
+    return frozenset(re.findall(r"[A-Za-z_]\w*", source()))
+
+
+@cache
+def files() -> frozenset[str]:
+    """The names of all files, wherever they lie."""
+    folders = ("samza_azure", "tests", "examples", "benchmarks", "docs")
+    return frozenset(path.name for folder in folders for path in (ROOT / folder).rglob("*.*"))
+
+
+@cache
+def names(module: Path) -> frozenset[str]:
+    """What a module defines: functions, constants, classes, and what these have."""
+    found: set[str] = set()
+    for node in ast.parse(module.read_text()).body:
+        own = set(_defined(node))
+        found |= own
+        if isinstance(node, ast.ClassDef):
+            inner = {name for each in node.body for name in _defined(each)}
+            inner |= {
+                each.attr
+                for each in ast.walk(node)
+                if isinstance(each, ast.Attribute) and isinstance(each.value, ast.Name) and each.value.id == "self"
+            }
+            found |= {f"{node.name}.{name}" for name in inner}
+    return frozenset(found)
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            yield name
+        case ast.Assign(targets=targets):
+            for target in targets:
+                yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
+
+
+def found(path: str, document: Path) -> Path | None:
+    """The file or folder of a citation."""
+    return next((base / path for base in (ROOT, PACKAGE, document.parent) if (base / path).exists()), None)
+
+
+def trouble(span: str, document: Path = ROOT / "README.md") -> str | None:
+    """Why a piece of code in a document is not right; None if it is, or if it cites nothing."""
+    if span in ELSEWHERE:
+        return None
+    if (cited := CODE.fullmatch(span)) is not None:
+        path = found(cited["path"], document)
+        if path is None:
+            return None if cited["path"] in files() and cited["name"] is None else "no such file"
+        return None if cited["name"] is None or cited["name"] in names(path) else f"{cited['path']} has no such name"
+    if "/" in span and span.partition("/")[0] in ROOM and re.fullmatch(r"[\w./-]+", span):
+        return None if found(span, document) is not None else "no such file"
+    if (command := COMMAND.match(span)) is not None:
+        homes = (PACKAGE / "commands" / f"{command[1]}.py", PACKAGE / "commands" / command[1])
+        return None if any(path.exists() for path in homes) else "no such command"
+    if (target := TARGET.fullmatch(span)) is not None:
+        makefile = (ROOT / "Makefile").read_text()
+        return None if re.search(rf"^{target[1]}:", makefile, re.MULTILINE) else "no such target"
+    if KEY.fullmatch(span):
+        last = span.rpartition("<id>.")[2] if "<id>" in span else span
+        return None if re.search(rf"[\"'.]{re.escape(last)}\b", source()) else "no such key"
+    if NAME.fullmatch(span):
+        return None if span in words() else "no such name"
+    return None
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_document_cites_is_there(document: Path) -> None:
+    wrong = {span: why for span in spans(document.read_text()) if (why := trouble(span, document)) is not None}
+    assert wrong == {}
+
+
+def test_citations_are_looked_at() -> None:
+    """Each kind of mistake is one."""
+    mistakes = [
+        "sim/no_such_file.py",
+        "sim/ledger.py:no_such_name",
+        "sim/ledger.py:Ledger.no_such_name",
+        "sim/nowhere",
+        "samza_azure/nowhere/",
+        "samza-azure vanish",
+        "make trouble",
+        "task.commit.minutes",
+        "streams.<id>.no_such_key",
+        "no_such_function",
+        "NoSuchClass",
+    ]
+    assert [each for each in mistakes if trouble(each) is None] == []
+    cited = [span for path in DOCUMENTS for span in spans(path.read_text()) if CODE.fullmatch(span)]
+    assert len(cited) > 100
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_link_is_dead(document: Path) -> None:
+    targets = re.findall(r"\]\(([^)\s]+)\)", document.read_text())
+    local = [target for target in targets if not target.startswith(("http://", "https://"))]
+    assert [target for target in local if not _leads_somewhere(document, target)] == []
+
+
+def _leads_somewhere(document: Path, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    there = (document.parent / path).resolve() if path else document
+    if not there.exists() or not anchor:
+        return there.exists()
+    headings = re.findall(r"^#+ (.*)$", there.read_text(), re.MULTILINE)
+    return anchor in [re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings]
+
+
+def test_nothing_cites_a_document_that_is_not_here() -> None:
+    folders = ("samza_azure", "tests", "benchmarks", "examples", "docs")
+    texts = [path for folder in folders for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".md")]
+    texts += [*ROOT.glob("*.md"), ROOT / "Makefile", ROOT / "pyproject.toml"]
+    texts.remove(Path(__file__))
+    wrong = []
+    for path in texts:
+        text = path.read_text()
+        wrong += [
+            f"{path.relative_to(ROOT)}: {said}" for said in re.findall(r"(?i)\bthe design\b|\bdesign\.md\b", text)
+        ]
+        for cited in re.findall(r"[\w./-]*\w\.md\b", text):
+            if not any((base / cited).exists() for base in (ROOT, PACKAGE, path.parent, ROOT / "docs")):
+                wrong.append(f"{path.relative_to(ROOT)}: {cited}")
+    assert wrong == []
+
+
+# The invariants.
+
+
+def sections(document: Path) -> dict[str, str]:
+    """The text under each heading of the second level."""
+    parts = re.split(r"^## (.*)$", document.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def _listed(section: str, heading: str) -> list[str]:
+    """The items of the list under a bold line."""
+    _, _, rest = section.partition(f"**{heading}**\n\n")
+    return [line.removeprefix("- ") for line in rest.partition("\n\n")[0].splitlines() if line.startswith("- ")]
+
+
+def test_the_page_of_the_invariants_has_their_sentences() -> None:
+    said = sections(ROOT / "docs" / "invariants.md")
+    assert list(said) == list(INVARIANTS)
+    for name, text in said.items():
+        assert f"\n> {INVARIANTS[name]}\n" in text
+        assert "**Checked.** " in text
+
+
+def test_the_page_of_the_invariants_names_the_mutants_and_fences_of_each() -> None:
+    for name, text in sections(ROOT / "docs" / "invariants.md").items():
+        mutants = [mutant.name for mutant in MUTANTS if mutant.killed_by == name]
+        fences = [claim.name for claim in CLAIMS if claim.violates == name]
+        assert _listed(text, "Mutants that it kills") == mutants
+        assert _listed(text, "Fences of the model that it needs") == fences
+
+
+def test_a_violation_ends_with_the_sentence_of_its_invariant() -> None:
+    assert str(Violation("S3: p1 beats on")) == f"S3: p1 beats on\nS3: {INVARIANTS['S3']}"
+
+
+def test_the_simulator_demands_nothing_without_a_name() -> None:
+    text = "\n".join(path.read_text() for path in sorted((PACKAGE / "sim").glob("*.py")))
+    assert set(re.findall(r"[\"']([SL]\d+): ", text)) <= INVARIANTS.keys()
+    assert [name for name in INVARIANTS if not re.search(rf"[\"']{name}: ", text)] == []
+
+
+# The page of the API.
+
+
+def test_each_name_on_the_page_of_the_api_is_there() -> None:
+    cited = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(), re.MULTILINE)
+    assert len(cited) > 5
+    assert [name for name in cited if not _is_defined(name)] == []
+
+
+def _is_defined(dotted: str) -> bool:
+    path, name = ROOT.joinpath(*dotted.split(".")), dotted.rpartition(".")[2]
+    above = path.parent.with_suffix(".py")
+    return path.with_suffix(".py").exists() or path.is_dir() or (above.exists() and name in names(above))
+
+
+# The decisions.
+
+
+def test_each_decision_is_listed_and_has_the_same_headings() -> None:
+    folder = ROOT / "docs" / "decisions"
+    pages = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert re.findall(r"\]\((.*?)\)", (folder / "README.md").read_text()) == [page.name for page in pages]
+    for number, page in enumerate(pages, 1):
+        assert page.read_text().startswith(f"# {number}. ")
+        assert page.name.startswith(f"{number:04}-")
+        assert list(sections(page)) == ["Decision", "Why", "What it costs", "What was considered instead"]

@@ -1,0 +1,177 @@
+"""The public API as a type checker must see it. Never executed: `make check` runs mypy in strict mode over it.
+
+A change that breaks a line here breaks somebody's program. Each public name is used at least once; a test counts.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, assert_type
+
+import samza_azure
+from samza_azure import (
+    AccessDenied,
+    Application,
+    AzureJobCoordinatorFactory,
+    AzureLock,
+    ClusterMembership,
+    Config,
+    ConfigError,
+    CoordinationUtils,
+    CorruptState,
+    JobCoordinator,
+    JobCoordinatorListener,
+    JobFailed,
+    JobModel,
+    LeaderElector,
+    LeaderElectorListener,
+    Lock,
+    PassthroughJobCoordinatorFactory,
+    PermitExpired,
+    PipelineRefused,
+    SamzaAzureError,
+    SharedTasks,
+    StateLost,
+    StorageUnavailable,
+    Superseded,
+    TimedOut,
+    Unsettled,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# A pipeline. A stage keeps the type of its function.
+
+app = Application()
+
+
+@app.stage("flights", output="by-carrier", partition_by="carrier")
+def clean(flights: "DataFrame") -> "DataFrame":
+    return flights.where("dep_delay IS NOT NULL")
+
+
+@app.stage("orders", "payments", output="matched", partition_by=["order", "day"], output_mode="update", tasks=2)
+def match(orders: "DataFrame", payments: "DataFrame") -> "DataFrame":
+    return orders.join(payments, "order")
+
+
+def called(frame: "DataFrame") -> None:
+    assert_type(clean(frame), "DataFrame")
+    assert_type(match(frame, frame), "DataFrame")
+
+
+# The configuration.
+
+config = Config.load("job.toml")
+assert_type(config, Config)
+assert_type(Config.parse("[app]", environment={"CONNECT": "x"}), Config)
+
+
+# A coordinator and its listener.
+
+
+class Listener(JobCoordinatorListener):
+    """What a program overrides."""
+
+    def on_job_model_expired(self) -> None: ...
+
+    def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
+        assert_type(job_model.version, int)
+        assert_type(job_model.epoch, int)
+        assert_type(job_model.run_id, str)
+        assert_type(job_model.processors, Mapping[str, tuple[str, ...]])
+
+    def on_leadership(self, leads: bool, epoch: int) -> None: ...
+
+    def on_coordinator_stop(self) -> None: ...
+
+    def on_coordinator_failure(self, error: Exception) -> None: ...
+
+
+for factory in (AzureJobCoordinatorFactory(), PassthroughJobCoordinatorFactory()):
+    coordinator = factory.get_job_coordinator("one", config)
+    assert_type(coordinator, JobCoordinator)
+    coordinator.set_listener(Listener())
+    coordinator.start()
+    assert_type(coordinator.is_leader, bool)
+    assert_type(coordinator.job_model, JobModel | None)
+    coordinator.stop()
+
+
+# Shared tasks.
+
+
+class Mine(SharedTasks):
+    """A member with a share of the tasks."""
+
+    def on_start(self, task: str, generation: int) -> None: ...
+
+    def on_stop(self, task: str) -> None: ...
+
+
+with Mine(coordinator, "partition", 16) as mine:
+    assert_type(mine.tasks, tuple[str, ...])
+    assert_type(mine.may_act, bool)
+
+
+# An elector, the membership and a lock.
+
+
+class Electee(LeaderElectorListener):
+    """A candidate."""
+
+    def on_becoming_leader(self, epoch: int) -> None: ...
+
+    def on_losing_leadership(self) -> None: ...
+
+
+with AzureJobCoordinatorFactory().get_coordination_utils("group", "one", config) as tools:
+    assert_type(tools.leader_elector, LeaderElector)
+    assert_type(tools.cluster_membership, ClusterMembership)
+    tools.leader_elector.set_listener(Electee())
+    tools.leader_elector.try_become_leader()
+    assert_type(tools.leader_elector.epoch, int)
+    tools.leader_elector.resign_leadership()
+    tools.cluster_membership.register_processor()
+    assert_type(tools.cluster_membership.processors(), tuple[str, ...])
+    assert_type(tools.cluster_membership.number_of_processors(), int)
+    tools.cluster_membership.unregister_processor()
+    lock = tools.get_lock("ledger")
+    assert_type(lock, Lock)
+    with lock as token:
+        assert_type(token, int)
+    assert_type(lock.lock(timeout=1.0), int | None)
+    assert_type(lock.try_lock(), int | None)
+    assert_type(lock.held, bool)
+    assert_type(lock.lost, str | None)
+    lock.unlock()
+
+
+def any_tools(given: CoordinationUtils, lock: AzureLock) -> Lock:
+    given.close()
+    return lock
+
+
+# Errors: each is a SamzaAzureError with an exit code.
+
+errors: Sequence[type[SamzaAzureError]] = (
+    AccessDenied,
+    ConfigError,
+    CorruptState,
+    JobFailed,
+    PermitExpired,
+    PipelineRefused,
+    StateLost,
+    StorageUnavailable,
+    Superseded,
+    TimedOut,
+    Unsettled,
+)
+assert_type(SamzaAzureError.exit_code, int)
+
+
+def placed(error: CorruptState) -> None:
+    assert_type(error.blob, str)
+    assert_type(error.position, int)
+
+
+assert_type(samza_azure.__all__, list[str])

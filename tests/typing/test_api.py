@@ -1,0 +1,19 @@
+"""The file that shows the public API shows all of it."""
+
+import ast
+from pathlib import Path
+
+import samza_azure
+
+
+def test_each_public_name_is_in_the_file_that_the_type_checker_sees() -> None:
+    tree = ast.parse(Path(__file__).with_name("api.py").read_text())
+    imported = {
+        alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "samza_azure"
+        for alias in node.names
+    }
+    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert imported == set(samza_azure.__all__)
+    assert imported - used == set()
