@@ -91,11 +91,14 @@ bench: setup
 	@$(PIP) --quiet --group bench
 	$(BIN)/python benchmarks/run.py
 
-# Long trials at random moments; not part of `test`.
+# Long trials at random moments; not part of `test`. One that fails keeps none of the others from running.
 prove: setup
-	@set -e; for trial in tests/prove/*.py; do echo "== $$trial"; $(BIN)/python $$trial; done
-	@echo "== Tests that are too long for make test"; $(BIN)/python -m pytest -q -m long tests/host tests/spark tests/end_to_end
-	@echo "== tests/prove/pipelines.py --replay"; $(BIN)/python tests/prove/pipelines.py --replay
+	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
+	for trial in tests/prove/*.py; do try $$trial; done; \
+	try -m pytest -q -m long tests/host tests/commands tests/segments tests/fleet tests/spark; \
+	try -m pytest -q -m "" tests/end_to_end; \
+	try tests/prove/pipelines.py --replay; \
+	test -z "$$failed" || { printf "== Failed:$$failed\n"; exit 1; }
 
 # What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.
 release: setup

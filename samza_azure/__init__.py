@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         JobFailed,
         PermitExpired,
         PipelineRefused,
+        RowsGone,
         SamzaAzureError,
         StateLost,
         StorageUnavailable,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
     from samza_azure.library.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
     from samza_azure.library.lease_lock import AzureLock
     from samza_azure.library.shared_tasks import SharedTasks
+    from samza_azure.storage.reader import Reader
+    from samza_azure.storage.source_stream import SourceWriter
 
 __all__ = [
     "AccessDenied",
@@ -66,8 +69,11 @@ __all__ = [
     "PassthroughJobCoordinatorFactory",
     "PermitExpired",
     "PipelineRefused",
+    "Reader",
+    "RowsGone",
     "SamzaAzureError",
     "SharedTasks",
+    "SourceWriter",
     "StateLost",
     "StorageUnavailable",
     "Superseded",
@@ -95,7 +101,9 @@ _HOMES = {
     "LeaderElectorListener": "coordinator",
     "Lock": "coordinator",
     "PassthroughJobCoordinatorFactory": "library.factory",
+    "Reader": "storage.reader",
     "SharedTasks": "library.shared_tasks",
+    "SourceWriter": "storage.source_stream",
 }
 
 

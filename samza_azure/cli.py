@@ -9,13 +9,13 @@ import importlib
 import logging
 import os
 import sys
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
 from samza_azure.commands.terminal import say
-from samza_azure.errors import SamzaAzureError
+from samza_azure.errors import SamzaAzureError, in_full
 
 #: Each command with the first sentence of its help, so that `--help` imports none of them.
 COMMANDS = {
@@ -26,12 +26,17 @@ COMMANDS = {
     "export": "Write the committed rows of a stream to a Parquet file.",
     "table": "Show a table: intervals, segments, sizes, locks, garbage, and what compaction would do.",
     "compact": "Merge the small segments of a table while others append to it.",
-    "status": "Who leads, who is alive, who runs what, where each task stands.",
+    "peek": "Print the first rows of a stream, a JSON object a line.",
+    "follow": (
+        "Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from."
+    ),
+    "status": "Who leads, who is alive, who runs what, where each task stands, how far behind its sources it is.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
     "stop": "All processors commit and exit; nothing is fired, and the next start resumes the run.",
     "explain": (
         "The stages with their streams, keys and state; what the timings cost and promise. Asks Spark, and no storage."
     ),
+    "check": "Find the mistakes of a job before it runs. Asks no storage; with --quick no Spark either.",
     "simulate": "Run a fleet under faults, in memory, from one seed, and print what happened.",
 }
 
@@ -62,6 +67,25 @@ app = _typer(
     no_args_is_help=True,
     cls=Commands,
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        import importlib.metadata  # as long as all the rest of `--help` together
+
+        print(f"samza-azure {importlib.metadata.version('samza-azure')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Which one it is.")
+    ] = False,
+) -> None:
+    """What comes before a command."""
+
+
 for _name, _sentence in COMMANDS.items():
     app.command(_name, help=_sentence)(lambda: None)
 
@@ -75,7 +99,7 @@ def main() -> NoReturn:
         if sys.stdout is not None:  # it may have been closed
             sys.stdout.flush()
     except SamzaAzureError as error:
-        say(f"samza-azure: {error}")
+        say(f"samza-azure: {in_full(error)}")
         code = error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = 1

@@ -7,10 +7,12 @@ SamzaAzureError
 │   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
 │   └── Unsettled          wait, then read: what was sent may have happened
+├── RowsGone               what a reader has not read yet was deleted; begin elsewhere
 ├── Superseded             a newer owner has the log; stop the task. No error for the user
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
 │   └── StateLost          a log that must exist is gone; never started afresh
+├── TooOld                 what is stored needs a later samza-azure: start that one here
 ├── JobFailed              a task failed wherever it was tried (exit 1)
 └── TimedOut               what was waited for did not come in time (exit 4)
 
@@ -18,7 +20,7 @@ A lost race is none of these: it is a reading, and is returned, not raised. Why 
 `Verdict`, one type from the decision to the exit code.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 
@@ -39,6 +41,7 @@ class Ending:
 
     code: Verdict
     message: str
+    drained: bool = field(default=False, compare=False)  # whoever starts it again finds the run drained
 
     def error(self) -> "SamzaAzureError":
         """The same as an error, for a listener."""
@@ -106,6 +109,26 @@ class StateLost(CorruptState):
     """A log that the control blob says must exist is not there."""
 
 
+class RowsGone(SamzaAzureError):
+    """A reader's next rows were deleted before it read them: by retention, or because the run was deleted."""
+
+
+class TooOld(SamzaAzureError):
+    """What is stored has a format that this release does not know. A processor that meets it stands by.
+
+    `needs` is the format that a reader must know, `knows` the latest one that this release does.
+    """
+
+    def __init__(self, what: str, needs: int, knows: int) -> None:
+        super().__init__(
+            f"{what} has format {needs} of a later samza-azure; this one knows {knows}. Start the later one here, too."
+        )
+        self.what, self.needs, self.knows = what, needs, knows
+
+    def __reduce__(self) -> tuple[type["TooOld"], tuple[str, int, int]]:
+        return TooOld, (self.what, self.needs, self.knows)
+
+
 class JobFailed(SamzaAzureError):
     """Two processors, or all that there are, gave one task up, and the run failed with it."""
 
@@ -122,3 +145,8 @@ _ERRORS: dict[Verdict, type[SamzaAzureError]] = {
     Verdict.TIMED_OUT: TimedOut,
     Verdict.ACCESS_LOST: AccessLost,
 }
+
+
+def in_full(error: BaseException) -> str:
+    """The message and its notes, such as the file and line of the stage that is meant."""
+    return "\n  ".join([str(error), *getattr(error, "__notes__", ())])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.group.age import LEAST_READS
+from samza_azure.group.election import SUCCESSORS
 from samza_azure.group.timing import LEASE_MARGIN_S, LEASE_S, RENEW_EVERY_S, SELF_STOP, Timing
 from samza_azure.messages import Plan, StagePlan
 
@@ -21,7 +22,6 @@ TABLE_PRICE = 0.00036
 HOURS_PER_MONTH = 730
 #: A query answers with so many rows at a time.
 ROWS_PER_QUERY = 1_000
-SUCCESSORS = 3
 #: The pace of the data path; `spark` has the same numbers, and a test compares them.
 HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
 UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0

@@ -18,9 +18,13 @@ from pathlib import Path
 #: Of the memory that there is, the part for Java's heap. The other half is for its classes and threads, for RocksDB,
 #: for Python's supervisor, container and workers, and for the pages of files.
 HEAP = 0.5
+#: That other half is never less than this, which an idle processor with two tasks nearly has. In a container of 1 GiB
+#: with a heap of half of it the kernel killed the JVM as soon as its state grew.
+OUTSIDE_HEAP_MIB = 768
 #: On a machine that nobody has divided, other processors may run as well. None takes more than this unasked.
 UNDIVIDED_HEAP_MIB = 2_048
-LEAST_HEAP_MIB = 256
+#: Spark refuses to start with less than 450 MiB.
+LEAST_HEAP_MIB = 512
 
 _LIBC = ctypes.CDLL(None, use_errno=True)  # loaded here: nothing may be imported between fork and exec
 _PR_SET_PDEATHSIG = 1
@@ -54,7 +58,7 @@ class Memory:
     @property
     def heap_mib(self) -> int:
         """The default of `spark.driver.memory`."""
-        half = int(self.limit * HEAP) >> 20
+        half = min(int(self.limit * HEAP) >> 20, (self.limit >> 20) - OUTSIDE_HEAP_MIB)
         return max(LEAST_HEAP_MIB, half if self.is_set else min(half, UNDIVIDED_HEAP_MIB))
 
     def __str__(self) -> str:

@@ -5,6 +5,7 @@ line does no harm. Times are seconds of CLOCK_BOOTTIME, the one clock that both 
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
@@ -70,6 +71,8 @@ class Plan:
     fingerprint: str  # of stages, streams, partitions, schemas, keys and state; not of the code
     warnings: tuple[str, ...] = ()
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # stream -> the columns that decide the partition
+    #: "stage clean" or "stream flights" -> what it is, for people: by this two pipelines are compared.
+    described: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def tasks(self) -> list[str]:
         """All tasks, in the order of stages and numbers."""
@@ -77,13 +80,36 @@ class Plan:
 
     def stage_of(self, task: str) -> StagePlan:
         """The stage that a task belongs to."""
-        name = task.rpartition("-")[0]
+        name, _ = stage_and_number(task)
         return next(stage for stage in self.stages if stage.name == name)
 
     def readers(self) -> dict[str, tuple[str, ...]]:
         """The source streams that a stage reads, by stage; without the stages that read none."""
         read = {stage.name: tuple(each for each in stage.inputs if each in self.sources) for stage in self.stages}
         return {stage: streams for stage, streams in read.items() if streams}
+
+
+def changes(there: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[str, str]]) -> list[str]:
+    """What differs between two pipelines as `Plan.described` has them, each a line: "stream sales gained column s"."""
+    found = [f"{name} is gone" for name in there if name not in here]
+    found += [f"{name} is new" for name in here if name not in there]
+    for name in sorted(there.keys() & here.keys()):
+        old, new = there[name], here[name]
+        lines = [f"lost {fact} ({old[fact]})" for fact in old if fact not in new and fact != "state"]
+        lines += [f"gained {fact} ({new[fact]})" for fact in new if fact not in old and fact != "state"]
+        changed = [fact for fact in old if new.get(fact, old[fact]) != old[fact]]
+        lines += [f"{fact} {old[fact]} became {new[fact]}" for fact in changed if fact != "state"]
+        if not lines and "state" in changed:
+            lines = ["what its state depends on differs (functions, the slide of a window, a schema)"]
+        if lines:
+            found.append(f"{name}: {'; '.join(lines)}")
+    return found
+
+
+def stage_and_number(task: str) -> tuple[str, int]:
+    """What a task's name says: its stage, and which of the stage's tasks it is."""
+    stage, _, number = task.rpartition("-")
+    return stage, int(number)
 
 
 def partitions_of(number: int, tasks: int, partitions: int) -> range:
@@ -181,6 +207,7 @@ class TaskReport:
     read: Ends | None = None  # how far its appended batches have read each source partition
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
+    too_old_for: int | None = None  # it has FAILED at a record of this format, which our release does not know
 
     @property
     def has_log(self) -> bool:
@@ -228,7 +255,9 @@ def plan_from(fields: dict[str, Any]) -> Plan:
     texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
     stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
     keys = {stream: tuple(key) for stream, key in fields["keys"].items()}
-    return Plan(stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]), keys)
+    return Plan(
+        stages, dict(fields["sources"]), fields["fingerprint"], tuple(fields["warnings"]), keys, fields["described"]
+    )
 
 
 def ends_from(fields: dict[str, Any]) -> Ends:

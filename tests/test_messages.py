@@ -29,6 +29,7 @@ PLAN = Plan(
     {"flights": 2},
     "f" * 64,
     ("a warning",),
+    described={"stage clean": {"inputs": "flights"}},
 )
 
 

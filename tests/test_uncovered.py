@@ -34,3 +34,9 @@ def test_a_file_that_no_test_has_imported_is_found(monkeypatch: pytest.MonkeyPat
     measured = report(observed={"missing_lines": [], "missing_branches": []})
     del measured["files"][str(uncovered.PACKAGE / "logs" / "forget.py")]
     assert uncovered.findings(measured) == ["logs/forget.py: no test has imported it"]
+
+
+def test_each_exception_names_a_function_that_is_there() -> None:
+    for file, named in uncovered.EXCEPTIONS.items():
+        text = (uncovered.PACKAGE / file).read_text()
+        assert [name for name in named if f"def {name.rpartition('.')[2]}(" not in text] == []

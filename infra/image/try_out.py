@@ -224,7 +224,10 @@ class Container:
         self.name, bundle = name, folder / name
         bundle.mkdir()
         self.log = bundle / "log"
-        (bundle / "config.json").write_text(json.dumps(self.specification(root, job, name)))
+        scratch = bundle / "scratch"  # on a disk, as a cluster has it: a tmpfs would count as the container's memory
+        scratch.mkdir()
+        os.chown(scratch, USER, USER)
+        (bundle / "config.json").write_text(json.dumps(self.specification(root, job, name, scratch)))
         self.process = subprocess.Popen(
             ["runc", "run", "--bundle", str(bundle), f"samza-azure-{name}"],
             stdin=subprocess.DEVNULL,
@@ -232,10 +235,9 @@ class Container:
             stderr=subprocess.STDOUT,
         )
 
-    def specification(self, root: Path, job: Job, name: str) -> dict[str, Any]:
+    def specification(self, root: Path, job: Job, name: str, scratch: Path) -> dict[str, Any]:
         """As the Dockerfile says, and what a cluster adds."""
         private = ["nosuid", "noexec", "nodev"]
-        mine = ["nosuid", "nodev", f"uid={USER}", f"gid={USER}", "mode=700"]
         environment = {
             "PATH": "/opt/samza-azure/bin:/usr/local/bin:/usr/bin:/bin",
             "HOME": "/var/lib/samza",
@@ -263,7 +265,7 @@ class Container:
                 {"destination": "/sys", "type": "sysfs", "source": "sysfs", "options": [*private, "ro"]},
                 {"destination": "/sys/fs/cgroup", "type": "cgroup", "source": "cgroup", "options": [*private, "ro"]},
                 {"destination": "/tmp", "type": "tmpfs", "source": "tmpfs", "options": [*private, "mode=1777"]},
-                {"destination": "/var/lib/samza", "type": "tmpfs", "source": "tmpfs", "options": mine},
+                {"destination": "/var/lib/samza", "type": "bind", "source": str(scratch), "options": ["rbind", "rw"]},
                 {"destination": "/job", "type": "bind", "source": str(job.inside), "options": ["rbind", "ro"]},
             ],
             "linux": {

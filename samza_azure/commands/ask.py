@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from samza_azure.commands.terminal import clock
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING
+from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushes
 from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
 from samza_azure.host.asking import write_request
 from samza_azure.host.status import CALL_S
-from samza_azure.messages import DrainStep
 from samza_azure.storage.interface import Rows
 
 
@@ -73,8 +72,7 @@ async def answer_to(table: Rows, key: str) -> str:
 
 def refuse_after_flush(control: Control, so: str) -> None:
     """FLUSH is the point of no return."""
-    drain = control.drain
-    if control.phase is RunPhase.DRAINING and drain is not None and drain.step is DrainStep.FLUSH:
+    if flushes(control):
         raise ConfigError(
             f"Run {control.run_id} flushes already{final_since(control, control.run_id)}: {so}. "
             "samza-azure drain --wait waits for its end."

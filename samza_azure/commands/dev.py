@@ -1,24 +1,30 @@
-"""`samza-azure dev`: the emulator and a few processors on this machine, in one live view."""
+"""`samza-azure dev`: the emulator and a few processors on this machine, in one live view.
+
+What was produced and computed stays until dev ends: a drain ends the processors, and the emulator waits for `export`
+and for the next run. With `--data` it outlives dev, too.
+"""
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.fleet import Fleet
 from samza_azure.commands.job import Job
+from samza_azure.commands.logs import last_entry
 from samza_azure.commands.show import status_view
-from samza_azure.commands.terminal import say
+from samza_azure.commands.terminal import console, error_lines, printable, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 
@@ -26,21 +32,40 @@ VARIABLE = "AZURE_STORAGE_CONNECTION_STRING"
 REFRESH_S = 1.0
 
 
-def develop(job: Path, processors: int, say: Callable[[str], None]) -> int:
-    """Run until Ctrl-C, or until all processors have ended; the worst of their exit codes."""
-    with Azurite(say=say).start() as emulator:
+def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> int:
+    """Run until Ctrl-C, or until a processor fails; the worst of their exit codes."""
+    checking = _check(job)  # while the emulator starts
+    with Azurite(say=say, data=data).start() as emulator:
         os.environ[VARIABLE] = emulator.connection_string
+        if (refused := _said_by(checking)) and not reload:
+            _refuse_other_storage(Config.load(job), emulator)
+            say(refused)
+            return ConfigError.exit_code
         say(f"For other commands in another terminal:\n  export {VARIABLE}='{emulator.connection_string}'")
         directory = Path(tempfile.mkdtemp(prefix="samza-azure-dev-"))
         fleet = Fleet(job, directory)
         _refuse_other_storage(fleet.config, emulator)
-        for number in range(processors):
-            fleet.start(f"dev-{number}")
-        say(f"{processors} processors started; what they say is in {directory}. Ctrl-C ends them in order.")
+        view = _View(fleet, processors, data, reload=reload)
         try:
-            return _watch(fleet)
+            code = view.watch(refused)
         finally:
             fleet.stop()
+    kept = f"The data is kept in {data}: dev --data {data} goes on with it." if data else "The data is gone with it."
+    say(f"The emulator has ended. {kept} What the processors said is in {directory}.")
+    return code
+
+
+def _check(job: Path) -> "subprocess.Popen[str]":
+    """`check --quick`, begun."""
+    command = [sys.executable, "-m", "samza_azure", "check", str(job), "--quick"]
+    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=pipe, text=True, errors="replace")
+
+
+def _said_by(checking: "subprocess.Popen[str]") -> str:
+    """What it has to say against the job; nothing if that is right as far as it can tell."""
+    _, said = checking.communicate()
+    return said.strip() if checking.returncode else ""
 
 
 def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
@@ -53,50 +78,143 @@ def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
         )
 
 
-def _watch(fleet: Fleet) -> int:
-    ends = 0
+class _View:
+    """The fleet as dev shows it: starts it, follows it, starts it again when the code has changed."""
 
-    def end(number: int, frame: FrameType | None) -> None:
-        nonlocal ends
-        ends += 1
-        for name in fleet.alive():
-            fleet.send(name, signal.SIGTERM if ends == 1 else signal.SIGKILL)
+    def __init__(self, fleet: Fleet, processors: int, data: Path | None, *, reload: bool) -> None:
+        self._fleet, self._processors, self._data, self._reload = fleet, processors, data, reload
+        self._ends = 0  # Ctrl-C and SIGTERM so far
+        self._seen = _code(fleet.job) if reload else {}
+        self._is_live = sys.stderr.isatty()
+        self._shown = ""
+        self._live = Live(console=console(sys.stderr), auto_refresh=False)
 
-    signal.signal(signal.SIGINT, end)
-    signal.signal(signal.SIGTERM, end)
-    console = Console(stderr=True)
-    with Live(console=console, auto_refresh=False) as live:
-        while fleet.alive():
-            try:
-                shown = fleet.status()
-                if sys.stderr.isatty():
-                    live.update(status_view(shown), refresh=True)
-            except StorageUnavailable as error:
-                console.print(str(error))
-            except SamzaAzureError as error:
-                console.print(str(error))
-                return error.exit_code
-            time.sleep(REFRESH_S)
-    codes = fleet.exit_codes(0.0)
-    for name, code in codes.items():
-        if code:
-            console.print(
-                f"{name} exited with {code}: {_last_line(fleet.log_file(name))}", highlight=False, soft_wrap=True
+    def watch(self, refused: str) -> int:
+        """Until a signal ends it, or processors that failed and are not started again."""
+        signal.signal(signal.SIGINT, self._end)
+        signal.signal(signal.SIGTERM, self._end)
+        with self._live:
+            if refused:
+                self._say(f"{refused}\nMend it; the processors start when it is saved.")
+            else:
+                self._start()
+            code, is_told = 0, bool(refused)
+            while True:
+                if self._fleet.alive():
+                    is_told = False
+                    self._show()
+                elif not is_told:
+                    code, is_told = self._ended(), True
+                if not self._fleet.alive() and (self._ends or (code and not self._reload)):
+                    return code
+                if self._reload and not self._ends and self._has_changed():
+                    self._start_again()
+                time.sleep(REFRESH_S)
+
+    def _start(self) -> None:
+        for number in range(self._processors):
+            self._fleet.start(f"dev-{number}")
+        self._say(
+            f"{self._processors} processors started; what they say is in {self._fleet.directory}. "
+            "Ctrl-C ends them in order."
+        )
+
+    def _end(self, number: int, frame: FrameType | None) -> None:
+        self._ends += 1
+        for name in self._fleet.alive():
+            self._fleet.send(name, signal.SIGTERM if self._ends == 1 else signal.SIGKILL)
+
+    def _show(self) -> None:
+        try:
+            shown = self._fleet.status()
+        except StorageUnavailable as error:
+            self._say(str(error))
+            return
+        except SamzaAzureError as error:
+            self._say(str(error))
+            self._end(signal.SIGTERM, None)
+            return
+        if self._is_live:
+            self._live.update(status_view(shown), refresh=True)
+        elif (line := _in_one_line(shown)) != self._shown:
+            self._shown = line
+            self._say(line)
+
+    def _ended(self) -> int:
+        """Say how the processors ended, each message once, and what of the data stays; the worst of their codes."""
+        codes = {name: code if code >= 0 else 1 for name, code in self._fleet.exit_codes(0.0).items()}
+        said: dict[tuple[int, str], list[str]] = {}
+        for name, code in codes.items():
+            if code:
+                said.setdefault((code, last_entry(self._fleet.log_file(name), name)), []).append(name)
+        for (code, text), names in said.items():
+            self._say(f"{', '.join(names)} exited with {code}: {error_lines(text, 20)}")
+        worst = max(codes.values(), default=0)
+        if not self._ends and (self._reload or not worst):
+            self._show()
+            end = f"keeps the data in {self._data}" if self._data else "forgets the data (dev --data DIR keeps it)"
+            more = " A change of the code starts the processors again." if self._reload else ""
+            self._say(
+                f"All processors have ended. The emulator stays, for export and other commands; Ctrl-C ends it and "
+                f"{end}.{more}"
             )
-    return max((code if code >= 0 else 1 for code in codes.values()), default=0)  # below 0: killed by a signal
+        return worst
+
+    def _has_changed(self) -> bool:
+        code = _code(self._fleet.job)
+        changed, self._seen = code != self._seen, code
+        return changed
+
+    def _start_again(self) -> None:
+        """With the code that was saved, if it is right; what runs goes on until then."""
+        if refused := _said_by(_check(self._fleet.job)):
+            self._say(f"{refused}\nThe code that is saved is not started; what runs goes on.")
+            return
+        self._say("The code has changed: the processors start again.")
+        for name in self._fleet.alive():
+            self._fleet.send(name, signal.SIGTERM)
+        while self._fleet.alive() and self._ends < 2:
+            time.sleep(REFRESH_S / 10)
+        if not self._ends:
+            self._start()
+
+    def _say(self, text: str) -> None:
+        """Above the live view, where there is one."""
+        if self._is_live:
+            self._live.console.print(Text(printable(text), overflow="fold"))
+        else:
+            say(text)
 
 
-def _last_line(path: Path) -> str:
-    lines = path.read_text(errors="replace").strip().splitlines()
-    return lines[-1] if lines else "it said nothing"
+def _code(job: Path) -> dict[Path, int]:
+    """The job file and the Python files beside it, with the times at which they were changed."""
+    return {path: path.stat().st_mtime_ns for path in [job, *_python_files(job.absolute().parent)] if path.exists()}
+
+
+def _python_files(directory: Path) -> Iterator[Path]:
+    for path in directory.rglob("*.py"):
+        if not any(part.startswith((".", "__")) for part in path.relative_to(directory).parts):
+            yield path
+
+
+def _in_one_line(shown: dict[str, Any]) -> str:
+    """The status where there is no terminal to draw it on: a line per change."""
+    phases = [task["phase"] for task in shown["tasks"]]
+    tasks = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
+    errors = [f"\n  {task['name']}: {task['error']['message']}" for task in shown["tasks"] if task["error"]]
+    return f"run {shown['run_id'] or '-'} {shown['phase']}" + (f"; tasks: {tasks}" if tasks else "") + "".join(errors)
 
 
 def command(
     job: Job,
     processors: Annotated[int, typer.Option(min=1, max=64, help="How many to start.")] = 2,
+    data: Annotated[
+        Path | None, typer.Option(help="A folder that keeps the data; without it dev forgets it.", file_okay=False)
+    ] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Start the processors again when the code changes.")] = False,
 ) -> None:
     """Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
 
-    Example: samza-azure dev job.toml --processors 3
+    Example: samza-azure dev job.toml --processors 3 --reload
     """
-    raise typer.Exit(develop(job, processors, say))
+    raise typer.Exit(develop(job, processors, data.absolute() if data else None, reload=reload))

@@ -7,7 +7,8 @@ import typer
 from samza_azure.commands.ask import ask_cancel, ask_drain
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import control_of, look, opened, reach, with_rows
-from samza_azure.commands.terminal import say
+from samza_azure.commands.terminal import printable, say
+from samza_azure.host.status import document
 
 
 def command(
@@ -17,13 +18,16 @@ def command(
         float | None, typer.Option(min=0, help="Seconds to wait; then exit 4. The drain goes on.")
     ] = None,
     run_id: Annotated[str, typer.Option(help="The run to drain; without it the one in progress, or the next.")] = "",
+    when_caught_up: Annotated[
+        bool, typer.Option("--when-caught-up", help="First wait until all rows are read that are there now.")
+    ] = False,
     cancel: Annotated[
         bool, typer.Option("--cancel", help="Let the run go on instead, if it has not begun to flush. Waits.")
     ] = False,
 ) -> None:
     """End the run for good: read no more, fire every window, commit, exit everywhere, clean up.
 
-    Example: samza-azure drain job.toml --wait --timeout 300
+    Example: samza-azure drain job.toml --when-caught-up --wait
     """
     config = load(job, {"app.run.id": run_id} if run_id else None)
     if cancel:
@@ -38,6 +42,11 @@ def command(
     control = with_rows(account, lambda blob, _: control_of(blob), tell=True)
     if control is None:  # nothing has run here: container and table may be missing
         account = reach(config)
+    if when_caught_up:
+        from samza_azure.commands.waiting import wait_until_read
+
+        wait_until_read(config, account, timeout)
+        control, _ = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_drain(control, table, run_id))
     if asked.already == "already drained":
         print(f"Run {asked.run_id} is already drained.")
@@ -50,4 +59,9 @@ def command(
     if not any(row.alive for row in rows):
         say("Nobody runs. The drain begins when a processor starts.")
     if wait:
-        print(wait_for_drain(config, account, asked, timeout))
+        from samza_azure.commands.backlog import behind, unread
+
+        print(printable(wait_for_drain(config, account, asked, timeout)))
+        control, rows = look(config, account)
+        if left := unread(behind(account.blobs(), document(config.app.name, control, rows))):
+            say(f"Not read: {left}. The next run begins with them.")

@@ -19,7 +19,7 @@ def command(
 
     Example: samza-azure explain job.toml --processors 5
     """
-    config = load(job)
+    config = load(job, reaches_storage=False)
     say("Asking Spark for the plan; this takes some seconds.")
     plan = plan_of(config)
     for warning in plan.warnings:

@@ -82,7 +82,7 @@ def command(
     Example: samza-azure export job.toml daily-delays --to daily.parquet
     """
     config = load(job)
-    account = reach(config)
+    account = reach(config, create=False)
     control, _ = look(config, account)
     rows = export(account, control, stream, to, progress=Progress(f"export {stream}"))
     print(f"{rows} rows to {to}")

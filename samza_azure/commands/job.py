@@ -10,6 +10,6 @@ from samza_azure.config import Config
 Job = Annotated[Path, typer.Argument(help="The job file, for example job.toml.", show_default=False)]
 
 
-def load(job: Path, overrides: dict[str, Any] | None = None) -> Config:
+def load(job: Path, overrides: dict[str, Any] | None = None, *, reaches_storage: bool = True) -> Config:
     """The checked configuration."""
-    return Config.load(job, overrides=overrides)
+    return Config.load(job, overrides=overrides, reaches_storage=reaches_storage)

@@ -18,12 +18,12 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.commands.terminal import Progress, say
-from samza_azure.config import Config, Stream
+from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import back_off
-from samza_azure.storage.source_stream import SourceWriter, fitted
+from samza_azure.storage.source_stream import SourceWriter, fitted, source_of
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
@@ -47,7 +47,7 @@ def produce(
     say: Callable[[str], None],
 ) -> int:
     """Write all rows; how many there were. While the storage does not answer it waits, and says so."""
-    settings = _source(config, stream)
+    settings = source_of(config, stream)
     schema = arrow_schema(settings.schema or "")
     if settings.key and key not in (None, *settings.key[:1]):
         raise ConfigError(
@@ -57,19 +57,7 @@ def produce(
     key = None if settings.key else key
     total = _checked(file, stream, schema, key)
     at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
-    writer = SourceWriter(
-        account.blobs(),
-        account.hints(),
-        stream,
-        settings.partitions,
-        schema=schema,
-        key=settings.key,
-        event_time=settings.event_time,
-        frontier_lag_s=settings.frontier_lag_s or 0.0,
-        max_future_s=settings.max_future_s,
-        flush_rows=at_once,
-        wait=lambda tries: _wait(tries, say),
-    )
+    writer = SourceWriter.of(config, account, stream, flush_rows=at_once, wait=lambda tries: _wait(tries, say))
     written, begun = 0, time.monotonic()
     try:
         for chunk in _chunks(file, schema, key):
@@ -97,19 +85,6 @@ def _wait(tries: int, say: Callable[[str], None]) -> None:
     if tries % SAID_EACH == SAID_EACH // 2:
         say("The storage account does not answer; waiting for it. Nothing is lost. Ctrl-C gives up.")
     back_off(tries)
-
-
-def _source(config: Config, stream: str) -> Stream:
-    if stream not in config.streams:
-        known = ", ".join(name for name, each in config.streams.items() if each.schema) or "none"
-        raise ConfigError(f"The job file has no stream {stream!r}. Source streams in it: {known}.")
-    settings = config.streams[stream]
-    if settings.schema is None:
-        raise ConfigError(
-            f"The stream {stream!r} has no schema in the job file, so it is no source stream. "
-            f'Add streams.{stream}.schema = "column type, …" if it is to be one.'
-        )
-    return settings
 
 
 def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:

@@ -9,7 +9,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from samza_azure.commands.ask import Asked, answer_to
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.group.control import Control
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import control_of, read
@@ -22,10 +22,20 @@ PATIENCE_S = 30.0
 POLL_S = 0.5
 
 
-def reach(config: Config) -> Account:
-    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer."""
+def reach(config: Config, *, create: bool = True) -> Account:
+    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer.
+
+    A command that only reads creates nothing: without the container it is a `ConfigError`.
+    """
     account = Account.from_config(config.storage)
-    _patient(tell=True)(account.ensure_created)
+    again = _patient(tell=True)
+    if create:
+        again(account.ensure_created)
+    elif not again(account.exists):
+        raise ConfigError(
+            f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}. "
+            "Has it run, or been produced into, with this account and this app.name?"
+        )
     return account
 
 

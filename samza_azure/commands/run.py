@@ -1,14 +1,17 @@
 """`samza-azure run`: one processor, in the foreground."""
 
+import logging
 import os
 import sys
 import time
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.terminal import say
+from samza_azure.commands.logs import configure
 from samza_azure.coordinator import load_factory
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
@@ -17,6 +20,24 @@ from samza_azure.host.slot import take_slot
 from samza_azure.host.supervisor import Supervisor
 from samza_azure.machine import memory
 from samza_azure.metrics import prometheus, serve
+
+log = logging.getLogger(__name__)
+
+
+class LogFormat(StrEnum):
+    """How a line of the log is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class LogLevel(StrEnum):
+    """The least that is logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
 
 
 def command(
@@ -27,8 +48,17 @@ def command(
     new_run: Annotated[bool, typer.Option("--new-run", help="Begin the next run after a drained one.")] = False,
     wait_for_upgrade: Annotated[
         bool,
-        typer.Option("--wait-for-upgrade", help="Stay after a drain until a changed pipeline begins the next run."),
+        typer.Option(
+            "--wait-for-upgrade",
+            help="Stay after a drain until a changed pipeline begins the next run. "
+            "The default of one that is restarted within a minute after its run was drained.",
+        ),
     ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines of text, or a JSON object a line.")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="The least that is logged.")] = LogLevel.INFO,
+    log_file: Annotated[
+        Path | None, typer.Option(help="Log there, 4 files of 16 MiB at most, instead of to stderr.", dir_okay=False)
+    ] = None,
 ) -> None:
     """Run one processor, in the foreground.
 
@@ -39,25 +69,23 @@ def command(
     config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
     sys.path.insert(0, str(config.path.parent))  # a factory of one's own stands next to the job file, or is installed
-    begun = time.monotonic()
-
-    def report(text: str) -> None:
-        say(f"{time.monotonic() - begun:7.1f} s  {slot.processor_id}  {text}")
-
+    configure(slot.processor_id, config.app.name, as_json=log_format == "json", level=log_level, file=log_file)
     host, port = config.processor.host, config.processor.port
     if config.metrics_prometheus_port is not None:
-        report(f"metrics on port {serve(config.metrics_prometheus_port, host)}")
+        log.info("metrics on port %d", serve(config.metrics_prometheus_port, host))
     coordinator = load_factory(config.coordinator.factory).get_job_coordinator(slot.processor_id, config)
-    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade, only_holder=True)
+    restarted = not new_run and slot.is_restarted_after_a_drain(time.time())
+    if restarted and not wait_for_upgrade:
+        log.info("the run of this processor was drained just now: it waits for an upgrade, or for --new-run elsewhere")
+    coordinator.ask(new_run=new_run, wait_for_upgrade=wait_for_upgrade or restarted, only_holder=True)
     chosen = config.spark.get("spark.driver.memory")
     heap = f"Java's heap of at most {chosen}, as spark.driver.memory says" if chosen else str(memory())
-    report(f"pid {os.getpid()}, directory {slot.directory}; {heap}")
+    log.info("pid %d, directory %s; %s", os.getpid(), slot.directory, heap)
     task = config.task
     supervisor = Supervisor(
         coordinator,
         config.path,
         slot.directory,
-        report,
         death_limit=task.restart_limit,
         silence_s=task.shutdown_ms / 1000,
         commit_s=task.commit_ms / 1000,
@@ -73,8 +101,10 @@ def command(
         )
         listens_on = Endpoint(health, prometheus() if port is not None else lambda: None).start(host, port)
         if listens_on is not None:
-            report(f"health on {host}, port {listens_on}")
+            log.info("health on %s, port %d", host, listens_on)
     ending = supervisor.run()
+    if ending.drained:
+        slot.note_drained()
     if ending.message:
-        report(ending.message)
+        log.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.message)
     raise typer.Exit(ending.code)

@@ -4,12 +4,12 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Self, TextIO
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samza_azure.commands.terminal import clock
+from samza_azure.commands.terminal import clock, console, error_lines, printable
 from samza_azure.messages import DrainPhase
 
 _STEPS = [str(phase) for phase in DrainPhase]
@@ -17,42 +17,63 @@ _STEPS = [str(phase) for phase in DrainPhase]
 
 def status_view(shown: dict[str, Any]) -> Group:
     """The whole status, for a terminal."""
-    head = Text(f"{shown['app']}  run {shown['run_id'] or '-'}  {shown['phase']}", style="bold")
-    detail = Text(
+    head = _text(f"{shown['app']}  run {shown['run_id'] or '-'}  {shown['phase']}", style="bold")
+    detail = _text(
         f"epoch {shown['epoch']}, version {shown['version']}, leader {shown['leader'] or 'none'}, "
         f"barrier {shown['barrier']['state']} {shown['barrier']['version']}"
     )
     parts: list[Any] = [head, detail, _processors(shown), _tasks(shown)]
+    if shown.get("behind"):
+        parts.append(_behind(shown["behind"]))
+    if shown["phase"] == "STARTING":
+        parts.insert(2, _text(f"starting Spark on {len(shown['processors'])} processors"))
     if shown["drain"]:
-        parts.insert(2, Text(drain_in_words(shown["drain"])))
+        parts.insert(2, _text(drain_in_words(shown["drain"])))
     if shown["stop"] and shown["phase"] != "STOPPED":
-        parts.insert(2, Text("stopping: all commit and go"))
-    parts += [Text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
-    given_up = [(task["name"], task["given_up"]) for task in shown["tasks"] if task["given_up"]]
-    parts += [Text(f"{name}: {by['processor']} gave it up: {by['message']}", style="red") for name, by in given_up]
+        parts.insert(2, _text("stopping: all commit and go"))
+    parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
+    for task in shown["tasks"]:
+        if task["error"]:
+            parts.append(_text(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
+        if by := task["given_up"]:
+            gave_up = f"{task['name']}: {by['processor']} gave it up: {error_lines(by['message'])}"
+            parts.append(_text(gave_up, style="red"))
     parts += [
-        Text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
+        _text(f"{count} blobs of the drained run {run_id} cannot be deleted; they are tried again", style="yellow")
         for run_id, count in shown["kept"].items()
     ]
-    if shown["failure"]:
-        parts.append(Text(f"failed: {shown['failure']['task']}: {shown['failure']['message']}", style="red"))
+    parts += [
+        _text(
+            f"{row['id']} stands by: format {row['too_old_for']} is in use, which its samza-azure does not know. "
+            "Start the later one there.",
+            style="yellow",
+        )
+        for row in shown["processors"]
+        if row["too_old_for"]
+    ]
+    if failure := shown["failure"]:
+        parts.append(_text(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
     return Group(*parts)
 
 
+def _text(text: str, style: str = "") -> Text:
+    """A text that is not ours, or holds one: no markup, no escapes, no word cut off at the edge."""
+    return Text(printable(text), style=style, overflow="fold")
+
+
 def _processors(shown: dict[str, Any]) -> Table:
-    table = Table("processor", "state", "tasks", box=None, pad_edge=False)
+    table = _table("processor", "state", "tasks")
     for row in shown["processors"]:
         lead = " (leads)" if row["id"] == shown["leader"] else ""
-        table.add_row(row["id"] + lead, row["state"], ", ".join(row["tasks"]) or "-")
+        _add(table, row["id"] + lead, row["state"], ", ".join(row["tasks"]) or "-")
     return table
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = Table("task", "owner", "phase", "batch", "late", "error", box=None, pad_edge=False)
+    table = _table("task", "owner", "phase", "batch", "late")
     for task in shown["tasks"]:
-        error = task["error"]["message"] if task["error"] else ""
         batch = "-" if task["batch"] is None else str(task["batch"])
-        table.add_row(task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]), error)
+        _add(table, task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]))
     return table
 
 
@@ -72,11 +93,27 @@ def drain_in_words(drain: dict[str, Any]) -> str:
     return f"drain {drain['step']} of run {drain['run_id']}{asked}{at}{''.join(f', {each}' for each in phases)}"
 
 
+def _behind(found: dict[str, Any]) -> Table:
+    table = _table("source", "rows behind", "MiB behind")
+    for partition, each in found.items():
+        rows = f"{each['rows']}" if each["is_all"] else f"more than {each['rows']}"
+        _add(table, partition, rows, f"{each['size'] / (1 << 20):.1f}")
+    return table
+
+
+def _table(*heads: str) -> Table:
+    return Table(*heads, box=None, pad_edge=False)
+
+
+def _add(table: Table, *cells: str, style: str = "") -> None:
+    table.add_row(*(_text(cell) for cell in cells), style=style or None)
+
+
 class DrainDisplay:
     """Each task's drain phase: in place on a terminal, one line per change elsewhere."""
 
     def __init__(self, stream: TextIO = sys.stderr) -> None:
-        self._console = Console(file=stream)
+        self._console = console(stream)
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._seen: dict[str, str] = {}
 
@@ -91,12 +128,12 @@ class DrainDisplay:
 
     def say(self, text: str) -> None:
         """A line of its own."""
-        self._console.print(text, highlight=False)
+        self._console.print(_text(text))
 
     def update(self, shown: dict[str, Any], left: Mapping[str, int]) -> None:
         """Show the document's tasks as they stand now, with the rows that tasks still have to read, where known."""
         if self._live is not None:
-            self._live.update(_drain_table(shown, left))
+            self._live.update(drain_table(shown, left))
             return
         for task in shown["tasks"]:
             name, rows = task["name"], left.get(task["name"], 0)
@@ -106,9 +143,9 @@ class DrainDisplay:
                 self.say(f"{name} {task['phase']}{to_do}")
 
 
-def _drain_table(shown: dict[str, Any], left: Mapping[str, int]) -> Table:
+def drain_table(shown: dict[str, Any], left: Mapping[str, int]) -> Table:
     """A line for each stage, how many of its tasks have reached each step, and below it its tasks."""
-    table = Table("stage, task", "on", *_STEPS, "batch", "rows to read", box=None, pad_edge=False)
+    table = _table("stage, task", "on", *_STEPS, "batch", "rows to read")
     stages: dict[str, list[dict[str, Any]]] = {}
     for task in shown["tasks"]:
         stages.setdefault(task["stage"], []).append(task)
@@ -117,13 +154,13 @@ def _drain_table(shown: dict[str, Any], left: Mapping[str, int]) -> Table:
         rows = sum(left.get(task["name"], 0) for task in tasks)
         known = any(task["name"] in left for task in tasks)
         cells = [f"{count} of {len(tasks)}" for count in counts]
-        table.add_row(stage, "", *cells, "", f"{rows:,}" if known else "", style="bold")
+        _add(table, stage, "", *cells, "", f"{rows:,}" if known else "", style="bold")
         for task in tasks:
             dots = ("●" if step <= _reached(task) else "·" for step in range(len(_STEPS)))
             batch = "" if task["batch"] is None else str(task["batch"])
             to_do = f"{left[task['name']]:,}" if task["name"] in left else ""
-            table.add_row(f"  {task['name']}", task["owner"] or "-", *dots, batch, to_do)
-    table.caption = drain_in_words(shown["drain"]) if shown["drain"] else None
+            _add(table, f"  {task['name']}", task["owner"] or "-", *dots, batch, to_do)
+    table.caption = _text(drain_in_words(shown["drain"])) if shown["drain"] else None
     return table
 
 

@@ -1,26 +1,51 @@
 """`samza-azure status`: who leads, who is alive, who runs what."""
 
 import json
-from typing import Annotated
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.live import Live
 
+from samza_azure.commands.backlog import behind
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
+from samza_azure.commands.terminal import console
 from samza_azure.host.status import document
 
+WATCH_S = 2.0
 
-def command(job: Job, as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False) -> None:
-    """Who leads, who is alive, who runs what, where each task stands.
+
+def command(
+    job: Job,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+) -> None:
+    """Who leads, who is alive, who runs what, where each task stands, how far behind its sources it is.
 
     Example: samza-azure status job.toml --json
     """
     config = load(job)
-    control, rows = look(config, reach(config))
-    shown = document(config.app.name, control, rows)
+    account = reach(config, create=False)
+
+    def shown() -> dict[str, Any]:
+        control, rows = look(config, account)
+        found = document(config.app.name, control, rows)
+        found["behind"] = {partition: asdict(each) for partition, each in behind(account.blobs(), found).items()}
+        return found
+
     if as_json:
-        print(json.dumps(shown, indent=2))
+        print(json.dumps(shown(), indent=2))
         return
-    Console().print(status_view(shown))
+    screen = console(sys.stdout)
+    if not watch:
+        screen.print(status_view(shown()))
+        return
+    with suppress(KeyboardInterrupt), Live(console=screen, auto_refresh=False) as live:
+        while True:
+            live.update(status_view(shown()), refresh=True)
+            time.sleep(WATCH_S)

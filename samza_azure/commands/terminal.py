@@ -1,9 +1,17 @@
-"""What a person sees while a command works: lines and counts on stderr."""
+"""What a person sees while a command works: lines and counts on stderr.
+
+Texts that are not ours, a task's error or the path of a file, are shown as they are: never as markup, and without the
+escapes by which a terminal is steered.
+"""
 
 import sys
 import time
 from contextlib import suppress
 from datetime import datetime
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Progress:
@@ -35,4 +43,25 @@ def clock(wall_ms: int) -> str:
 def say(text: str) -> None:
     """A line of progress. That nobody reads it, or that the disk with it is full, ends no processor."""
     with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
+
+
+def printable(text: str) -> str:
+    r"""The text without control characters, which are written out: `\x1b`. Line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text)
+
+
+def console(stream: TextIO) -> "Console":
+    """A console that takes no text for markup, since most of what it shows is not ours."""
+    from rich.console import Console  # `run` shows nothing that needs it, and must start at once
+
+    return Console(file=stream, markup=False, highlight=False, emoji=False)
+
+
+def error_lines(message: str, most: int = 8) -> str:
+    """The beginning of a long error: the sentence stands first, and Spark's plan after it."""
+    lines = [line.rstrip() for line in message.strip().splitlines() if line.strip()]
+    left = len(lines) - most
+    return "\n".join(lines[:most] + ([f"… {left} more lines: status --json"] if left > 0 else []))

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
+from samza_azure.commands.backlog import ends_of, rows_before
 from samza_azure.commands.reach import PATIENCE_S, POLL_S, answered, look
 from samza_azure.commands.show import DrainDisplay, drain_in_words
+from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
 from samza_azure.group.age import Age, observed
@@ -56,6 +58,27 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                 where = ", ".join(f"{task['name']} {task['phase']}" for task in shown["tasks"]) or "no task has started"
                 raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}.")
             time.sleep(LOOK_S)
+
+
+def wait_until_read(config: Config, account: Account, timeout: float | None) -> None:
+    """Until the run has read all rows that its sources hold now. Rows that come meanwhile are not waited for."""
+    begun, blobs, said = time.monotonic(), account.blobs(), -1
+    ends: dict[str, Position] | None = None
+    while True:
+        control, rows = look(config, account)
+        shown = document(config.app.name, control, rows)
+        if shown["phase"] in ("RUNNING", "DRAINING"):
+            ends = ends_of(blobs, shown["read"]) if ends is None else ends
+            if (left := rows_before(blobs, shown, ends)) == 0:
+                return
+            if left != said:
+                say(f"{left} rows are left to read.")
+                said = left
+        elif shown["phase"] in ("DRAINED", "FAILED"):
+            raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it reads nothing any more.")
+        if timeout is not None and time.monotonic() - begun > timeout:
+            raise TimedOut(f"Not all is read after {timeout:g} s. No drain was requested; the run goes on.")
+        time.sleep(POLL_S)
 
 
 def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: bool, timeout: float | None) -> str:

@@ -30,7 +30,7 @@ from samza_azure.config.sections import (
     Stream,
     Task,
 )
-from samza_azure.config.spark import OWN, OWN_WHEN_LOCAL
+from samza_azure.config.spark import LOCAL, OWN
 from samza_azure.config.timing import check_timing
 from samza_azure.config.values import (
     Frozen,
@@ -65,10 +65,15 @@ class Config:
         *,
         environment: Mapping[str, str] = os.environ,
         overrides: Mapping[str, Any] | None = None,
+        reaches_storage: bool = True,
     ) -> "Config":
-        """Read and check a job file. `overrides` are dotted keys that go before the file's, as `--id` does."""
+        """Read and check a job file. `overrides` are dotted keys that go before the file's, as `--id` does.
+
+        Who does not reach the storage needs no account, and no environment variable that holds it.
+        """
         path = Path(path).absolute()
-        return cls.parse(jobfile.read(path), path=path, environment=environment, overrides=overrides)
+        file = jobfile.parse(jobfile.read(path), path, environment, overrides or {})
+        return _Check(file, reaches_storage=reaches_storage).config()
 
     @classmethod
     def parse(
@@ -105,10 +110,15 @@ _NOT_YET = {
 class _Check:
     """One job file on its way to a `Config`. Gathers all mistakes before it complains."""
 
-    def __init__(self, file: jobfile.JobFile) -> None:
+    def __init__(self, file: jobfile.JobFile, *, reaches_storage: bool = True) -> None:
         self.file = file
         self.mistakes: list[str] = []
         self.values = dict(file.values)
+        self.reaches_storage = reaches_storage
+        if not reaches_storage:
+            for key, value in file.values.items():
+                if key.startswith("azure.storage.") and isinstance(value, jobfile.MissingVariable):
+                    del self.values[key]
 
     def config(self) -> Config:
         """The configuration, or one error with everything that is wrong with it."""
@@ -226,7 +236,7 @@ class _Check:
                 "or the URL for an identity."
             )
         # Another factory than Azure's may do without an account.
-        needed = coordinator is not None and coordinator.factory == AZURE_FACTORY
+        needed = self.reaches_storage and coordinator is not None and coordinator.factory == AZURE_FACTORY
         if needed and keys.connect is None and keys.account is None:
             self.mistakes.append(
                 "azure.storage.connect is missing. Set it to a connection string, best as "
@@ -242,9 +252,12 @@ class _Check:
 
     def _spark(self) -> Mapping[str, str]:
         settings: dict[str, str] = {}
-        own = dict(OWN)
-        if str(self.values.get("spark.master", "local")).startswith("local"):
-            own |= OWN_WHEN_LOCAL
+        own = OWN
+        if not re.fullmatch(LOCAL, str(self.values.get("spark.master", "local"))):
+            self.mistakes.append(
+                f"spark.master = {self.values['spark.master']!r} cannot be used: each processor brings its own Spark, "
+                'and the fleet is the cluster. Write "local[2]" for two cores per processor, or take the line out.'
+            )
         for key, value in self.values.items():
             if not key.startswith("spark.") or isinstance(value, jobfile.MissingVariable):
                 continue

@@ -17,7 +17,7 @@ OWN = {
     "spark.rdd.compress": "rows leave Spark through blocks on the disk, which are read as they are",
     "spark.scheduler.mode": "the tasks of a container share it fairly",
     "spark.python.unix.domain.socket.enabled": "rows come through such a socket; without it each batch waits 40 ms",
+    "spark.sql.shuffle.partitions": "a task is one partition; more would only cost files",
 }
-OWN_WHEN_LOCAL = {
-    "spark.sql.shuffle.partitions": "on a local master a task is one partition; more would only cost files",
-}
+#: The masters that can be: Spark in the container's own JVM.
+LOCAL = r"local(\[(\*|[1-9]\d*)(, *\d+)?\])?"

@@ -18,6 +18,7 @@ __all__ = [
     "PositiveDuration",
     "Size",
     "Switch",
+    "in_words",
     "matching",
     "module_names",
     "one_or_several",
@@ -27,6 +28,9 @@ V = TypeVar("V")
 
 _YEAR_S = 366 * 86_400
 _UNITS = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
+#: Spark's words for the same, as `withWatermark` takes them.
+_WORDS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
+_LENGTHS = {**_UNITS, **_WORDS, **{f"{word}s": length for word, length in _WORDS.items()}}
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
@@ -41,7 +45,27 @@ def _measure(value: object, units: Mapping[str, float], example: str) -> float:
 
 
 def _seconds(value: object) -> float:
-    return _measure(value, _UNITS, "2 s")
+    """Seconds: a number and a unit, or Spark's words, which may be several: "1 hour 30 minutes"."""
+    if value in (0, "0") and value is not False:
+        return 0.0
+    text = value.strip().lower().removeprefix("interval ") if isinstance(value, str) else ""
+    parts = re.findall(r"([0-9]+(?:\.[0-9]+)?) *([a-z]+) *", text)
+    is_whole = re.fullmatch(r"(?:[0-9]+(?:\.[0-9]+)? *[a-z]+ *)+", text) is not None
+    if not is_whole or not all(unit in _LENGTHS for _, unit in parts):
+        raise ValueError(
+            f"should be a number and a unit ({', '.join(_UNITS)}, or seconds, minutes, hours, days, weeks), "
+            "like '2 s' or '1 hour'"
+        )
+    return sum(float(number) * _LENGTHS[unit] for number, unit in parts)
+
+
+def in_words(seconds: float) -> str:
+    """A duration as Spark and a job file take it: "1 hour", "90 minutes"."""
+    for word, length in reversed(_WORDS.items()):
+        number = round(seconds / length, 6)
+        if word != "week" and number >= 1 and number.is_integer():
+            return f"{number:.0f} {word}" + ("" if number == 1 else "s")
+    return f"{seconds:g} seconds"
 
 
 def _bytes(value: object) -> int:

@@ -32,6 +32,7 @@ Start reading at `decide`, which is the order of the questions; each question ha
     view          what one processor knows          learn     how that changes
     actions       what can be done to the world     answers   what may come back
     control       the control blob                  rows      the table's rows
+    reports       whose word on a task counts
     assign        who gets which task               age       how long somebody was silent
     moment        what time it is, and when to ask again
     timing        all durations                     shape     values from JSON

@@ -44,6 +44,14 @@ class ControlRead:
 
 
 @dataclass(frozen=True, slots=True)
+class Later:
+    """The control blob needs a later release than ours: `needs` is its format."""
+
+    needs: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TooLarge:
     """The job model does not fit; nothing was sent."""
 
@@ -69,6 +77,7 @@ Answer: TypeAlias = (
     None
     | str
     | No
+    | Later
     | TooLarge
     | Denied
     | Kept

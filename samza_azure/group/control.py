@@ -1,7 +1,11 @@
 """What the leased control blob holds: who leads, who runs what, the barrier and the drain.
 
 One value, written whole by the leader, so no reader ever sees half of it. The job's configuration and its secrets
-never go in here. The bytes are gzipped JSON; a newer format is an error, never guessed at.
+never go in here. The bytes are gzipped JSON.
+
+`format` is the format that a reader must know, the same word as in rows and records. A release that adds a field which
+older ones may ignore leaves it as it is: they keep the field when they write the blob again, in whichever of the values
+below it stands. One that changes what a field means, or adds a value to an enum, raises it; older readers stand by.
 """
 
 import gzip
@@ -13,9 +17,9 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Any
 
-from samza_azure.errors import CorruptState, ModelTooLarge
+from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.shape import made
+from samza_azure.group.shape import Grows, made
 from samza_azure.logs.position import Ends
 
 NAME = "control.json"
@@ -28,10 +32,11 @@ LATER: dict[str, Any] = {
     "given_up": {},
     "kept": {},
     "readers": {},
+    "described": {},
     "drains": [],
 }
 #: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
-LEFT_OUT = ("given_up", "kept", "readers", "drains")
+LEFT_OUT = ("given_up", "kept", "readers", "described", "drains")
 #: The same of a drain notification.
 LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 #: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
@@ -59,7 +64,7 @@ class BarrierState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Member:
+class Member(Grows):
     """One life of a processor."""
 
     processor: str
@@ -67,7 +72,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True)
-class Owner:
+class Owner(Grows):
     """Who runs a task, and the version that gave it to them."""
 
     processor: str
@@ -81,7 +86,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(Grows):
     """One task: its owner, and earlier owners that are not known to have let go."""
 
     owner: Owner | None = None
@@ -90,7 +95,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
-class Barrier:
+class Barrier(Grows):
     """The state of one version's adoption."""
 
     version: int = 0
@@ -98,7 +103,7 @@ class Barrier:
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Grows):
     """All of these lives are to commit and go; the run is resumed by the next start."""
 
     uuid: str
@@ -106,7 +111,7 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class GivenUp:
+class GivenUp(Grows):
     """Who could not run a task, and why. It is tried on another processor meanwhile."""
 
     owner: Owner
@@ -114,7 +119,7 @@ class GivenUp:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Grows):
     """Why the run is FAILED."""
 
     stage: str
@@ -124,7 +129,7 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class Control(Grows):
     """The whole control blob."""
 
     group_id: str
@@ -138,6 +143,7 @@ class Control:
     fingerprint: str = ""
     sources: Mapping[str, int] = field(default_factory=dict)
     readers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # stage -> the source streams that it reads
+    described: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  # the pipeline, as `Plan.described`
     members: tuple[Member, ...] = ()
     tasks: Mapping[str, Assignment] = field(default_factory=dict)
     given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can
@@ -196,7 +202,8 @@ def encode(control: Control, *, limit: int | None = None) -> bytes:
 
 def _fields(value: Any) -> dict[str, Any]:
     """Of one of the values above; `asdict` would copy all that is in them, which takes five times as long."""
-    return {name: getattr(value, name) for name in value.__slots__}
+    fields = {name: getattr(value, name) for name in value.__slots__}
+    return {**value.unknown, **fields} if value.unknown else fields
 
 
 def _fields_of_drain(drain: DrainNotification) -> dict[str, Any]:
@@ -215,18 +222,19 @@ def _of_drain(fields: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def decode(data: bytes) -> Control:
-    """The value of the blob's bytes; `CorruptState` if they are not ours. The same bytes again cost nothing."""
+    """The value of the blob's bytes. The same bytes again cost nothing.
+
+    `CorruptState` if they are not ours, `TooOld` if they need a later release.
+    """
     try:
         fields: dict[str, Any] = json.loads(_unpacked(data))
         written_format = fields.pop("format")
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError, zlib.error) as error:
         raise CorruptState("The control blob is not one that samza-azure wrote", blob=NAME) from error
-    if written_format != FORMAT:
-        raise CorruptState(
-            f"The control blob has format {str(written_format)[:20]}, this version knows {FORMAT}. "
-            "Run the newer samza-azure that wrote it",
-            blob=NAME,
-        )
+    if type(written_format) is not int or written_format < 1:
+        raise CorruptState("The control blob has no format that samza-azure writes", blob=NAME)
+    if written_format > FORMAT:
+        raise TooOld(NAME, written_format, FORMAT)
     try:
         if fields["drain"]:
             fields["drain"] = _of_drain(fields["drain"])

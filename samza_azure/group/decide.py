@@ -82,7 +82,7 @@ def lead(view: View, now: float) -> list[Action]:
         if view.calls.unsettled is not None:
             actions.append(ReadControl(lease_id=lease.id))
         elif (wanted := publish.next_control(view, control, now)) != control:
-            written = replace(wanted, revision=control.revision + 1, nonce=view.fresh_id)
+            written = publish.checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
             has_newcomers = not set(written.members) <= set(control.members)
             actions.append(WriteControl(written, view.life.control_etag, lease.id, has_newcomers))
     actions += housekeeping.keep_house(view, control, now)

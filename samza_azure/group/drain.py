@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.logs.position import Ends
-from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of
+from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of, stage_and_number
 
 
 def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None) -> Control:
@@ -23,7 +24,7 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
     drain = control.drain
     if control.phase is not RunPhase.DRAINING or drain is None:
         return control
-    reports = {task: _report(control, rows, task) for task in control.tasks}
+    reports = {task: report_of(task, each.owner, rows) for task, each in control.tasks.items()}
     if drain.step is DrainStep.FREEZE:
         ends = _ends(control, reports, drain.uuid, plan)
         if ends is None:
@@ -82,27 +83,17 @@ def _readers(control: Control, plan: Plan | None) -> dict[str, list[str]] | None
         if plan is None or plan.fingerprint != control.fingerprint:
             return None
         streams = plan.readers()
-    tasks = Counter(task.rpartition("-")[0] for task in control.tasks)
+    tasks = Counter(stage_and_number(task)[0] for task in control.tasks)
     readers = {}
     for task in control.tasks:
-        stage, _, number = task.rpartition("-")
+        stage, number = stage_and_number(task)
         if stage in streams:
             readers[task] = [
                 f"{stream}/{partition}"
                 for stream in streams[stage]
-                for partition in partitions_of(int(number), tasks[stage], control.sources[stream])
+                for partition in partitions_of(number, tasks[stage], control.sources[stream])
             ]
     return readers
-
-
-def _report(control: Control, rows: Mapping[str, ProcessorRow], task: str) -> TaskReport | None:
-    """What the task's present owner says of it; an earlier owner's word does not count."""
-    owner = control.tasks[task].owner
-    row = rows.get(owner.processor) if owner is not None else None
-    if owner is None or row is None or row.incarnation != owner.incarnation:
-        return None
-    report = row.tasks.get(task)
-    return report if report is not None and report.generation == owner.generation else None
 
 
 def _stopped_at(report: TaskReport | None, drain: str) -> Ends | None:

@@ -1,4 +1,4 @@
-"""Who leads, and who leads next?
+"""Election: who leads, and who leads next.
 
 No argument for safety rests on time or on believing to hold a lease: time only decides when to try, and every try
 carries the ETag of what it was decided for.
@@ -25,7 +25,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, signal
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import LeaderRow, State
+from samza_azure.group.rows import FORMAT, LeaderRow, State
 from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, URGENT_GAP_S
 from samza_azure.group.view import Campaign, View
 
@@ -63,6 +63,8 @@ def follow(view: View, now: float) -> list[Action]:
 
 
 def _control_is_old(view: View, now: float) -> bool:
+    if view.too_old_for:
+        return False  # what it says we could not read
     match view.control, view.others.leader_row:
         case None, _:
             return True
@@ -85,6 +87,9 @@ def campaign(view: View, now: float) -> list[Action]:
         or now > view.life.accepted_at + 2 * view.timing.heartbeat_s
     ):
         return []
+    if view.too_old_for:  # the blob was read for the first time under a lease that we took
+        taken = view.candidacy.campaign.lease_id if view.candidacy.campaign is not None else ""
+        return [ReleaseLease(taken)] if taken and view.free(LEASE, now) else []
     if view.candidacy.campaign is not None:
         return _continue_campaign(view, view.candidacy.campaign, now)
     if not reached(view.candidacy.hold_until, now):
@@ -201,11 +206,11 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
     stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
-        (not next_run.fits(control, row.fingerprint, row.new_run), processor in owners, processor)
+        (not next_run.fits(control, row.fingerprint, row.new_run), -row.format, processor in owners, processor)
         for processor, row in view.present.items()
         if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
     ]
-    return tuple(processor for _, _, processor in sorted(others)[:SUCCESSORS])
+    return tuple(processor for *_, processor in sorted(others)[:SUCCESSORS])
 
 
 def is_blind(view: View, now: float) -> bool:
@@ -213,18 +218,25 @@ def is_blind(view: View, now: float) -> bool:
 
     While its own beats fail too, the storage is away, and nobody else would see more.
     """
-    since = max(view.others.scanned_at, view.office.since)
+    patience = 3 * view.timing.heartbeat_timeout_s
     is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s
-    return is_heard and view.failing_calls(SCAN) >= BLIND_AFTER and now > since + 3 * view.timing.heartbeat_timeout_s
+    never_ends = now > view.calls.busy.get(SCAN, now) + patience  # page after page
+    has_tried = never_ends or view.failing_calls(SCAN) >= BLIND_AFTER
+    return is_heard and has_tried and now > max(view.others.scanned_at, view.office.since) + patience
 
 
 def abler(view: View, control: Control, now: float) -> str | None:
-    """To whom a leader hands over that cannot act, as its container does not come up or its run is over. To nobody, if
-    no other can, or who can has been silent: then it would only come back.
+    """To whom a leader hands over that cannot act, as its container does not come up, its run is over, or it cannot
+    read what a later release writes. To nobody, if no other can, or who can has been silent: then it would only come
+    back.
 
     Who ends hands over when it is at rest, and after a drain cleans up before.
     """
-    if next_run.can_act(view, control) or view.ending is not None or view.others.scanned_at < view.office.since:
+    latest = max(
+        (row.format for row in view.present.values() if row.incarnation in view.others.seen_alive), default=FORMAT
+    )
+    is_able = next_run.can_act(view, control) and latest <= FORMAT
+    if is_able or view.ending is not None or view.others.scanned_at < view.office.since:
         return None
     if view.calls.unsettled is not None:
         return None  # `lead` asks first what became of that write
@@ -232,7 +244,7 @@ def abler(view: View, control: Control, now: float) -> str | None:
         row, age = view.present[processor], view.others.ages.get(processor)
         if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
             continue
-        if next_run.fits(control, row.fingerprint, row.new_run):
+        if next_run.fits(control, row.fingerprint, row.new_run) and row.format >= latest:
             return processor if reached(view.office.since + UNABLE_S, now) else None
     return None
 

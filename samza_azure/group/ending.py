@@ -1,4 +1,4 @@
-"""Is this processor to end, and what does it wait for first?
+"""Ending: whether this processor is to end, and what it waits for first.
 
 Its work first, then its row, then its lease: so nobody starts a task that we still run, and nobody leads before we are
 out of the way.
@@ -6,6 +6,8 @@ out of the way.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import Enum
+from typing import assert_never
 
 from samza_azure.errors import Verdict
 from samza_azure.group import election, membership, next_run, tasks
@@ -16,6 +18,7 @@ from samza_azure.group.moment import reached
 from samza_azure.group.rows import ENDING_LIMIT, State
 from samza_azure.group.timing import DENIED_S
 from samza_azure.group.view import View
+from samza_azure.messages import Plan, changes
 
 #: Versions would be used twice, and who waits for one of them would wait for another.
 RESTORED = (
@@ -36,6 +39,8 @@ def verdict(view: View) -> Finish | None:
         return Finish(Verdict.DONE, "Left the group; its tasks were handed over.")
     if (refused := _refused(view)) is not None:
         return refused
+    if view.too_old_for:
+        return None
     control = view.control
     if view.life.older_copy:
         return Finish(Verdict.FAILED, RESTORED)
@@ -82,7 +87,8 @@ def _refused(view: View) -> Finish | None:
 
 def _after_drain(view: View, control: Control) -> Finish | None:
     if view.life.active_run == control.run_id:
-        return None if view.settings.wait_for_upgrade else Finish(Verdict.DONE, f"Run {control.run_id} is drained.")
+        ended = Finish(Verdict.DONE, f"Run {control.run_id} is drained.", drained=True)
+        return None if view.settings.wait_for_upgrade else ended
     if view.work.plan is None:
         return None
     if next_run.wanted_run(view) or not control.has_finished(view.work.plan.fingerprint):
@@ -105,6 +111,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         Verdict.DONE,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
         "set a new app.run.id or start with --new-run to begin the next run.",
+        drained=True,
     )
 
 
@@ -112,12 +119,7 @@ def _misfit(view: View, control: Control) -> Finish | None:
     if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
         if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
             return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
-        return Finish(
-            Verdict.REFUSED,
-            f"Run {control.run_id} has pipeline {control.fingerprint[:12]}, this processor has "
-            f"{view.work.plan.fingerprint[:12]}{_recounted(control.sources, view.work.plan.sources)}. "
-            "Drain the run with the old code (samza-azure drain), then start the new.",
-        )
+        return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id
     if by_hand and by_hand != control.run_id:
         return Finish(
@@ -127,6 +129,22 @@ def _misfit(view: View, control: Control) -> Finish | None:
     return None
 
 
+def _other_pipeline(control: Control, plan: Plan) -> str:
+    """What differs, stage by stage and stream by stream, and what to do about it."""
+    differences = changes(control.described, plan.described) if control.described and plan.described else []
+    if differences:
+        what = ":\n" + "\n".join(f"  {each}" for each in differences) + "\n"
+    else:
+        what = (
+            f" ({control.fingerprint[:12]} there, {plan.fingerprint[:12]} here)"
+            f"{_recounted(control.sources, plan.sources)}. "
+        )
+    return (
+        f"Run {control.run_id} has another pipeline than this processor{what}"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run."
+    )
+
+
 def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
     """Which source streams have another number of partitions, for the message: that is told apart most easily."""
     told = [
@@ -134,7 +152,53 @@ def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
         for stream, count in sorted(there.items())
         if here.get(stream, count) != count
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f": {', '.join(told)}" if told else ""
+
+
+class Wait(Enum):
+    """What a processor that ends waits for, in this order. The one column says of whom, the other for how long.
+
+    ================  ==============================================  ================================
+    OWN_TASKS         its own container, to close its tasks           1.5 task.shutdown.ms each
+    OTHERS            (a leader, stopped) the others it stops          `rest_until`
+    NEW_OWNERS        (a leader that leaves) its own next write        `rest_until`
+    CLEAN_UP          (a leader, drained) the others' rows, the blobs  `rest_until`
+    OWN_ROW           the storage, to take its last word               `rest_until` and FAREWELL_S
+    LEASE, CANDIDACY  the storage, to release the lease                `rest_until` and FAREWELL_S
+    LEADER_ROW        the storage, to answer the last write            `rest_until` and FAREWELL_S
+    ================  ==============================================  ================================
+
+    Only a leader waits for others: for those whose row tells of a task that the blob gives to that very life. Nobody
+    who ends waits for the leader: a member of a drained or stopped run ends at once. Who comes to a drained run waits
+    for its clean-up before it ends, and is in nobody's way: its row tells of no task of that run. So there is no
+    circle, and `tests/model/ending.py` tries orders of rejoins, crashes, upgrades and restarts, to a stated depth.
+    """
+
+    OWN_TASKS = "its tasks"
+    OTHERS = "those whom it stops"
+    NEW_OWNERS = "others to get its tasks"
+    CLEAN_UP = "the clean-up of the run"
+    OWN_ROW = "its last word"
+    LEASE = "the release of its lease"
+    CANDIDACY = "the release of a lease that it won meanwhile"
+    LEADER_ROW = "an answer"
+
+
+def waits_for(view: View, now: float) -> Wait | None:
+    """What a processor that ends waits for first; None if it can go."""
+    if _has_open_tasks(view, now):
+        return Wait.OWN_TASKS
+    if (duty := _duty(view, now)) is not None:
+        return duty
+    if view.life.etag is None or reached(rest_until(view) + FAREWELL_S, now):
+        return None
+    if view.life.written is None or view.life.written.state is not State.LEFT:
+        return Wait.OWN_ROW
+    if view.lease is not None or view.handing_over is not None:
+        return Wait.LEASE
+    if view.candidacy.campaign is not None and view.candidacy.campaign.lease_id:
+        return Wait.CANDIDACY  # else the next one would have to break it
+    return Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None
 
 
 def end(view: View, now: float) -> list[Action]:
@@ -142,39 +206,43 @@ def end(view: View, now: float) -> list[Action]:
     if view.ending is None:
         why = verdict(view)
         return [BeginEnd(why)] if why is not None else []
-    if not at_rest(view, now):
-        return []
-    late = reached(rest_until(view) + FAREWELL_S, now)
-    if view.life.etag is None or late:
-        return [view.ending]
-    if view.life.written is None or view.life.written.state is not State.LEFT:
-        return _leave_row(view, now)
-    if view.lease is not None or view.handing_over is not None:
-        return election.hand_over(view, now)
-    if (
-        view.candidacy.campaign is not None and view.candidacy.campaign.lease_id
-    ):  # else the next one would have to break it
-        return [ReleaseLease(view.candidacy.campaign.lease_id)] if view.free(LEASE, now) else []
-    return [view.ending] if LEADER_ROW not in view.calls.busy else []
+    match waits_for(view, now):
+        case None:
+            return [view.ending]
+        case Wait.OWN_TASKS | Wait.OTHERS | Wait.NEW_OWNERS | Wait.CLEAN_UP | Wait.LEADER_ROW:
+            return []  # others do it: the container, the other questions of this turn, the storage
+        case Wait.OWN_ROW:
+            return _leave_row(view, now)
+        case Wait.LEASE:
+            return election.hand_over(view, now)
+        case Wait.CANDIDACY:
+            lease_id = view.candidacy.campaign.lease_id if view.candidacy.campaign is not None else ""
+            return [ReleaseLease(lease_id)] if view.free(LEASE, now) else []
+        case never:
+            assert_never(never)
 
 
-def at_rest(view: View, now: float) -> bool:
-    """No task of ours can append any more, or the time for letting go is over; and a leader has done its duty."""
+def _has_open_tasks(view: View, now: float) -> bool:
+    """A task of ours can append still, and the time for letting go is not over."""
     patience = tasks.PATIENCE * view.settings.shutdown_s
-    if view.work.container and any(
+    return view.work.container and any(
         not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
         for local in view.work.tasks.values()
-    ):
-        return False
-    if not view.leads or not isinstance(view.control, Control) or reached(rest_until(view), now):
-        return True
-    if view.control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
+    )
+
+
+def _duty(view: View, now: float) -> Wait | None:
+    """What a leader has to do before it goes."""
+    control = view.control
+    if not view.leads or not isinstance(control, Control) or reached(rest_until(view), now):
+        return None
+    if control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
         others = (Member(row.processor, row.incarnation) for row in view.others.members.values() if row.alive)
-        if any(other in view.control.members for other in others if other != view.member):
-            return False
+        if any(other in control.members for other in others if other != view.member):
+            return Wait.OTHERS
     elif view.leaving and view.work.plan is not None and tasks.assigned(view):
-        return False  # publish first, so that others start while we go
-    return view.control.phase is not RunPhase.DRAINED or view.control.cleaned
+        return Wait.NEW_OWNERS  # publish first, so that others start while we go
+    return Wait.CLEAN_UP if control.phase is RunPhase.DRAINED and not control.cleaned else None
 
 
 def rest_until(view: View) -> float:

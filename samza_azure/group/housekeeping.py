@@ -1,4 +1,4 @@
-"""What is answered, forgotten and deleted?
+"""Housekeeping: what is answered, forgotten and deleted.
 
 The leader answers requests, deletes the rows of those who are long gone and, after a drain, what is left of the run.
 A few at a time, and never before the others have left the run.
@@ -19,7 +19,8 @@ from samza_azure.group.actions import (
     DeleteRequest,
     resource,
 )
-from samza_azure.group.control import Control, Owner, RunPhase
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.reports import counts
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
@@ -42,7 +43,8 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
         row.alive and processor != view.me and _has_tasks(control, row)
         for processor, row in view.others.members.items()
     )
-    if control.uncleaned and not others_work:  # else they have not left the run yet
+    has_looked = view.others.scanned_at >= view.office.since
+    if control.uncleaned and has_looked and not others_work:  # else they have not left the run yet
         fresh = [each for each in control.uncleaned if each not in control.kept]
         run_id = fresh[0] if fresh else control.uncleaned[view.office.clean_tries % len(control.uncleaned)]
         if view.office.clean_done != run_id and view.free(HOUSEKEEPING, now):
@@ -111,6 +113,5 @@ def _leftovers(view: View) -> list[HouseWork]:
 def _has_tasks(control: Control, row: ProcessorRow) -> bool:
     """Whether a row reports a task that the blob gives to that very life under that generation."""
     return any(
-        task in control.tasks and control.tasks[task].owner == Owner(row.processor, row.incarnation, report.generation)
-        for task, report in row.tasks.items()
+        task in control.tasks and counts(control.tasks[task].owner, row, report) for task, report in row.tasks.items()
     )

@@ -38,8 +38,9 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.age import observed, young
-from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import Control, Member, Owner, RunPhase
+from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
 from samza_azure.group.view import Campaign, Candidacy, Denial, Failing, Leadership, Lease, Life, LocalTask, View, Well
@@ -152,10 +153,16 @@ def heard_task(view: View, report: TaskReport, now: float) -> None:
         return
     newly_closed = not local.closed
     local.report = report
+    if report.too_old_for is not None:
+        _stand_by(view, report.too_old_for)
     if report.phase is Phase.FAILED and newly_closed:
         local.failures = 1 if now - local.started_at > FORGIVE_AFTER_S else local.failures + 1
     if local.closed and newly_closed:
         local.closed_at = now
+
+
+def _stand_by(view: View, needs: int) -> None:
+    view.too_old_for = max(view.too_old_for, needs)
 
 
 def heard_container_lost(view: View, now: float) -> None:
@@ -232,13 +239,11 @@ def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, n
                 if not row.alive:
                     view.life.written = row  # our last word, whose answer was lost
             else:
-                known = view.life.found_age
-                if known is not None and known.etag != row.etag and row.alive:
+                # Its owner beats. Whoever else merges a column changes the ETag, and is no sign of a life.
+                known, beat = view.life.found_age, f"{row.incarnation} {row.beat}"
+                if known is not None and known.etag != beat and row.alive:
                     view.life.rewritten += 1
-                view.life.found, view.life.found_age = (
-                    row,
-                    observed(view.life.found_age, row.etag, now, view.timing.heartbeat_s),
-                )
+                view.life.found, view.life.found_age = row, observed(known, beat, now, view.timing.heartbeat_s)
         case (ReadOwnRow(), Absent()):
             view.life.found = Absent()
         case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
@@ -302,6 +307,10 @@ def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, n
                 _control_seen(view, now)
             else:
                 _know_control(view, control, etag, now)
+        case (ReadControl(), Later(needs=needs)):
+            _stand_by(view, needs)
+            if view.leads:
+                demote(view, now)
         case (ReadControl(lease_id=None), Unchanged()):
             _control_seen(view, now)
         case (ReadControl(lease_id=None), Absent()):
@@ -410,10 +419,13 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
     interval = view.scan_interval
     _trust(view, MEMBER, sent_at)
     members, ages, alive, changed = {}, {}, set(), False
+    back = {processor: each for processor, each in view.others.back.items() if now < each[1] + FORGIVE_AFTER_S}
     for row in rows:
         if not isinstance(row, ProcessorRow):
             continue
-        known = view.others.ages.get(row.processor)
+        known, before = view.others.ages.get(row.processor), view.others.members.get(row.processor)
+        if before is not None and before.alive and row.alive and before.incarnation != row.incarnation:
+            back.setdefault(row.processor, (row.incarnation, now))  # who comes back again and again counts once
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
         changed = changed or (row.alive and known is not None and known.etag != row.etag)
@@ -426,7 +438,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         frozenset(alive),
     )
     view.others.write_seen_at = view.others.scan_sent_at if changed else view.others.write_seen_at
-    view.others.scan_sent_at = sent_at
+    view.others.scan_sent_at, view.others.back = sent_at, back
     view.others.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     leading = view.leadership
@@ -440,11 +452,8 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
     control = view.control
     for task in control.given_up if isinstance(control, Control) else ():
         owner = control.tasks[task].owner if isinstance(control, Control) and task in control.tasks else None
-        row = view.others.members.get(owner.processor) if owner is not None else None
-        report = row.tasks.get(task) if row is not None else None
-        if owner is None or row is None or report is None or report.phase is not Phase.RUNNING:
-            continue
-        if row.incarnation == owner.incarnation and report.generation == owner.generation:
+        report = report_of(task, owner, view.others.members)
+        if report is not None and report.phase is Phase.RUNNING:
             known = view.others.well.get(task)
             same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)
             well[task] = known if known is not None and same else Well(report.generation, report.attempt, now)

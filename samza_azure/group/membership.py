@@ -1,4 +1,4 @@
-"""Who is a member, and who lives?
+"""Membership: who is a member, and who lives.
 
 One conditional merge of our own row per heartbeat says that we live; a silent row is marked dead by the very ETag whose
 age was measured, so nobody who shows life is marked.
@@ -83,7 +83,8 @@ def own_row(view: View) -> ProcessorRow:
     """What our row has to say now, the beat left as it is."""
     control = view.control if isinstance(view.control, Control) else None
     adopted = control.version if control is not None else 0
-    state = State.LEAVING if view.leaving else State.ACTIVE if adopted else State.UNASSIGNED
+    leaves = view.leaving or view.too_old_for > 0
+    state = State.LEAVING if leaves else State.ACTIVE if adopted else State.UNASSIGNED
     return ProcessorRow(
         processor=view.me,
         incarnation=view.incarnation,
@@ -98,6 +99,7 @@ def own_row(view: View) -> ProcessorRow:
         fingerprint=view.work.plan.fingerprint if view.work.plan else "",
         new_run=next_run.wanted_run(view),
         boot=view.settings.boot,
+        too_old_for=view.too_old_for if all(local.closed for local in view.work.tasks.values()) else 0,
     )
 
 

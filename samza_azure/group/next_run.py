@@ -1,4 +1,4 @@
-"""Which run is in progress, who can lead it, and who begins the next one?
+"""Which run is in progress, who can lead it, and who begins the next one.
 
 A run begins with the first plan, after a drain with a pipeline that has not run yet or when somebody asks for it, and
 again when it had failed.
@@ -46,6 +46,7 @@ def begin_run(view: View, control: Control) -> Control:
         fingerprint=plan.fingerprint,
         sources=plan.sources,
         readers=plan.readers(),
+        described=plan.described,
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,
@@ -58,7 +59,9 @@ def begin_run(view: View, control: Control) -> Control:
 def can_act(view: View, control: Control) -> bool:
     """Whether we can lead this run, or begin the next."""
     took_part = control.phase is RunPhase.DRAINED and view.life.active_run == control.run_id
-    return view.work.plan is not None and not took_part and fits(control, view.work.plan.fingerprint, wanted_run(view))
+    if view.work.plan is None or took_part or view.too_old_for:
+        return False
+    return fits(control, view.work.plan.fingerprint, wanted_run(view))
 
 
 def fits(control: Control, fingerprint: str, new_run: str) -> bool:

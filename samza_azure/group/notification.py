@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from samza_azure.group.shape import Grows
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep
 
@@ -31,7 +32,7 @@ class DrainMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class DrainNotification:
+class DrainNotification(Grows):
     """A drain. As somebody asks for it, it has no step; in the control blob it has one.
 
     `history` holds the steps taken so far, ending in DRAINED, and `at_ms` when each was taken, in milliseconds since

@@ -1,4 +1,4 @@
-"""What does the leader publish?
+"""What the leader publishes: the next control blob, whole.
 
 Everything that the group must agree on is one conditional write of the control blob. The leader works out the next
 value whole, as one function of the present value and of what it saw, and writes it if it differs.
@@ -7,11 +7,12 @@ value whole, as one function of the present value and of what it saw, and writes
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from samza_azure.errors import CorruptState
 from samza_azure.group import election, housekeeping, membership, next_run
 from samza_azure.group.assign import assign
 from samza_azure.group.control import (
+    NAME,
     REASON_LIMIT,
-    Assignment,
     Barrier,
     BarrierState,
     Control,
@@ -21,15 +22,17 @@ from samza_azure.group.control import (
     Owner,
     RunPhase,
 )
-from samza_azure.group.drain import progress
+from samza_azure.group.drain import furthest, progress
 from samza_azure.group.moment import reached
 from samza_azure.group.notification import timed
-from samza_azure.group.requests import with_cancel, with_drain, with_stop
-from samza_azure.group.rows import ProcessorRow, Request
+from samza_azure.group.reports import counts, report_of
+from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
+from samza_azure.group.rows import ProcessorRow, Request, State
 from samza_azure.group.tasks import has_let_go
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
-from samza_azure.messages import Phase
+from samza_azure.logs.position import Ends
+from samza_azure.messages import Phase, stage_and_number
 
 
 def next_control(view: View, control: Control, now: float) -> Control:
@@ -48,6 +51,32 @@ def next_control(view: View, control: Control, now: float) -> Control:
 def _may_publish(view: View) -> bool:
     """What holds for everything below: we have looked at the others since we lead, and what we found can be run."""
     return view.others.scanned_at >= view.office.since and not view.office.in_vain
+
+
+def checked(before: Control, after: Control) -> Control:
+    """The value to write, if it keeps what must hold between two that follow each other.
+
+    Each is a comparison, so this stays on in production: a leader that has gone wrong ends before it writes.
+    """
+    same_run = before.run_id == after.run_id
+    wrong = None
+    if after.revision != before.revision + 1 or after.epoch != before.epoch:
+        wrong = f"revision {before.revision}, epoch {before.epoch} became {after.revision}, {after.epoch}"
+    elif after.version not in (before.version, after.revision):
+        wrong = f"version {before.version} became {after.version} in revision {after.revision}"
+    elif same_run and before.phase is RunPhase.DRAINED and after.phase is not RunPhase.DRAINED:
+        wrong = f"the drained run {before.run_id} became {after.phase}"
+    elif same_run and flushes(before) and (after.drain is None or after.drain.ends != _ends(before)):
+        wrong = "the ends of a drain that flushes became others"
+    elif after.drain is not None and flushes(after) and furthest([after.drain.ends], before.positions) != _ends(after):
+        wrong = "a drain ends before the run began to read"
+    if wrong is not None:
+        raise CorruptState(f"This leader would have written a control blob that cannot be: {wrong}", blob=NAME)
+    return after
+
+
+def _ends(control: Control) -> Ends:
+    return control.drain.ends if control.drain is not None else {}
 
 
 def with_run(view: View, control: Control, now: float, requests: Sequence[Request]) -> Control:
@@ -86,13 +115,13 @@ def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]
             if report.phase is not Phase.FAILED or report.error is None or task not in control.tasks:
                 continue
             owner, before = control.tasks[task].owner, given_up.get(task)
-            if owner is None or owner != Owner(processor, row.incarnation, report.generation):
+            if owner is None or not counts(owner, row, report):
                 continue  # the word of a former owner does not count
             if before is not None and before.owner.processor == processor:
                 before = None  # it had the task again because nobody else was there
             if before is not None or able.keys() <= {processor}:
                 told = f"{report.error.message}\n{_tried(processor, before)}"
-                failure = Failure(task.rpartition("-")[0], task, told, report.error.traceback)
+                failure = Failure(stage_and_number(task)[0], task, told, report.error.traceback)
                 return replace(control, phase=RunPhase.FAILED, failure=failure, given_up={})
             given_up[task] = GivenUp(owner, report.error.message[:REASON_LIMIT])
     return control if given_up == control.given_up else replace(control, given_up=given_up)
@@ -110,23 +139,34 @@ def fitting(view: View, control: Control, now: float) -> dict[str, ProcessorRow]
 
 
 def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
-    """Sticky, balanced, published at once if a task has lost its owner, otherwise as often as the debounce allows."""
+    """Sticky, balanced, published at once if a task has lost its owner, otherwise as often as the debounce allows.
+
+    The tasks of one that was restarted, and is back before it was taken for dead, wait for its new life to be able.
+    """
     rows, given_up = view.present, {task: each.owner for task, each in control.given_up.items()}
-    current = {
-        task: assignment.owner.processor
+    kept = {
+        task: assignment.owner
         for task, assignment in control.tasks.items()
-        if assignment.owner is not None
-        and _is(able.get(assignment.owner.processor), assignment.owner)
-        and given_up.get(task) != assignment.owner
+        if assignment.owner is not None and given_up.get(task) != assignment.owner
+    }
+    awaited = {
+        task for task, owner in kept.items() if owner.processor not in able and _comes_up(view, control, owner, now)
+    }
+    current = {
+        task: owner.processor
+        for task, owner in kept.items()
+        if owner.processor in able and (_is(rows.get(owner.processor), owner) or _is_back(view, owner))
     }
     draining = control.phase is RunPhase.DRAINING
     by_whom = {task: owner.processor for task, owner in given_up.items()}
-    wanted = assign(list(control.tasks), able, current, balance=not draining, given_up=by_whom)
-    if wanted == current and all(
-        (assignment.owner is None) == (task not in wanted) for task, assignment in control.tasks.items()
-    ):
+    others = [task for task in control.tasks if task not in awaited]
+    wanted = assign(others, able, current, balance=not draining, given_up=by_whom)
+    stays = {task for task, processor in current.items() if wanted.get(task) == processor}
+    stays = awaited | {task for task in stays if _is(able[current[task]], kept[task])}
+    if all(task in stays or (control.tasks[task].owner is None and task not in wanted) for task in control.tasks):
         return control
-    urgent = len(current) < len(control.tasks)  # somebody died, leaves or gave one up, or nobody had them
+    lost = len(current) < len(others)  # somebody died, leaves or gave one up, or nobody had them
+    urgent = lost or any(not _is(able[processor], kept[task]) for task, processor in current.items())
     if not urgent and not reached(view.office.published_at + view.timing.debounce_s, now):
         return control
     version = control.revision + 1
@@ -134,16 +174,31 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     tasks = {}
     for task, assignment in control.tasks.items():
         before, to = assignment.owner, wanted.get(task)
-        if before is not None and current.get(task) == to and to is not None:
+        if task in stays:
             tasks[task] = assignment
             continue
         after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
         if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
             after.append(before)
-        tasks[task] = Assignment(owners[to] if to is not None else None, tuple(after), assignment.first)
+        tasks[task] = replace(assignment, owner=owners[to] if to is not None else None, after=tuple(after))
     return replace(
         control, version=version, tasks=tasks, members=_members(able), barrier=Barrier(version, BarrierState.START)
     )
+
+
+def _is_back(view: View, owner: Owner) -> bool:
+    """Its processor was restarted, and its new life was seen while the former one still counted as alive."""
+    row = view.present.get(owner.processor)
+    life, _ = view.others.back.get(owner.processor, ("", 0.0))
+    return row is not None and row.state is not State.LEAVING and row.incarnation == life != owner.incarnation
+
+
+def _comes_up(view: View, control: Control, owner: Owner, now: float) -> bool:
+    """The new life of an owner may yet be able. It has as much time for that as it would have had to come back."""
+    if not _is_back(view, owner) or view.present[owner.processor].fingerprint not in ("", control.fingerprint):
+        return False
+    _, since = view.others.back[owner.processor]
+    return not reached(since + view.timing.heartbeat_timeout_s, now)
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
@@ -170,7 +225,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
     if not born or control.run_id != before.run_id or (control == before and len(born) < len(owners)):
         return control
     tasks = {
-        task: Assignment(each.owner, each.after, first=False) if task in born and each.first else each
+        task: replace(each, first=False) if task in born and each.first else each
         for task, each in control.tasks.items()
     }
     return replace(control, tasks=tasks)
@@ -211,6 +266,5 @@ def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
 
 
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:
-    row = rows.get(owner.processor)
-    report = row.tasks.get(task) if _is(row, owner) and row is not None else None
-    return report is not None and report.generation == owner.generation and report.has_log
+    report = report_of(task, owner, rows)
+    return report is not None and report.has_log

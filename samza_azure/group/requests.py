@@ -144,14 +144,14 @@ def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: 
         if control.stop.uuid != request.key:
             return ALREADY_STOPPING
         return "" if RequestKind.DRAIN in waiting else ACCEPTED
-    if _flushes(control):
+    if flushes(control):
         return TOO_LATE
     return "" if any(_is_meant(request, row.incarnation) for row in rows.values()) else NOBODY_LEFT
 
 
 def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str, ProcessorRow]) -> bool:
     """It is new, a stop is possible, and one of those it is meant for is certainly there."""
-    if request.kind is not RequestKind.STOP or request.answer or _flushes(control) or not _speaks_of(control, request):
+    if request.kind is not RequestKind.STOP or request.answer or flushes(control) or not _speaks_of(control, request):
         return False
     certain = view.others.seen_alive | {view.incarnation}
     return any(_is_meant(request, row.incarnation) and row.incarnation in certain for row in rows.values())
@@ -184,12 +184,14 @@ def _is_frozen(control: Control) -> bool:
     return control.drain is not None and control.drain.step is DrainStep.FREEZE
 
 
-def _flushes(control: Control) -> bool:
+def flushes(control: Control) -> bool:
+    """Whether the drain is past the point of no return. It can neither be cancelled nor stopped."""
     return control.phase is RunPhase.DRAINING and not _is_frozen(control)
 
 
 def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
-    return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values()))
+    """Without those that stand by, since they cannot read that they are stopped."""
+    return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values() if not row.too_old_for))
 
 
 def _lives(rows: Mapping[str, ProcessorRow], member: Member) -> bool:

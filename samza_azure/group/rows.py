@@ -1,6 +1,10 @@
 """The table's rows as values: a processor's row, the leader row, a request.
 
 What others wrote is hearsay: a row with garbage in it is read as far as it makes sense, and never stops anybody.
+
+A column that nobody here knows is ignored, and a merge leaves it alone. What the columns mean does not change, but for
+those that hold JSON: `format` is the format that a reader of these must know, and without it 1. Their text is not read
+by who does not know it.
 """
 
 import base64
@@ -20,6 +24,8 @@ from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport, ends_from
 
 MEMBERS = "members"
+#: The format of the JSON in a processor's row, and of requests.
+FORMAT = 1
 LEADER = "leader"
 REQUESTS = "requests"
 #: A table column holds 64 KiB of UTF-16.
@@ -75,6 +81,8 @@ class ProcessorRow:
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead
     ending: str = ""  # of one that left: its exit code, and why
+    format: int = FORMAT  # that a reader must know
+    too_old_for: int = 0  # a format that this processor's release does not know: it has let go of all, and stands by
 
     @property
     def is_ours(self) -> bool:
@@ -106,6 +114,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "boot": row.boot,
         "port": row.port,
         **({"ending": row.ending} if row.ending else {}),
+        **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
     }
 
 
@@ -115,6 +124,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         state = State(str(values.get("state", "")))
     except ValueError:
         state = State.UNASSIGNED
+    needs = _format(values)
     return ProcessorRow(
         processor=key,
         incarnation=str(values.get("incarnation", "")),
@@ -122,14 +132,18 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         beat=_integer(values.get("beat")),
         adopted=_integer(values.get("adopted")),
         state=state,
-        released={task: _integer(at) for task, at in _object(_joined("released", values)).items()},
-        tasks=_tasks(_joined("tasks", values)),
+        released={task: _integer(at) for task, at in _object(_joined("released", values)).items()}
+        if needs <= FORMAT
+        else {},
+        tasks=_tasks(_joined("tasks", values)) if needs <= FORMAT else {},
         fingerprint=str(values.get("fingerprint", "")),
         new_run=new_run if _RUN_ID.fullmatch(new_run := str(values.get("new_run", ""))) else "",
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),
         ending=str(values.get("ending", ""))[:ENDING_LIMIT],
+        format=needs,
+        too_old_for=_integer(values.get("too_old_for")),
     )
 
 
@@ -220,7 +234,11 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
     it would end a run in another way than was asked for.
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
-    is_ours = asked in _KINDS and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
+    is_ours = (
+        asked in _KINDS
+        and _format(values) <= FORMAT
+        and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
+    )
     if asked == RequestKind.DRAIN:
         mode = mode_of(str(values.get("drainMode", DrainMode.DEFAULT)))
         is_ours = is_ours and isinstance(values.get("runId"), str) and mode is not None
@@ -328,9 +346,13 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         ends=_ends(fields.get("ends")),
         frozen_for=str(fields.get("frozen_for", "")),
         read=_ends(fields.get("read")),
-        error=made(TaskError, fields["error"]) if fields.get("error") else None,
+        error=_error(fields["error"]) if fields.get("error") else None,
         appended_at=at if isinstance(at := fields.get("appended_at"), float) else None,
     )
+
+
+def _error(fields: Mapping[str, Any]) -> TaskError:
+    return made(TaskError, {name: fields[name] for name in TaskError.__slots__})
 
 
 def _ends(fields: Any) -> Ends | None:
@@ -343,6 +365,10 @@ def _object(text: object) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _format(values: Mapping[str, Any]) -> int:
+    return max(_integer(values.get("format")), 1)
 
 
 def _integer(value: object) -> int:

@@ -1,12 +1,13 @@
 """Values from JSON, by the types that they must have.
 
-Promised: what is made has the declared types all the way down, with no field missing and none too many; anything else
-is a `ValueError`, `KeyError` or `TypeError` before anybody decides by it. Knows dataclasses, texts, numbers, enums of
-text, tuples, mappings with texts as keys, and `X | None`.
+Promised: what is made has the declared types all the way down, with no field missing; anything else is a `ValueError`,
+`KeyError` or `TypeError` before anybody decides by it. A field that nobody here knows is kept by a value that `Grows`,
+and is an error in any other. Knows dataclasses, texts, numbers, enums of text, tuples, mappings with texts as keys, and
+`X | None`.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
+from dataclasses import dataclass, field, is_dataclass
 from enum import StrEnum
 from functools import cache
 from types import NoneType, UnionType
@@ -14,6 +15,14 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 Maker = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grows:
+    """A value to which later releases add fields. Those that this one does not know stay with it as they came, as long
+    as it is the same value or made from it by `replace`. They are no part of what it says here."""
+
+    unknown: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 def made(kind: Callable[..., T], value: Any) -> T:
@@ -26,7 +35,7 @@ def made(kind: Callable[..., T], value: Any) -> T:
 def _maker(kind: Any) -> Maker:
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind):
-        return _fields(kind, {name: _maker(hint) for name, hint in get_type_hints(kind).items()})
+        return _fields(kind, {name: _maker(hint) for name, hint in get_type_hints(kind).items() if name != "unknown"})
     if origin is UnionType:
         (given,) = (_maker(each) for each in inner if each is not NoneType)
         return lambda value: None if value is None else given(value)
@@ -42,9 +51,12 @@ def _maker(kind: Any) -> Maker:
 
 def _fields(kind: Any, makers: Mapping[str, Maker]) -> Maker:
     def make(value: Any) -> Any:
-        if type(value) is not dict or value.keys() != makers.keys():
+        if type(value) is not dict:
             raise TypeError(f"{kind.__name__} has the fields {', '.join(makers)}")
-        return kind(**{name: maker(value[name]) for name, maker in makers.items()})
+        known = {name: maker(value[name]) for name, maker in makers.items()}
+        if len(value) == len(known):
+            return kind(**known)
+        return kind(**known, unknown={name: each for name, each in value.items() if name not in makers})
 
     return make
 

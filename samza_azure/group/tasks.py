@@ -1,4 +1,4 @@
-"""What does the container have to do next, and what does our row say of our tasks?
+"""What the container has to do next, and what our row says of our tasks.
 
 A task starts when the control blob gives it to this incarnation and its earlier owners have let go; it is released
 when the blob gives it to somebody else. A task that does not move is never touched.
@@ -51,6 +51,8 @@ def commands(view: View, now: float) -> list[Action]:
 
 def assigned(view: View) -> Mapping[str, Owner]:
     """The tasks that the control blob gives to this incarnation."""
+    if view.too_old_for:
+        return {}
     share = view.share
     runs = share is not None and share.control.phase in (RunPhase.RUNNING, RunPhase.DRAINING)
     return share.mine if share is not None and runs else {}
@@ -68,14 +70,14 @@ def released(view: View) -> dict[str, int]:
 
 def reported(view: View, local: LocalTask) -> TaskReport | None:
     """What our row says of a task: nothing, if another incarnation of ours was given it, or if it is closed and not
-    ours any more. A failure that will be tried again is shown, but is not final.
+    ours any more. A failure that will be tried again is shown, but is not final. Who stands by has failed at nothing.
 
     One that was final is told until somebody else has the task; then the control blob remembers it.
     """
     report = local.report
     if report is None or local.former or report.phase is Phase.RELEASED:
         return None
-    if local.closed and not _is_given(view, report):
+    if local.closed and (view.too_old_for or not _is_given(view, report)):
         return None
     if report.phase is Phase.SUPERSEDED:
         # If we only have not heard yet who has the task now, the blob names that owner, and nobody believes this.
@@ -162,9 +164,9 @@ def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
 
 
 def has_let_go(view: View, task: str, earlier: Owner) -> bool:
-    """Released, replaced, dead, or gone, as it was seen last."""
+    """Released, replaced, dead, gone, or standing by, as it was seen last."""
     row = view.others.members.get(earlier.processor)
-    if row is None or row.incarnation != earlier.incarnation or not row.alive:
+    if row is None or row.incarnation != earlier.incarnation or not row.alive or row.too_old_for:
         return True
     return row.released.get(task, -1) >= earlier.generation
 

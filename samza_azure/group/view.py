@@ -201,6 +201,7 @@ class Others:
     write_seen_at: float = -1e9  # since then somebody's row has changed, so rows could be written
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
+    back: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # who came back before it was dead: life, when
     well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
 
 
@@ -246,6 +247,7 @@ class View:
     work: Work = field(default_factory=Work)
     calls: Calls = field(default_factory=Calls)
     group_id: str = ""
+    too_old_for: int = 0  # a format was found that our release does not know: we stand by until we are restarted
     # Drawn by the host before each turn, so that deciding needs no dice.
     random: float = 0.5
     fresh_id: str = "id"

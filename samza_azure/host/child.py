@@ -5,6 +5,7 @@ thread. The child does the same for its JVM; what else it starts is in its proce
 """
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,6 +25,30 @@ LOG_BYTES = 16 << 20
 SEND_S = 1.0
 
 
+#: What a process that ends badly says of it: the last line of a stack trace, of Python's or Java's, or of the system.
+_LAST_WORDS = re.compile(
+    rb"^(?:Caused by: |fatal: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception|Exit)\b.*|.*No space left on device.*)$",
+    re.MULTILINE,
+)
+_TAIL_BYTES = 256 << 10
+
+
+def last_error(log_file: Path, since: int = 0) -> str:
+    """What a container that is dead said last of an error; empty if it said nothing of the kind.
+
+    `since` is where the log ended when it started: before that others have written. A log that was cut is shorter.
+    """
+    try:
+        size = log_file.stat().st_size
+        with log_file.open("rb") as log:
+            log.seek(max(since if since <= size else 0, size - _TAIL_BYTES))
+            found: list[bytes] = _LAST_WORDS.findall(log.read())
+    except OSError:
+        return ""
+    full = [each for each in found if b"No space left on device" in each]  # all else follows from it
+    return (full or found or [b""])[-1].decode(errors="replace").strip()[:300]
+
+
 class Child:
     """One container process and the socket to it."""
 
@@ -37,6 +62,7 @@ class Child:
         self._log_file = log_file
         self.cut_log()
         with log_file.open("ab") as log, theirs:
+            self._log_from = log.tell()
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -77,6 +103,10 @@ class Child:
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return (decode(line) for line in lines if line)  # type: ignore[misc]
+
+    def last_error(self) -> str:
+        """What it said last of an error, in its log."""
+        return last_error(self._log_file, self._log_from)
 
     def cut_log(self) -> None:
         """Begin the log anew if it is long. The JVM and the workers go on writing to it: each write goes to its end,

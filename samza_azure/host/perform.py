@@ -6,7 +6,7 @@ lease id as well. No call is repeated here; whatever went wrong becomes an answe
 
 from collections.abc import Sequence
 
-from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, Unsettled
+from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, TooOld, Unsettled
 from samza_azure.group import control, rows
 from samza_azure.group.actions import (
     AcquireLease,
@@ -32,7 +32,7 @@ from samza_azure.group.actions import (
     WriteControl,
     WriteLeaderRow,
 )
-from samza_azure.group.answers import Absent, Answer, ControlRead, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import Absent, Answer, ControlRead, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.group.timing import LEASE_S
 from samza_azure.host.runs import RunLogs, run_prefix
@@ -46,6 +46,8 @@ async def perform(
     """Do it, and say what came of it."""
     try:
         return await _perform(action, me, blob, table, runs, limit, timeout)
+    except TooOld as error:
+        return Later(error.needs, str(error))
     except Unsettled:
         return Trouble.UNSETTLED
     except StorageUnavailable:

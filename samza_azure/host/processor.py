@@ -11,7 +11,7 @@ from typing import Protocol, assert_never
 
 from samza_azure.errors import AccessDenied, ConfigError, CorruptState, Verdict
 from samza_azure.group.actions import BeginEnd, Finish, Rejoin, StepDown, StorageAction, Tell, resource
-from samza_azure.group.answers import Answer, Denied, TooLarge, Trouble
+from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.decide import decide
 from samza_azure.group.learn import (
     heard_container_lost,
@@ -39,6 +39,8 @@ UNREACHABLE_S = 30.0
 CALL_S = 3.0
 #: A call that fails is told so often.
 TOLD_EVERY_S = 60.0
+#: What a processor does whose release is too old for what is stored.
+STANDS_BY = "Until then this processor stands by: it lets go of its tasks, and others run them."
 #: No turn follows the one before sooner than this, unless there is news.
 LEAST_SLEEP_S = 0.002
 
@@ -117,7 +119,10 @@ class Processor:
             case Ready(plan=plan):
                 heard_plan(self.view, plan)
             case TaskReport():
+                stands_by = self.view.too_old_for
                 heard_task(self.view, report, now)
+                if self.view.too_old_for > stands_by and report.error is not None:
+                    log.warning("%s %s", report.error.message, STANDS_BY)
             case ContainerLost(reason=reason):
                 log.warning("The container ended: %s", reason)
                 heard_container_lost(self.view, now)
@@ -186,12 +191,14 @@ class Processor:
             answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
-        denied = bool(view.calls.denied)
+        denied, stands_by = bool(view.calls.denied), view.too_old_for
         learn(view, action, answer, sent_at=sent_at, now=now)
         if isinstance(answer, Denied) and not denied and view.calls.let_in:  # said once: each call would say it again
             log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
         elif denied and not view.calls.denied:
             log.warning("The storage account refuses this processor nothing any more.")
+        if isinstance(answer, Later) and view.too_old_for > stands_by:
+            log.warning("%s %s", answer.reason, STANDS_BY)
         if isinstance(answer, TooLarge) and view.ending is None:
             log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)
         self._news.set()

@@ -3,9 +3,13 @@
 import fcntl
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 from samza_azure.errors import ConfigError
+
+#: Who is started again so soon after its run was drained was not started by people who want something else of it.
+RESTARTED_S = 60.0
 
 
 class Slot:
@@ -14,6 +18,21 @@ class Slot:
     def __init__(self, base: Path, processor_id: str, lock_file: int) -> None:
         self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
         (self.directory / "container").mkdir(parents=True, exist_ok=True)
+        self._mark = self.directory / "drained"
+        #: When the life before this one ended because its run was drained, in seconds since 1970; None: it did not. The
+        #: mark is taken away with that: what this life will have begun itself says nothing about the next.
+        self.drained_at: float | None = None
+        with suppress(FileNotFoundError):
+            self.drained_at = self._mark.stat().st_mtime
+            self._mark.unlink()
+
+    def note_drained(self) -> None:
+        """This life ended because the run is drained."""
+        self._mark.touch()
+
+    def is_restarted_after_a_drain(self, now: float) -> bool:
+        """Whether that was just now, in seconds since 1970: an orchestrator starts whatever ends."""
+        return self.drained_at is not None and abs(now - self.drained_at) < RESTARTED_S
 
 
 def take_slot(base: Path, processor_id: str | None) -> Slot:

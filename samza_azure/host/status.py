@@ -10,8 +10,9 @@ from typing import Any
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, RunPhase
 from samza_azure.group.notification import DrainNotification
+from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
-from samza_azure.messages import DrainPhase, Phase, TaskReport
+from samza_azure.messages import DrainPhase, Phase, TaskReport, stage_and_number
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
 CALL_S = 5.0
@@ -57,10 +58,12 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
 
 
 def phase(control: Control, rows: Sequence[ProcessorRow]) -> str:
-    """Of the run. Without anybody alive a run that is not over is STOPPED."""
+    """Of the run. Without anybody alive a run that is not over is STOPPED; before the first one it is STARTING."""
     over = control.phase in (RunPhase.DRAINED, RunPhase.FAILED)
-    if not over and (control.phase is RunPhase.NONE or not any(row.alive for row in rows)):
+    if not over and not any(row.alive for row in rows):
         return "STOPPED"
+    if control.phase is RunPhase.NONE:
+        return "STARTING"
     return str(control.phase)
 
 
@@ -83,20 +86,10 @@ def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int
     read = {f"{stream}/{number}": (0, 0) for stream, count in control.sources.items() for number in range(count)}
     seen: dict[str, list[tuple[int, int]]] = {}
     for name in control.tasks:
-        report = _report(name, control.tasks[name], rows)
+        report = report_of(name, control.tasks[name].owner, rows)
         for partition, position in ((report.read if report is not None else None) or {}).items():
             seen.setdefault(partition, []).append(position)
     return {partition: list(min(seen.get(partition, [start]))) for partition, start in read.items()}
-
-
-def _report(name: str, each: Assignment, rows: dict[str, ProcessorRow]) -> TaskReport | None:
-    """What a task's present owner says of it."""
-    owner = each.owner
-    row = rows.get(owner.processor) if owner is not None else None
-    if row is None or owner is None or row.incarnation != owner.incarnation:
-        return None
-    report = row.tasks.get(name)
-    return report if report is not None and report.generation == owner.generation else None
 
 
 def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] | None:
@@ -129,14 +122,15 @@ def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
         "port": row.port,
         "tasks": tasks,
         "ending": row.ending or None,
+        "too_old_for": row.too_old_for or None,
     }
 
 
 def _task(name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow]) -> dict[str, Any]:
-    owner, report, given_up = each.owner, _report(name, each, rows), control.given_up.get(name)
+    owner, report, given_up = each.owner, report_of(name, each.owner, rows), control.given_up.get(name)
     return {
         "name": name,
-        "stage": name.rpartition("-")[0],
+        "stage": stage_and_number(name)[0],
         "owner": owner.processor if owner is not None else None,
         "generation": owner.generation if owner is not None else None,
         "phase": str(task_phase(report, control)),

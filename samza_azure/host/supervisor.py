@@ -11,7 +11,6 @@ import selectors
 import signal
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -23,7 +22,18 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.notify import notify
 from samza_azure.machine import boot_time
-from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Phase, Ready, Rejected, StartTask, TaskReport
+from samza_azure.messages import (
+    OUT_OF_MEMORY,
+    Alive,
+    Command,
+    Exit,
+    Permit,
+    Phase,
+    Ready,
+    Rejected,
+    StartTask,
+    TaskReport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +46,6 @@ GOODBYE_S = 5.0
 #: A container that is ready says something every second. Silence is counted in waits of this length.
 LISTEN_S = 2.0
 
-Say = Callable[[str], None]
-
 
 class Supervisor(JobCoordinatorListener):
     """Runs one processor to its end."""
@@ -47,14 +55,13 @@ class Supervisor(JobCoordinatorListener):
         coordinator: JobCoordinator,
         job: Path,
         directory: Path,
-        say: Say,
         *,
         death_limit: int,
         silence_s: float,
         commit_s: float,
     ) -> None:
         """A container that was ready and then says nothing for `silence_s` hangs, or its JVM does: it is killed."""
-        self._coordinator, self._job, self._directory, self._say = coordinator, job, directory, say
+        self._coordinator, self._job, self._directory = coordinator, job, directory
         self._death_limit = death_limit
         self._silence_s = silence_s
         self._commit_s = commit_s  # between two batches of a task, for the price of what the plan adds
@@ -69,6 +76,8 @@ class Supervisor(JobCoordinatorListener):
         self._gave_up: Ending | None = None
         self._signals = 0
         self._is_leaving = False
+        self._permit_until: float | None = None  # None: there was none yet
+        self._paused_at: float | None = None
         self._steps = 0
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._open: dict[str, tuple[int, int]] = {}  # tasks that the container was told to run: generation and attempt
@@ -110,6 +119,8 @@ class Supervisor(JobCoordinatorListener):
             self._wake_up.send(b"\0")
 
     def on_command(self, command: Command) -> None:
+        if isinstance(command, Permit):
+            self._permit_until = command.until
         with self._child_lock:
             child = self._child
             if isinstance(command, StartTask):
@@ -119,11 +130,12 @@ class Supervisor(JobCoordinatorListener):
 
     def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
         mine = job_model.processors.get(processor_id, ())
-        self._say(f"version {job_model.version}, epoch {job_model.epoch}: {', '.join(mine) or 'no task, standing by'}")
+        tasks = ", ".join(mine) or "no task, standing by"
+        log.info("version %d, epoch %d: %s", job_model.version, job_model.epoch, tasks)
 
     def on_drain(self, notification: DrainNotification) -> None:
         by = f", asked for by {notification.by}" if notification.reached == "FREEZE" and notification.by else ""
-        self._say(f"drain {notification.reached}{by}")
+        log.info("drain %s%s", notification.reached, by)
 
     def on_coordinator_stop(self) -> None:
         self._finish(Ending(Verdict.DONE, ""))
@@ -142,7 +154,7 @@ class Supervisor(JobCoordinatorListener):
         if self._signals and not self._is_leaving:
             self._is_leaving = True
             notify("STOPPING=1")
-            self._say("leaving: tasks are handed over (once more kills)")
+            log.info("leaving: tasks are handed over (once more kills)")
             self._coordinator.stop()
         now = boot_time()
         if self._child is None and now >= self._start_at:
@@ -152,7 +164,8 @@ class Supervisor(JobCoordinatorListener):
             if self._child is not None:
                 selector.register(self._child, selectors.EVENT_READ, "child")
             events = selector.select(self._patience_s(now))
-        if not events and self._child is not None:
+        self._notice_pause()
+        if not events and self._child is not None and self._is_ready:
             self._not_heard(self._child)
         for key, _ in events:
             if key.data == "woken":
@@ -162,15 +175,29 @@ class Supervisor(JobCoordinatorListener):
 
     def _patience_s(self, now: float) -> float | None:
         """How long to wait for something to happen; None: for ever."""
+        if self._is_ready or self._permit_until is not None:
+            return LISTEN_S if self._child is not None else min(LISTEN_S, max(0.0, self._start_at - now))
         if self._child is not None:
-            return LISTEN_S if self._is_ready else None
+            return None
         return None if self._start_at == math.inf else max(0.0, self._start_at - now)
+
+    def _notice_pause(self) -> None:
+        """Tell once that the permit has run out, and once that it is renewed: an outage would else leave no line."""
+        until, now = self._permit_until, boot_time()
+        if until is None or self._is_leaving or self._ending is not None:
+            return
+        if self._paused_at is None and now >= until:
+            self._paused_at = now
+            log.warning("paused: no heartbeat was accepted in time, so no task may append; work goes on by itself")
+        elif self._paused_at is not None and now < until:
+            log.warning("resumed after %.0f s", now - self._paused_at)
+            self._paused_at = None
 
     def _not_heard(self, child: Child) -> None:
         """The container has said nothing for another while."""
         self._silent_s += LISTEN_S
         if self._silent_s >= self._silence_s:
-            self._say(f"the container has said nothing for {self._silence_s:.0f} s: it hangs, and is killed")
+            log.warning("the container has said nothing for %.0f s: it hangs, and is killed", self._silence_s)
             self._silent_s = 0.0
             child.end_group()  # the end of its channel tells us when it is gone
 
@@ -184,7 +211,7 @@ class Supervisor(JobCoordinatorListener):
         self._started_at, self._is_ready = now, False
         with self._child_lock:
             self._child = child
-        log.info("Container %d started", child.pid)
+        log.debug("Container %d started", child.pid)
 
     def _hear_child(self) -> None:
         child = self._child
@@ -201,11 +228,11 @@ class Supervisor(JobCoordinatorListener):
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
-                self._say(f"container ready after {boot_time() - self._started_at:.1f} s")
+                log.info("container ready after %.1f s", boot_time() - self._started_at)
                 for line in routed(report.plan, self._commit_s):
-                    self._say(line)
+                    log.info("%s", line)
                 for warning in report.plan.warnings:
-                    self._say(f"warning: {warning}")
+                    log.warning("%s", warning)
             elif isinstance(report, Rejected):
                 self._start_at = math.inf  # another container would say the same
             elif isinstance(report, TaskReport):
@@ -226,14 +253,16 @@ class Supervisor(JobCoordinatorListener):
         reason = f"exit code {code}"
         if code == OUT_OF_MEMORY:
             reason = "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
+        elif said := child.last_error():
+            reason += f": {said}"
         self._coordinator.container_lost(reason)
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
-            self._give_up(f"The container ended {self._deaths} times in a row. The reason is in {where}.")
+            self._give_up(f"The container ended {self._deaths} times in a row ({reason}). More is in {where}.")
             return
         wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
         self._start_at = now + wait
-        self._say(f"container ended ({reason}); the next one starts in {wait:.1f} s")
+        log.warning("container ended (%s); the next one starts in %.1f s", reason, wait)
 
     def _give_up(self, why: str) -> None:
         """End with 1. The row and the lease are given back first."""
@@ -253,8 +282,10 @@ class Supervisor(JobCoordinatorListener):
         if self._phases.get(report.task) == shown:
             return
         self._phases[report.task] = shown
-        reason = f": {report.error.message}" if report.error is not None else ""
-        self._say(f"task {report.task} {report.phase}{reason}")
+        error = report.error
+        level = logging.INFO if error is None else logging.WARNING
+        said = "" if error is None else f": {error.message}"
+        log.log(level, "task %s %s%s", report.task, report.phase, said, extra={"task": report.task})
 
     def _end_child(self) -> None:
         child = self._child

@@ -1,14 +1,18 @@
-"""How one record of a log is written down, format versions 1 and 2. Pure: bytes in, values out.
+"""How one record of a log is written down, formats 1 and 2. Pure: bytes in, values out.
 
-    header   magic, version, lengths, who wrote it, times, an index of the slices, and its own CRC32 last
+    header   magic, format, lengths, who wrote it, times, an index of the slices, and its own CRC32 last
     files    what Spark needs to resume, compressed as one part
-    raw      larger files as they are, one after the other; a record that has any is of version 2
+    raw      larger files as they are, one after the other; a record that has any is of format 2
     slices   the rows, one Arrow IPC stream for each destination that has any, in the order of the index
     trailer  16 bytes: the record's length and the header's CRC again, so that the last record is found from the end
 
 Promised: what is decoded is what was encoded, or it is `CorruptState` with the blob and the position. The header's
 CRC covers the CRCs of the files and of each slice, so every byte is covered, and a reader that fetches the header and
 one slice can check both. Not promised: that a record is the next one of its log, or its writer's; that is for `log`.
+
+The format is the one that a reader must know, and a record has the lowest that will do. A later release may add names
+to the text and to `meta` without raising it: older readers ignore them. A later format is `TooOld`; its header begins
+and ends as this one's, so that it can be told from damage.
 
 All numbers are little-endian; times are microseconds since 1970 UTC.
 """
@@ -21,11 +25,11 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeAlias, TypeGuard
 
-from samza_azure.errors import CorruptState
+from samza_azure.errors import CorruptState, TooOld
 
 MAGIC = b"SZAL"
 MAGIC_AT_END = b"LAZS"
-VERSION = 2
+FORMAT = 2
 
 #: A file of at least this size is stored as it is: so it can be referred to where it lies, and read alone. Spark has
 #: compressed it already. A zip is not: whoever reads the log looks into it.
@@ -34,7 +38,7 @@ RAW_BYTES = 16 << 10
 #: The service takes no more in one append.
 LENGTH_MAX = 100 << 20
 
-#: magic, version, kind, flags, length of the header, length of the record
+#: magic, format, kind, flags, length of the header, length of the record
 _PREFIX = struct.Struct("<4sHBBIQ")
 #: group id, generation, attempt, number, batch, frontier, watermark,
 #: files: packed length, unpacked length, CRC; number of slices, length of the text
@@ -184,7 +188,7 @@ def encode(record: Record) -> bytes:
     if length > LENGTH_MAX:
         raise ValueError(f"A record of {length} bytes; one append takes at most {LENGTH_MAX}.")
 
-    prefix = _PREFIX.pack(MAGIC, VERSION if raw else 1, record.kind, _IDLE if record.idle else 0, size, length)
+    prefix = _PREFIX.pack(MAGIC, FORMAT if raw else 1, record.kind, _IDLE if record.idle else 0, size, length)
     fixed = _FIXED.pack(
         record.group_id,
         record.writer.generation,
@@ -206,17 +210,10 @@ def encode(record: Record) -> bytes:
 
 def header_size(data: Buffer, *, blob: str, position: int) -> int:
     """How long the header is that begins with these bytes, at least `PREFIX_LENGTH` of them."""
-    magic, version, _, _, size, length = _PREFIX.unpack_from(data)
+    magic, needs, _, _, size, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise CorruptState("No record begins here", blob=blob, position=position)
-    if version > VERSION:
-        raise CorruptState(
-            f"This record has format {version}, newer than {VERSION}, which is all that this program knows. "
-            "Start a newer samza-azure",
-            blob=blob,
-            position=position,
-        )
-    if version < 1 or not PREFIX_LENGTH + _FIXED.size + _CRC.size <= size <= length <= LENGTH_MAX:
+    if needs < 1 or not PREFIX_LENGTH + _FIXED.size + _CRC.size <= size <= length <= LENGTH_MAX:
         raise CorruptState("The record's lengths cannot be right", blob=blob, position=position)
     return int(size)
 
@@ -231,6 +228,9 @@ def decode_header(data: Buffer, *, blob: str, position: int) -> Header:
     (crc,) = _CRC.unpack_from(view, size - _CRC.size)
     if zlib.crc32(view[: size - _CRC.size]) != crc:
         raise CorruptState("The record's header is damaged", blob=blob, position=position)
+    needs = _PREFIX.unpack_from(view)[1]
+    if needs > FORMAT:
+        raise TooOld(f"The record at {position} of {blob}", needs, FORMAT)
     try:
         header = _header(view, crc, blob, position)
     except (ValueError, KeyError, IndexError, struct.error) as error:

@@ -13,16 +13,17 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, in_full
 from samza_azure.messages import Rejected
 from samza_azure.spark.jvm import java, zygote
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.source.account import to_environment
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.secrets import Secrets
 
 log = logging.getLogger(__name__)
 
@@ -38,26 +39,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in ("azure", "py4j", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
     channel = Channel(chosen.channel)
+    clean: Callable[[str], str] = str
     try:
-        return _run(chosen.job, chosen.directory.absolute(), channel)
+        config = Config.load(chosen.job)
+        clean = Secrets(config).removed_from  # a message may quote a line of the pipeline
+        return _run(config, chosen.directory.absolute(), channel, clean)
     except ConfigError as error:
-        channel.tell(Rejected(str(error)))
+        channel.tell(Rejected(clean(in_full(error))))
         return ConfigError.exit_code
 
 
-def _run(job: Path, directory: Path, channel: Channel) -> int:
-    config = Config.load(job)
+def _run(config: Config, directory: Path, channel: Channel, clean: Callable[[str], str]) -> int:
     _emptied(directory)
     _prepare_environment(config)
     settings = settings_of(config.spark, directory)
     jvm = java.launch(settings, os.environ, directory, python=zygote.executable(directory))
 
+    from samza_azure.spark.pipeline.early import check_beside
     from samza_azure.spark.task.serve import serve  # pyspark and Azure's SDK, while the JVM starts
 
     zygote.start(directory, config.app.packages)  # before there are threads
+    check = check_beside(config, lambda message: _refuse(channel, clean(message)))  # and this, too
     channel.listen()
+    check()
     serve(config, directory, settings, jvm, channel)
     return 0
+
+
+def _refuse(channel: Channel, message: str) -> None:
+    """End with the message, while the JVM is still on its way."""
+    channel.tell(Rejected(message))
+    os._exit(ConfigError.exit_code)
 
 
 def _prepare_environment(config: Config) -> None:

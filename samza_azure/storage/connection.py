@@ -86,6 +86,12 @@ class Account:
         self._refuse_what_cannot_work(clients.container)
         self._create(clients.table.create_table, f"Creating the table {self._table}")
 
+    def exists(self) -> bool:
+        """Whether the container is there. Asks, and creates nothing."""
+        self.sign_in()
+        container = self._synchronous().container
+        return self._calls.make(container.exists, f"Asking for the container {self._container}", write=False) is True
+
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
         """The logs. No call waits longer than about `timeout_s` for a sign of life."""
         from samza_azure.storage.blobs import AzureBlobs  # kept out of the supervisor

@@ -46,7 +46,7 @@ def batches_of(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> 
 def streams(blobs: Blobs) -> list[str]:
     """The streams that have logs, by name."""
     sources = {found["stream"] for name, _ in blobs.list("streams/") if (found := _SOURCE_LOG.fullmatch(name))}
-    written = {_stream_of(blobs, *log) for log in first_blobs(blobs, "runs/")}
+    written = {stream_of(blobs, *log) for log in first_blobs(blobs, "runs/")}
     return sorted(sources | (written - {""}))
 
 
@@ -75,7 +75,7 @@ def _task_logs(blobs: Blobs, stream: str, runs: Sequence[str] | None) -> list[tu
     """The logs of all tasks that write a stream, and their first blobs."""
     prefixes = ["runs/"] if runs is None else [f"runs/{run}/" for run in runs]
     logs = [log for prefix in prefixes for log in first_blobs(blobs, prefix)]
-    return [log for log in logs if _stream_of(blobs, *log) == stream]
+    return [log for log in logs if stream_of(blobs, *log) == stream]
 
 
 def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
@@ -88,7 +88,25 @@ def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
     return [(key[-1], first[key]) for key in sorted(first)]
 
 
-def _stream_of(blobs: Blobs, prefix: str, index: int) -> str:
+def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
+    """The logs below a prefix and the blobs that each has, from the first; a task's log without a record is none."""
+    found: dict[str, list[int]] = {}
+    for name, size in blobs.list(below):
+        log = _SOURCE_LOG.fullmatch(name) or (_TASK_LOG.fullmatch(name) if size else None)
+        if log is not None:
+            found.setdefault(log["prefix"], []).append(int(log["index"]))
+    return found
+
+
+def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
+    """The blobs of one log, by number, and how long each is."""
+    found = (
+        (_SOURCE_LOG.fullmatch(name) or _TASK_LOG.fullmatch(name), size) for name, size in blobs.list(f"{prefix}/")
+    )
+    return {int(log["index"]): size for log, size in found if log is not None}
+
+
+def stream_of(blobs: Blobs, prefix: str, index: int) -> str:
     """The stream that a task's log says it holds; empty for a log without a record."""
     opening = LogReader(blobs, prefix).opening(index)
     return "" if opening is None else str(opening.meta.get("stream", ""))

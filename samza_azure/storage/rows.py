@@ -1,10 +1,10 @@
 """The application's table: `Rows` on Azure, asynchronous.
 
-Each method is one call (a long query is one per 1,000 rows), sent once, answered within its timeout. The ETag is
-the fence of every row.
+Each method is one call (a long query is one per 1,000 rows), sent once; each call is answered within the timeout. The
+ETag is the fence of every row.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any
 
 from azure.core import MatchConditions
@@ -52,10 +52,17 @@ class AzureRows:
 
     async def query(self, partition: str, *, timeout: float) -> Sequence[Row]:
         doing = f"Reading the rows of {partition}"
-        answer = await self._calls.wait(self._all(checked_key(partition)), doing, write=False, timeout=timeout)
-        if not isinstance(answer, list):
-            raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
-        return answer
+        found = self._table.query_entities(
+            "PartitionKey eq @partition", parameters={"partition": checked_key(partition)}
+        )
+        pages, rows = found.by_page(), list[Row]()
+        while True:  # the timeout is for a page: a scan of thousands of rows is no less alive for taking longer
+            answer = await self._calls.wait(_page(pages), doing, write=False, timeout=timeout)
+            if answer is None:
+                return rows
+            if not isinstance(answer, list):
+                raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
+            rows += answer
 
     async def delete(self, partition: str, key: str, *, etag: str, timeout: float) -> None | Refused:
         call = self._table.delete_entity(
@@ -63,10 +70,6 @@ class AzureRows:
         )
         answer = await self._calls.wait(call, f"Deleting the row {partition}/{key}", write=True, timeout=timeout)
         return answer if isinstance(answer, Refused) else None
-
-    async def _all(self, partition: str) -> list[Row]:
-        found = self._table.query_entities("PartitionKey eq @partition", parameters={"partition": partition})
-        return [row(one) async for one in found]
 
     async def _update(
         self, partition: str, key: str, values: Mapping[str, Value], etag: str, timeout: float, mode: UpdateMode
@@ -87,3 +90,10 @@ class AzureRows:
                 return str(answer["etag"])
             case _:
                 raise StorageUnavailable(f"{doing}: unexpected answer {answer}.")
+
+
+async def _page(pages: AsyncIterator[AsyncIterator[TableEntity]]) -> list[Row] | None:
+    """The rows of the next page; None behind the last one."""
+    async for page in pages:
+        return [row(one) async for one in page]
+    return None

@@ -12,20 +12,25 @@ A row whose event time is further ahead of this machine's clock than `max_future
 does not follow it: one 9999-12-31, which often means "never", would make all rows after it late.
 """
 
+import difflib
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind
 from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared
 from samza_azure.storage.arrow import event_times, one_slice
+from samza_azure.storage.connection import Account
+from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
@@ -41,6 +46,24 @@ MAX_FUTURE_S = 86_400.0
 def source_prefix(stream: str, partition: int) -> str:
     """The log of one partition of a source stream."""
     return f"streams/{stream}/{partition}"
+
+
+def source_of(config: Config, stream: str) -> Stream:
+    """What a job file says of a source stream; `ConfigError` with those there are, if it is none."""
+    settings = config.streams.get(stream)
+    known = [name for name, each in config.streams.items() if each.schema]
+    if settings is None:
+        near = difflib.get_close_matches(stream, known, n=1, cutoff=0.6)
+        meant = f" Is {near[0]!r} meant?" if near else ""
+        raise ConfigError(
+            f"The job file has no stream {stream!r}.{meant} Source streams in it: {', '.join(known) or 'none'}."
+        )
+    if settings.schema is None:
+        raise ConfigError(
+            f"The stream {stream!r} has no schema in the job file, so it is no source stream. "
+            f'Add streams.{stream}.schema = "column type, …" if it is to be one.'
+        )
+    return settings
 
 
 class SourceWriter:
@@ -95,6 +118,31 @@ class SourceWriter:
         self._next_partition = 0
         self.rows_of_the_future = 0  # that event time did not follow
         self._is_appending = False
+
+    @classmethod
+    def from_job(cls, job: str | Path, stream: str, **options: Any) -> "SourceWriter":
+        """A writer of a source stream of this job file; `options` are those of the constructor that no job file has."""
+        config = Config.load(job)
+        account = Account.from_config(config.storage)
+        account.ensure_created()
+        return cls.of(config, account, stream, **options)
+
+    @classmethod
+    def of(cls, config: Config, account: Account, stream: str, **options: Any) -> "SourceWriter":
+        """The same for a job file that is loaded already. `ConfigError` if it is no source stream of it."""
+        settings = source_of(config, stream)
+        return cls(
+            account.blobs(),
+            account.hints(),
+            stream,
+            settings.partitions,
+            schema=arrow_schema(settings.schema or ""),
+            key=settings.key,
+            event_time=settings.event_time,
+            frontier_lag_s=settings.frontier_lag_s or 0.0,
+            max_future_s=settings.max_future_s,
+            **options,
+        )
 
     @property
     def frontier_us(self) -> int | None:

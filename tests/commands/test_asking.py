@@ -253,7 +253,7 @@ def test_waiting_for_a_drain_ends_when_nobody_is_left_who_could_do_it(group: Gro
     assert "The request stays" in progress
     assert group.command("drain", "--wait")[0] == 2  # and who comes later need not wait either
     group.members.remove(misfit)
-    with pytest.raises(ConfigError, match="this processor has"):
+    with pytest.raises(ConfigError, match="has another pipeline than this processor"):
         misfit.stop()
 
     group.start("c", reads=True)  # the request stays

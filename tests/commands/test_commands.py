@@ -1,6 +1,7 @@
 """What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
 
 import importlib
+import importlib.metadata
 import json
 import os
 import socket
@@ -9,11 +10,14 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from samza_azure import ConfigError, Reader, SourceWriter
 from samza_azure.cli import COMMANDS
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.reach import with_rows
@@ -36,6 +40,10 @@ def samza_azure(*arguments: str, connect: str = "UseDevelopmentStorage=true") ->
     command = [sys.executable, "-m", "samza_azure", *arguments]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     return ended.returncode, ended.stdout, ended.stderr
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert samza_azure("--version")[:2] == (0, f"samza-azure {importlib.metadata.version('samza-azure')}\n")
 
 
 def test_a_missing_job_file(tmp_path: Path) -> None:
@@ -86,6 +94,7 @@ def test_a_wrong_account_key(emulator: Azurite, command: str) -> None:
     assert key[7:] not in said
 
 
+@pytest.mark.long  # it waits for half a minute
 def test_no_storage_is_given_up_after_half_a_minute() -> None:
     with socket.socket() as nobody, ThreadPoolExecutor() as threads:
         nobody.bind(("127.0.0.1", 0))
@@ -122,6 +131,56 @@ def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Pat
     assert samza_azure("export", str(EXAMPLE), "flights", "--to", str(to), connect=connect)[0] == 0
     assert pq.read_table(to)["dep_delay"].to_pylist() == [float(minute) for minute in range(9)]
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
+
+
+def test_a_stream_is_followed_from_a_token_and_peeked_at(emulator: Azurite, tmp_path: Path) -> None:
+    job, rows, connect = tmp_path / "job.toml", tmp_path / "rows.csv", emulator.connection_string
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "followed"'))
+
+    def produced(*minutes: int) -> None:
+        lines = [f"UA,2013-01-01 05:{minute:02}:00,{minute}\n" for minute in minutes]
+        rows.write_text("carrier,ts,dep_delay\n" + "".join(lines))
+        assert samza_azure("produce", str(job), "flights", str(rows), connect=connect)[0] == 0
+
+    code, _, said = samza_azure("follow", str(job), "flights", "--until-now", connect=connect)
+    assert (code, "There is nothing of 'followed' in this account" in said) == (2, True)
+    produced(1, 2)
+    code, out, said = samza_azure("follow", str(job), "flights", "--from", "earliest", "--until-now", connect=connect)
+    assert [json.loads(line)["dep_delay"] for line in out.splitlines()] == [1.0, 2.0]
+    assert json.loads(out.splitlines()[0]) == {"carrier": "UA", "ts": "2013-01-01T05:01:00+00:00", "dep_delay": 1.0}
+    token = said.partition("To go on from here: --from ")[2].strip()
+    produced(3)
+    code, out, _ = samza_azure("follow", str(job), "flights", "--from", token, "--until-now", connect=connect)
+    assert (code, [json.loads(line)["dep_delay"] for line in out.splitlines()]) == (0, [3.0])
+    code, out, _ = samza_azure("peek", str(job), "flights", "-n", "2", connect=connect)
+    assert (code, [json.loads(line)["dep_delay"] for line in out.splitlines()]) == (0, [1.0, 2.0])
+    code, _, said = samza_azure("peek", str(job), "fligths", connect=connect)
+    assert (code, "No log holds the stream 'fligths'. Known are flights." in said) == (2, True)
+
+
+def test_a_program_writes_and_reads_a_stream_by_the_job_file(
+    emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", emulator.connection_string)
+    job = tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "library"'))
+    writer = SourceWriter.from_job(job, "flights")
+    at = datetime(2013, 1, 1, 5, tzinfo=UTC)
+    writer.write(pa.table({"carrier": ["UA", "AA"], "ts": [at, at], "dep_delay": [1, None]}))
+    writer.close()
+    rows = [row for table in Reader.from_job(job, "flights", until_now=True) for row in table.to_pylist()]
+    assert sorted(row["carrier"] for row in rows) == ["AA", "UA"] and rows[0]["ts"] == at
+    with pytest.raises(ConfigError, match=r"no stream 'fligths'\. Is 'flights' meant"):
+        SourceWriter.from_job(job, "fligths")
+
+
+def test_a_command_that_only_reads_creates_nothing(emulator: Azurite, tmp_path: Path) -> None:
+    job, connect = tmp_path / "job.toml", emulator.connection_string
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "nothing"'))
+    for command in (["status", str(job)], ["export", str(job), "x", "--to", str(tmp_path / "x")]):
+        for _ in range(2):  # the first one has created nothing for the second
+            code, _, said = samza_azure(*command, connect=connect)
+            assert (code, "There is nothing of 'nothing' in this account" in said) == (2, True)
 
 
 def test_a_run_id_that_cannot_be_is_refused() -> None:
@@ -203,7 +262,11 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", ["run", "dev", "azurite", "produce", "export", "status", "drain", "stop", "explain", "simulate"]
+    "command",
+    [
+        *("run", "dev", "azurite", "produce", "export", "peek", "follow"),
+        *("status", "drain", "stop", "explain", "check", "simulate"),
+    ],
 )
 def test_every_command_has_an_example_in_its_help(command: str) -> None:
     code, said, _ = samza_azure(command, "--help")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from rich.console import Console
 
-from samza_azure.commands.show import DrainDisplay, _drain_table, drain_in_words, status_view
+from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
 from samza_azure.commands.terminal import clock
 from samza_azure.commands.waiting import RowsLeft, nobody_is_left
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
@@ -92,7 +92,7 @@ def test_the_status_shows_the_drains_of_earlier_runs_the_last_one_first() -> Non
 
 
 def test_the_table_counts_the_tasks_of_each_stage_that_have_reached_a_step() -> None:
-    lines = printed(_drain_table(shown(), {"clean-0": 1_234}))
+    lines = printed(drain_table(shown(), {"clean-0": 1_234}))
     assert lines[0] == "stage, task on REQUESTED SOURCES_STOPPED FLUSHING COMMITTED DRAINED batch rows to read"
     assert "clean 2 of 2 2 of 2 2 of 2 1 of 2 0 of 2 1,234" in lines
     assert "clean-0 p1 ● ● ● ● · 7 1,234" in lines

@@ -6,12 +6,23 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
+PIPELINE = """
+from samza_azure import Application
+
+app = Application()
+
+@app.stage("orders", output="out")
+def all_of_them(orders):
+    return orders
+"""
 JOB = """
 app = { name = "test", main = "pipeline:app" }
 job.coordinator.factory = "own.Factory"
 azure.storage.connect = "${AZURE_STORAGE_CONNECTION_STRING}"
+streams.orders.schema = "id string"
 """
 OWN = """
 import os
@@ -56,12 +67,39 @@ def begun(*arguments: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, text=True)
 
 
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """A job whose coordinator runs nothing: it is there until it is told to leave."""
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "pipeline.py").write_text(PIPELINE)
+    (tmp_path / "job.toml").write_text(JOB)
+    return tmp_path / "job.toml"
+
+
+def said_until(process: "subprocess.Popen[str]", text: str) -> str:
+    """The lines on stderr up to the one with this text."""
+    assert process.stderr is not None
+    lines = []
+    while True:
+        lines.append(process.stderr.readline())
+        if text in lines[-1]:
+            return "".join(lines)
+        assert lines[-1], f"it has ended without {text!r}: {''.join(lines)}"
+
+
+def connection_string(said: str) -> str:
+    """What dev tells other commands to use."""
+    return said.partition("export AZURE_STORAGE_CONNECTION_STRING='")[2].partition("'")[0]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_emulator_alone_prints_its_connection_string_and_ends_when_it_is_told(number: signal.Signals) -> None:
     process = begun("azurite", "--port", "0")
     try:
         assert process.stdout is not None and process.stderr is not None
-        assert process.stdout.readline().startswith("DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;")
+        assert process.stdout.readline().startswith(
+            "export AZURE_STORAGE_CONNECTION_STRING='DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;"
+        )
         while "Ctrl-C ends the emulator" not in process.stderr.readline():
             assert process.poll() is None
         process.send_signal(number)
@@ -70,20 +108,68 @@ def test_the_emulator_alone_prints_its_connection_string_and_ends_when_it_is_tol
         process.kill()
 
 
-def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_codes(tmp_path: Path) -> None:
-    (tmp_path / "job.toml").write_text(JOB)
-    (tmp_path / "own.py").write_text(OWN)
-    process = begun("dev", str(tmp_path / "job.toml"), "--processors", "2")
+def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_codes(job: Path) -> None:
+    process = begun("dev", str(job), "--processors", "2")
     try:
-        assert process.stderr is not None
-        while "2 processors started; what they say is in " not in (line := process.stderr.readline()):
-            assert process.poll() is None
+        line = said_until(process, "2 processors started; what they say is in ").splitlines()[-1]
         logs = Path(line.partition("they say is in ")[2].partition(". Ctrl-C")[0])
         while not all("it has started" in log.read_text() for log in logs.glob("dev-*.log")):
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert process.returncode == 3
-        assert "dev-1 exited with 3: " in said and "dev-1 has ended" in said and "dev-0" not in said
+        assert "dev-1 exited with 3: dev-1 has ended" in said and "dev-0" not in said
+        assert "The emulator has ended. The data is gone with it." in said
+    finally:
+        process.kill()
+
+
+def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, tmp_path: Path) -> None:
+    """As after a drain: what was produced and computed is there for export, and for the next dev."""
+    (tmp_path / "own.py").write_text(
+        OWN.replace("print(", "self.stop(); print(").replace('3 if processor_id == "dev-1" else 0', "0")
+    )
+    rows, out, data = tmp_path / "rows.csv", tmp_path / "out.parquet", tmp_path / "data"
+    rows.write_text("id\na\nb\n")
+    for command in (["produce", str(job), "orders", str(rows)], ["export", str(job), "orders", "--to", str(out)]):
+        process = begun("dev", str(job), "--data", str(data))
+        try:
+            said = said_until(process, "All processors have ended. The emulator stays")
+            assert f"Ctrl-C ends it and keeps the data in {data}" in said
+            environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connection_string(said)}
+            subprocess.run([sys.executable, "-m", "samza_azure", *command], env=environment, check=True, timeout=60)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+            assert process.returncode == 0
+            assert f"The data is kept in {data}: dev --data {data} goes on with it." in said
+        finally:
+            process.kill()
+    assert pq.read_table(out)["id"].to_pylist() == ["a", "b"]
+
+
+def test_dev_shows_the_error_of_a_wrong_pipeline_whatever_stands_in_it(job: Path, tmp_path: Path) -> None:
+    (tmp_path / "pipeline.py").write_text(PIPELINE + "raise ValueError('no [red] file at [/tmp/x]')\n")
+    process = begun("dev", str(job))
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "ValueError: no [red] file at [/tmp/x]" in said
+    assert f"{tmp_path / 'pipeline.py'}, line 9" in said
+
+
+def test_dev_waits_for_the_mistake_to_be_mended_and_starts_again_with_each_change(job: Path, tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline.py"
+    pipeline.write_text(PIPELINE.replace('"orders"', '"order"'))
+    process = begun("dev", str(job), "--reload")
+    try:
+        assert "Is 'orders' meant?" in said_until(process, "Mend it; the processors start when it is saved.")
+        pipeline.write_text(PIPELINE)
+        said_until(process, "2 processors started")
+        pipeline.write_text(PIPELINE + "oops\n")
+        assert "NameError: name 'oops' is not defined" in said_until(process, "The code that is saved is not started")
+        pipeline.write_text(PIPELINE + "# mended\n")
+        said_until(process, "The code has changed: the processors start again.")
+        said_until(process, "2 processors started")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
     finally:
         process.kill()

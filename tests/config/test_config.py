@@ -130,6 +130,11 @@ def test_what_the_command_line_says_goes_before_the_file() -> None:
         ("1 d", 86400.0),
         ("0.25 s", 0.25),
         ("2s", 2.0),
+        ("1 hour", 3600.0),
+        ("10 minutes", 600.0),
+        ("1 hour 30 minutes", 5400.0),
+        ("interval 2 weeks", 1_209_600.0),
+        ("500 milliseconds", 0.5),
     ],
 )
 def test_durations_carry_their_unit(text: str, seconds: float) -> None:
@@ -286,9 +291,16 @@ def test_what_the_container_sets_itself_is_refused_with_the_reason(key: str, rea
     assert reason in said
 
 
-def test_a_cluster_may_shuffle_into_many_partitions() -> None:
-    config = parsed(MINIMAL + '[spark]\nmaster = "spark://host:7077"\nsql.shuffle.partitions = 8\n')
-    assert config.spark["spark.sql.shuffle.partitions"] == "8"
+@pytest.mark.parametrize("master", ["yarn", "spark://host:7077", "k8s://https://host", "local-cluster[2,1,1024]", ""])
+def test_a_cluster_below_a_processor_is_refused(master: str) -> None:
+    """A batch's rows leave Spark through the local disk of the container, which an executor elsewhere does not have."""
+    said = mistakes(MINIMAL + f'[spark]\nmaster = "{master}"\n')
+    assert said.startswith(f"job.toml: spark.master = {master!r} cannot be used: each processor brings its own Spark")
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*,4]"])
+def test_spark_in_the_process_itself_is_not(master: str) -> None:
+    assert parsed(MINIMAL + f'[spark]\nmaster = "{master}"\n').spark["spark.master"] == master
 
 
 @pytest.mark.parametrize("name", ["A", "-a", "a_b", "", "a" * 64, "ä"])

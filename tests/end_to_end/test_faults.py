@@ -1,7 +1,7 @@
 """One warm fleet of three processors through one fault after another; after each the rows are exact.
 
 The tests of this file share the fleet and run in their order. The last one drains it with data in flight, and the
-result equals the batch over everything.
+result equals the batch over everything. Those marked long are played by `make prove` only, with all others.
 """
 
 import signal
@@ -9,6 +9,7 @@ import time
 from collections import Counter
 
 import psutil
+import pytest
 
 from .world import World, daily, daily_rows
 
@@ -34,6 +35,7 @@ def test_the_leader_is_killed(world: World) -> None:
     world.start(before["leader"])
 
 
+@pytest.mark.long  # the leader's death shows the same, and more
 def test_a_follower_is_killed(world: World) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
@@ -46,6 +48,7 @@ def test_a_follower_is_killed(world: World) -> None:
     world.start(victim)
 
 
+@pytest.mark.long  # the death of its JVM ends the container, too
 def test_only_the_container_is_killed(world: World) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])
@@ -90,6 +93,7 @@ def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World
     world.exact()
 
 
+@pytest.mark.long  # tests/fleet has joins and leaves without Spark
 def test_a_fourth_joins_and_one_leaves(world: World) -> None:
     before = world.settled()
     producer = world.producing(CHUNK, 1_000)
@@ -102,6 +106,7 @@ def test_a_fourth_joins_and_one_leaves(world: World) -> None:
     world.exact()
 
 
+@pytest.mark.long  # tests/fleet has outages without Spark
 def test_the_storage_is_out_of_reach_for_twenty_seconds(world: World) -> None:
     before = world.settled()
     alive = world.fleet.alive()

@@ -9,12 +9,15 @@ import json
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -35,6 +38,8 @@ azure.storage.connect = "{connect}"
 job.coordinator.profile = "{profile}"
 """
 PATIENCE_S = 30.0
+#: What a member of a pinned release runs.
+RUN = "live({!r}, {!r}, {!r}, here, {!r}, None, 0.0)"
 #: How often the account is asked how things are.
 LOOK_S = 0.1
 
@@ -49,7 +54,7 @@ class Life:
     """One process, and what it has said: (time, what, ...)."""
 
     name: str
-    process: ForkServerProcess
+    process: "ForkServerProcess | Released"
     said: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
@@ -64,6 +69,29 @@ class Life:
     def send(self, number: signal.Signals) -> None:
         """A signal to this very process."""
         os.kill(self.process.pid or 0, number)
+
+
+class Released:
+    """A member's process that runs the code of a pinned release, all of it: nothing of today's is on its path."""
+
+    def __init__(self, release: Path, arguments: tuple[Any, ...], there: Connection) -> None:
+        code = f"from member import *; here = Connection({there.fileno()}, readable=False); {RUN.format(*arguments)}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", "from multiprocessing.connection import Connection; " + code],
+            env=os.environ | {"PYTHONPATH": str(release)},
+            pass_fds=[there.fileno()],
+        )
+        self.pid = self._process.pid
+        self.kill = self._process.kill
+
+    def is_alive(self) -> bool:
+        """Does the process exist?"""
+        return self._process.poll() is None
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
 
 
 @dataclass(slots=True)
@@ -101,20 +129,39 @@ class World:
 
     # What is done to them.
 
-    def start(self, *names: str, only_holder: bool = False, gate: Any = None, within_s: float = 0.0) -> None:
-        """Start processes, or start them again. Behind a gate they wait, then join one after another within a time."""
+    def start(
+        self,
+        *names: str,
+        only_holder: bool = False,
+        gate: Any = None,
+        within_s: float = 0.0,
+        release: Path | None = None,
+    ) -> None:
+        """Start processes, or start them again, of today's code or of a release. Behind a gate they wait, then join one
+        after another within a time."""
         for place, name in enumerate(names):
             if name in self.members:
                 self.former |= {each["incarnation"] for each in self.status()["processors"] if each["id"] == name}
                 self.past.append(self.members.pop(name))
-            self.members[name] = self.another(name, only_holder, gate, within_s * place / len(names))
+            self.members[name] = self.another(name, only_holder, gate, within_s * place / len(names), release)
 
-    def another(self, name: str, only_holder: bool = False, gate: Any = None, delay_s: float = 0.0) -> Life:
+    def another(
+        self,
+        name: str,
+        only_holder: bool = False,
+        gate: Any = None,
+        delay_s: float = 0.0,
+        release: Path | None = None,
+    ) -> Life:
         """Start a process of this name, whether there is one or not."""
         here, there = processes.Pipe(duplex=False)
-        arguments = (name, self.job, self.tasks, there, only_holder, gate, delay_s)
-        life = Life(name, processes.Process(target=live, name=name, args=arguments, daemon=True))
-        life.process.start()
+        if release is not None:
+            life = Life(name, Released(release, (name, self.job, self.tasks, only_holder), there))
+        else:
+            arguments = (name, self.job, self.tasks, there, only_holder, gate, delay_s)
+            process = processes.Process(target=live, name=name, args=arguments, daemon=True)
+            life = Life(name, process)
+            process.start()
         there.close()
 
         def listen() -> None:

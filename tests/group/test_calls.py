@@ -8,6 +8,7 @@ import pytest
 
 from samza_azure.group.actions import (
     HOUSEKEEPING,
+    SCAN,
     AcquireLease,
     AnswerRequest,
     BreakLease,
@@ -188,6 +189,16 @@ def blind(**more: Any) -> View:
 
 def test_a_leader_that_is_heard_and_sees_nobody_steps_down() -> None:
     assert any(isinstance(action, StepDown) for action in decide(blind(), NOW))
+
+
+def test_so_does_one_whose_look_never_ends() -> None:
+    """Page after page comes in time, and the last one does not come."""
+    view = leader(since=NOW - 25, scanned_at=NOW - 26)
+    patience = 3 * TIMING.heartbeat_timeout_s
+    started(view, ScanMembers(), NOW - patience - 0.1)
+    assert any(isinstance(action, StepDown) for action in decide(view, NOW))
+    view.calls.busy[SCAN] = NOW - patience + 0.1
+    assert not any(isinstance(action, StepDown) for action in decide(view, NOW))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """The control blob's bytes: what went in comes out, and what is not ours is an error that says so.
 
-The golden files are texts of `GOLDEN`, as each version wrote it that added a field. A field that joins it later belongs
-into `control.LATER`; what is renamed, or means something else, needs a new format.
+The golden files are texts of `GOLDEN`, as each release wrote it that added a field: they stay. A field that joins it
+later belongs into `control.LATER`; what is renamed, or means something else, needs a new format.
 """
 
 import gzip
@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.errors import CorruptState, ModelTooLarge
+from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
 from samza_azure.group.control import (
     LATER,
     Assignment,
@@ -109,6 +109,12 @@ def test_format_1_is_still_written_as_it_was() -> None:
 def test_so_is_the_one_that_says_which_stage_reads_which_source() -> None:
     assert decode(gzip.compress(WITH_READERS.read_bytes())) == READERS
     assert json.loads(gzip.decompress(encode(READERS, limit=LIMIT))) == json.loads(WITH_READERS.read_bytes())
+
+
+def test_what_the_pipeline_is_for_people_is_left_out_while_it_is_empty() -> None:
+    described = {"stage clean": {"inputs": "flights"}}
+    assert decode(encode(replace(FULL, described=described), limit=LIMIT)).described == described
+    assert "described" not in json.loads(gzip.decompress(encode(FULL, limit=LIMIT)))
 
 
 @given(texts, texts, st.integers(0, 1 << 40), st.dictionaries(texts, st.tuples(st.integers(0), st.integers(0))))
@@ -212,6 +218,7 @@ def test_a_missing_field_is_a_clear_error_unless_earlier_writers_did_not_have_it
         ("positions",),
         ("given_up",),
         ("readers",),
+        ("described",),
     ):
         assert isinstance(decode(data), Control)
     else:
@@ -233,10 +240,50 @@ def test_what_is_nested_without_end_is_not_followed() -> None:
         decode(gzip.compress(b"[" * 100_000))
 
 
-def test_a_newer_format_is_not_guessed_at() -> None:
-    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT))) | {"format": 2}
-    with pytest.raises(CorruptState, match="Run the newer samza-azure"):
+def test_a_later_format_is_not_guessed_at() -> None:
+    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT))) | {"format": 2, "tasks": "elsewhere"}
+    with pytest.raises(TooOld, match=r"control.json has format 2 .* Start the later one here, too") as raised:
         decode(gzip.compress(json.dumps(fields).encode()))
+    assert (raised.value.needs, raised.value.knows) == (2, 1)
+
+
+@pytest.mark.parametrize("written", [0, -1, 1.0, True, "1", None])
+def test_what_is_no_format_is_a_clear_error(written: object) -> None:
+    fields = json.loads(gzip.decompress(encode(FULL, limit=LIMIT))) | {"format": written}
+    with pytest.raises(CorruptState, match="no format"):
+        decode(gzip.compress(json.dumps(fields).encode()))
+
+
+def later(value: Any, path: tuple[Any, ...] = ()) -> Any:
+    """The same as a later release may write it: with a field more in everything that may have one."""
+    if isinstance(value, list):
+        return [later(each, (*path, number)) for number, each in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    fields = {name: later(each, (*path, name)) for name, each in value.items()}
+    names = path and path[-1] in ("tasks", "sources", "positions", "ends", "given_up", "readers", "kept")
+    return fields if names else fields | {"since_then": {"of": list(map(str, path))}}
+
+
+def test_what_a_later_release_has_added_is_kept_when_an_earlier_one_writes_the_blob_again() -> None:
+    written = later(json.loads(gzip.decompress(encode(READERS, limit=LIMIT))))
+    read = decode(gzip.compress(json.dumps(written).encode()))
+    assert read == READERS
+    assert json.loads(gzip.decompress(encode(read, limit=LIMIT))) == written
+
+
+def test_it_stays_with_what_it_was_said_of() -> None:
+    """Who owns a task now is news, which says only what its writer knows; all that is not news is as it was."""
+    written = later(json.loads(gzip.decompress(encode(READERS, limit=LIMIT))))
+    read = decode(gzip.compress(json.dumps(written).encode()))
+    moved = replace(read.tasks["clean-0"], owner=Owner("p2", "other", 42), after=())
+    after = replace(read, revision=42, tasks={**read.tasks, "clean-0": moved})
+    again = json.loads(gzip.decompress(encode(after, limit=LIMIT)))
+    assert again["since_then"] == written["since_then"]
+    assert again["tasks"]["clean-0"]["since_then"] == {"of": ["tasks", "clean-0"]}
+    assert again["tasks"]["clean-0"]["owner"] == {"processor": "p2", "incarnation": "other", "generation": 42}
+    assert again["tasks"]["clean-1"] == written["tasks"]["clean-1"]
+    assert again["drain"] == written["drain"]
 
 
 def test_followers_are_told_of_run_phase_drain_and_vacancy() -> None:

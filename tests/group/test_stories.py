@@ -58,7 +58,18 @@ from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
 from samza_azure.group.tasks import retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S, RETRY_S
 from samza_azure.group.view import Campaign, Failing, Leadership, Lease, Life, LocalTask, Settings, View
-from samza_azure.messages import Drain, DrainStep, Permit, Phase, Plan, ReleaseTask, StagePlan, StartTask, TaskError
+from samza_azure.messages import (
+    Drain,
+    DrainStep,
+    Permit,
+    Phase,
+    Plan,
+    ReleaseTask,
+    StagePlan,
+    StartTask,
+    TaskError,
+    changes,
+)
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -142,11 +153,24 @@ def test_a_second_live_processor_with_its_id_ends_it() -> None:
     view = newcomer()
     for number, etag in enumerate(["a", "b", "c"]):
         assert view.ending is None
-        row_ = ProcessorRow("p9", "other", etag, boot="other")
+        row_ = ProcessorRow("p9", "other", etag, beat=number, boot="other")
         learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
     assert decide(view, NOW + 2) == [
         Finish(2, "A live processor has the id 'p9'. Start this one with another --id, or stop that one.")
     ]
+
+
+def test_a_strangers_merges_into_the_row_of_a_dead_predecessor_are_not_a_rival_and_delay_nobody() -> None:
+    view, now = newcomer(), NOW
+    decisions = []
+    while now < NOW + 30 and ReplaceOwnRow not in decisions:
+        if ReadOwnRow in kinds(decide(view, now)):
+            row_ = ProcessorRow("p9", "old", f"merged at {now}", beat=7, boot="other")
+            learn(view, ReadOwnRow(), row_, sent_at=now, now=now)
+        now += 0.5
+        decisions = kinds(decide(view, now))
+        assert Finish not in decisions
+    assert now - NOW == pytest.approx(TIMING.heartbeat_timeout_s, abs=1.5)
 
 
 def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
@@ -843,9 +867,33 @@ def test_another_pipeline_is_refused_with_the_way_out() -> None:
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
     assert begin.verdict == Finish(
         2,
-        "Run run has pipeline ffffffffffff, this processor has 000000000000. "
-        "Drain the run with the old code (samza-azure drain), then start the new.",
+        "Run run has another pipeline than this processor (ffffffffffff there, 000000000000 here). "
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
     )
+
+
+def test_a_refused_pipeline_says_what_changed_stage_by_stage_and_stream_by_stream() -> None:
+    there = {"stage daily": {"window": "1 day", "state": "a"}, "stream sales": {"column n": "int"}, "stage old": {}}
+    here = {
+        "stage daily": {"window": "1 hour", "state": "b"},
+        "stream sales": {"column n": "int", "column s": "string"},
+    }
+    view = view_of("p3", replace(CONTROL, described=there), plan=replace(WIDER, described=here))
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has another pipeline than this processor:\n"
+        "  stage old is gone\n"
+        "  stage daily: window 1 day became 1 hour\n"
+        "  stream sales: gained column s (string)\n"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+    )
+
+
+def test_what_no_fact_shows_is_said_to_differ_all_the_same() -> None:
+    assert changes({"stage daily": {"state": "a"}}, {"stage daily": {"state": "b"}}) == [
+        "stage daily: what its state depends on differs (functions, the slide of a window, a schema)"
+    ]
 
 
 def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
@@ -1181,8 +1229,9 @@ def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told
     [begin] = [a for a in decide(view_of("p3", plan=WIDER), NOW) if isinstance(a, BeginEnd)]
     assert begin.verdict == Finish(
         2,
-        "Run run has pipeline ffffffffffff, this processor has 444444444444 (flights has 2 partitions there, 4 here). "
-        "Drain the run with the old code (samza-azure drain), then start the new.",
+        "Run run has another pipeline than this processor (ffffffffffff there, 444444444444 here): "
+        "flights has 2 partitions there, 4 here. "
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
     )
 
 
@@ -1567,6 +1616,57 @@ def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:
     assert "Drain the run with the old code" in begin.verdict.message
 
 
+# Back before it was dead.
+
+
+def restarted(**more: object) -> View:
+    """p1 leads, and has just seen that p2 was started again: there is a new life of it, which has read nothing yet."""
+    view = leader()
+    new = replace(row("p2"), incarnation="new life", etag="new", adopted=0, state=State.UNASSIGNED, fingerprint="")
+    learn(view, ScanMembers(), (ROWS["p1"], replace(new, **more), ROWS["p3"]), sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    return view
+
+
+def owners(control: Control) -> dict[str, str]:
+    return {task: each.owner.incarnation for task, each in control.tasks.items() if each.owner is not None}
+
+
+def test_the_tasks_of_one_that_is_back_wait_until_it_is_able_and_are_its_own_again_with_one_version() -> None:
+    view = restarted()
+    assert next_control(view, CONTROL, NOW) == CONTROL
+    able = replace(row("p2"), incarnation="new life", etag="able", state=State.ACTIVE)
+    learn(view, ScanMembers(), (ROWS["p1"], able, ROWS["p3"]), sent_at=NOW + 1, now=NOW + 1)
+    after = next_control(view, CONTROL, NOW + 1)
+    assert owners(after) == {**owners(CONTROL), "clean-1": "new life"}
+    assert after.tasks["clean-1"] == Assignment(Owner("p2", "new life", after.version), (), first=False)
+    assert after.version > CONTROL.version
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"fingerprint": "e" * 64}, {"state": State.LEAVING}],
+    ids=["it has another pipeline", "it leaves"],
+)
+def test_they_do_not_wait_for_one_that_cannot_have_them(more: dict[str, object]) -> None:
+    assert owners(next_control(restarted(**more), CONTROL, NOW))["clean-1"] in (life_of("p1"), life_of("p3"))
+
+
+def test_they_wait_for_a_death_timeout_at_most() -> None:
+    view = restarted()
+    soon = NOW + TIMING.heartbeat_timeout_s
+    assert next_control(view, CONTROL, soon - 0.1) == CONTROL
+    assert owners(next_control(view, CONTROL, soon))["clean-1"] in (life_of("p1"), life_of("p3"))
+
+
+def test_one_that_is_restarted_again_and_again_keeps_them_once_in_ten_minutes() -> None:
+    view = restarted()
+    third = replace(row("p2"), incarnation="third life", etag="third", adopted=0, fingerprint="")
+    learn(view, ScanMembers(), (ROWS["p1"], third, ROWS["p3"]), sent_at=NOW + 1, now=NOW + 1)
+    assert owners(next_control(view, CONTROL, NOW + 1))["clean-1"] in (life_of("p1"), life_of("p3"))
+    learn(view, ScanMembers(), (ROWS["p1"], third, ROWS["p3"]), sent_at=NOW + 601, now=NOW + 601)
+    assert view.others.back == {}
+
+
 # What is forgotten.
 
 
@@ -1612,3 +1712,12 @@ def test_asking_writes_nothing_and_says_when_to_ask_again() -> None:
     decision = deciding.decide(view, NOW)
     assert (decision.actions, decision.wake_at) == ([], NOW + 1.0), "it is a successor: it reads the leader row next"
     assert repr(view) == before
+
+
+def test_a_leader_that_has_not_looked_yet_cleans_nothing_up() -> None:
+    """It knew nobody, took the run for left, and deleted the logs of tasks that others still had open."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained, members={}, scanned_at=-1e9, since=NOW - 1, active_run="")
+    assert CleanRun not in kinds(decide(view, NOW))
+    learn(view, ScanMembers(), (ROWS["p1"],), sent_at=NOW, now=NOW)
+    assert CleanRun in kinds(decide(view, NOW))

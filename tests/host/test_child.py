@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from samza_azure.host.child import LOG_BYTES, Child
+import pytest
+
+from samza_azure.host.child import LOG_BYTES, Child, last_error
 
 
 def test_a_long_log_is_cut_and_kept_once_beside_while_others_write_to_it(tmp_path: Path) -> None:
@@ -26,3 +28,35 @@ def test_a_long_log_is_cut_and_kept_once_beside_while_others_write_to_it(tmp_pat
         assert log.read_bytes() == b"after\n"
     finally:
         child.kill()
+
+
+@pytest.mark.parametrize(
+    ("log", "said"),
+    [
+        ("", ""),
+        ("2026 INFO all is well\n", ""),
+        ("Traceback (most recent call last):\n  File x\nValueError: no [red] file\n", "ValueError: no [red] file"),
+        (
+            "java.lang.OutOfMemoryError: Java heap space\n\tat x.Y.z(Y.java:1)\n",
+            "java.lang.OutOfMemoryError: Java heap space",
+        ),
+        (
+            "java.io.IOException: No space left on device\n\tat x\nsamza_azure.errors.SamzaAzureError: it ended\nbye\n",
+            "java.io.IOException: No space left on device",
+        ),
+        ("A java.lang.X: 1\nCaused by: org.a.BException: two\n", "org.a.BException: two"),
+    ],
+)
+def test_what_a_dead_container_said_last_of_an_error(tmp_path: Path, log: str, said: str) -> None:
+    (tmp_path / "container.log").write_text(log)
+    assert last_error(tmp_path / "container.log") == said
+
+
+def test_what_an_earlier_container_said_is_not_quoted(tmp_path: Path) -> None:
+    (tmp_path / "container.log").write_text("ValueError: old\n")
+    assert last_error(tmp_path / "container.log", since=16) == ""
+    assert last_error(tmp_path / "container.log", since=1 << 20) == "ValueError: old"  # the log was cut since
+
+
+def test_a_container_that_left_no_log_said_nothing(tmp_path: Path) -> None:
+    assert last_error(tmp_path / "container.log") == ""

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from samza_azure.group.control import Control
-from samza_azure.group.view import Settings, View
+from samza_azure.group.view import Life, Settings, View
 from samza_azure.host.health import Pulse, Reason, patience, readiness
 from samza_azure.host.notify import notify
 
@@ -96,9 +96,8 @@ def test_patience_is_half_a_minute_or_ten_heartbeats() -> None:
 
 def view(*, etag: str | None = "e", accepted_at: float = 100.0) -> View:
     """A processor that has joined, and whose last heartbeat was accepted then."""
-    return View(
-        Settings("p"), "life", etag=etag, accepted_at=accepted_at, control=Control(group_id="g", revision=1, run_id="")
-    )
+    control = Control(group_id="g", revision=1, run_id="")
+    return View(Settings("p"), Life("life", etag=etag, accepted_at=accepted_at, control=control))
 
 
 def why(

@@ -73,7 +73,14 @@ def test_a_machine_that_is_not_divided_may_run_several_processors(tmp_path: Path
     assert machine(tmp_path, V2.format(path="/"), {}, total_gib=2).heap_mib == 1_024
 
 
+def test_a_small_container_leaves_enough_outside_the_heap() -> None:
+    """In 1 GiB half of it was too much: the kernel killed the JVM as soon as its state grew."""
+    heaps = {mib: Memory(mib << 20, is_set=True).heap_mib for mib in (1_280, 1_408, 1_536, 2_048, 4_096)}
+    assert heaps == {1_280: 512, 1_408: 640, 1_536: 768, 2_048: 1_024, 4_096: 2_048}
+
+
 def test_a_heap_is_never_too_small_to_start() -> None:
+    """Spark wants 450 MiB; with 256 MiB the container ended six times in a row."""
     assert Memory(100 << 20, is_set=True).heap_mib == LEAST_HEAP_MIB
 
 

@@ -1,9 +1,11 @@
 """What a supervisor does when it is signalled, under a coordinator of the test's own. No storage is asked."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import psutil
@@ -19,6 +21,8 @@ import signal
 import threading
 
 from samza_azure.coordinator import JobCoordinator
+from samza_azure.machine import boot_time
+from samza_azure.messages import Permit
 
 
 class Coordinator(JobCoordinator):
@@ -50,6 +54,26 @@ class Endless(Coordinator):
         pass
 
 
+class Paused(Coordinator):
+    # Its permit has run out, and is renewed when the test has seen that.
+    def start(self):
+        self.listener.on_command(Permit(0.0))
+        threading.Thread(target=self.renew, daemon=True).start()
+
+    def renew(self):
+        while not os.path.exists(os.environ["RENEW"]):
+            threading.Event().wait(0.05)
+        self.listener.on_command(Permit(boot_time() + 1000))
+
+    def report(self, report):
+        pass
+
+
+class Outage:
+    def get_job_coordinator(self, processor_id, config, metrics=None):
+        return Paused()
+
+
 class Locked:
     def get_job_coordinator(self, processor_id, config, metrics=None):
         del os.environ["CONNECT"]  # the container will say what it lacks: the report that is passed on
@@ -66,7 +90,7 @@ def supervisor(directory: Path, factory: str) -> "subprocess.Popen[str]":
     """`samza-azure run` with a factory of ours; what it says comes through a pipe."""
     (directory / "own.py").write_text(OWN)
     (directory / "job.toml").write_text(JOB.format(factory))
-    environment = {**os.environ, "CONNECT": "UseDevelopmentStorage=true"}
+    environment = {**os.environ, "CONNECT": "UseDevelopmentStorage=true", "RENEW": str(directory / "renew")}
     command = [sys.executable, "-m", "samza_azure", "run", str(directory / "job.toml")]
     return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
 
@@ -99,3 +123,33 @@ def test_a_second_interrupt_kills_the_container_too(tmp_path: Path) -> None:
         assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
     finally:
         process.kill()
+
+
+def test_an_outage_leaves_a_line_when_work_pauses_and_one_when_it_goes_on(tmp_path: Path) -> None:
+    process = supervisor(tmp_path, "Outage")
+    try:
+        assert process.stderr is not None
+        while "paused: no heartbeat was accepted in time" not in process.stderr.readline():
+            assert process.poll() is None
+        (tmp_path / "renew").touch()
+        while " resumed after " not in process.stderr.readline():
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+
+
+def test_the_log_is_json_lines_where_that_is_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "job.toml").write_text(JOB.format("Locked"))
+    log = tmp_path / "processor.log"
+    command = [sys.executable, "-m", "samza_azure", "run", str(tmp_path / "job.toml"), "--id", "p1"]
+    command += ["--log-format", "json", "--log-file", str(log)]
+    environment = {**os.environ, "CONNECT": "UseDevelopmentStorage=true"}
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert {(line["processor"], line["app"]) for line in lines} == {("p1", "test")}
+    assert lines[0]["level"] == "INFO" and lines[0]["message"].startswith("pid ")
+    assert datetime.fromisoformat(lines[0]["time"]).tzinfo is not None

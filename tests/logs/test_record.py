@@ -1,7 +1,7 @@
 """The record format: what goes in comes out, version 1 stays version 1, damage is noticed.
 
-The golden file was written by `encode(GOLDEN)`. A changed format needs a new version and a new file beside the old
-one; to make it: `python -c "from tests.logs.test_record import *; FILE.write_bytes(encode(GOLDEN))"`.
+The golden files were written by `encode(GOLDEN)`. A changed format needs a new number and a new file beside the old
+ones, which stay; to make it: `python -c "from tests.logs.test_record import *; FILE.write_bytes(encode(GOLDEN))"`.
 """
 
 import zlib
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.errors import CorruptState
+from samza_azure.errors import CorruptState, TooOld
 from samza_azure.logs.record import (
     LENGTH_MAX,
     PREFIX_LENGTH,
@@ -200,11 +200,40 @@ def test_a_record_cut_short_anywhere_is_noticed() -> None:
             decoded(intact[:length])
 
 
-def test_a_newer_format_is_said_to_be_one() -> None:
-    newer = bytearray(FILE.read_bytes())
-    newer[4] = 3
-    with pytest.raises(CorruptState, match=r"has format 3, newer than 2.*Start a newer samza-azure"):
-        decoded(bytes(newer))
+def test_a_later_format_is_said_to_be_one() -> None:
+    later = bytearray(FILE.read_bytes())
+    size = header_size(later, blob="log", position=100)
+    later[4] = 3
+    later[size - 4 : size] = zlib.crc32(later[: size - 4]).to_bytes(4, "little")
+    with pytest.raises(TooOld, match=r"at 100 of log has format 3 .* knows 2. Start the later one") as raised:
+        decoded(bytes(later))
+    assert (raised.value.needs, raised.value.knows) == (3, 2)
+
+
+def test_a_record_has_the_lowest_format_that_will_do() -> None:
+    assert encode(GOLDEN)[4] == 1
+    assert encode(replace(GOLDEN, files={"state/0/0/1.sst": bytes(RAW_BYTES)}))[4] == 2
+
+
+def test_names_that_a_later_release_has_added_to_the_text_are_ignored() -> None:
+    record = replace(GOLDEN, slices=(), files={})
+    data, more = encode(record), b',"since_then":[1]}'
+    size, length = (int.from_bytes(data[at : at + width], "little") for at, width in ((8, 4), (12, 8)))
+    text_length = int.from_bytes(data[PREFIX_LENGTH + 76 : PREFIX_LENGTH + 80], "little")
+    assert size == PREFIX_LENGTH + 80 + text_length + 4
+    added = len(more) - 1
+    head = (
+        data[:8]
+        + (size + added).to_bytes(4, "little")
+        + (length + added).to_bytes(8, "little")
+        + data[20 : PREFIX_LENGTH + 76]
+        + (text_length + added).to_bytes(4, "little")
+        + data[PREFIX_LENGTH + 80 : size - 5]
+        + more
+    )
+    crc = zlib.crc32(head).to_bytes(4, "little")
+    later = head + crc + data[size:-TRAILER_LENGTH] + (length + added).to_bytes(8, "little") + crc + b"LAZS"
+    assert decoded(later) == record
 
 
 def test_a_record_that_no_append_can_take_is_refused() -> None:

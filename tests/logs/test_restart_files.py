@@ -19,6 +19,10 @@ def test_of_offsets_the_last_two_and_of_commits_none() -> None:
     assert kept(5, *paths) == ["metadata", "offsets/4", "offsets/5"]
 
 
+def test_what_a_later_release_adds_is_kept() -> None:
+    assert kept(5, "offsets/5", "samza/since-then.json") == ["offsets/5", "samza/since-then.json"]
+
+
 def test_of_each_store_the_newest_snapshot_and_what_follows() -> None:
     paths = [f"state/0/0/{version}.delta" for version in range(1, 8)]
     assert kept(6, *paths, "state/0/0/3.snapshot", "state/0/0/5.snapshot") == [

@@ -12,6 +12,7 @@ from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import Limits
 from tests.model.checker import ALL, Model, Result
 from tests.model.drain import Drain
+from tests.model.ending import REJOINED, Ending
 from tests.model.hand_over import JOINED, HandOver
 from tests.model.lease import Leading
 from tests.model.log import LogRace
@@ -186,6 +187,23 @@ CLAIMS = (
         lambda: HandOver(fenced_beats=False),
         violates="S3",
     ),
+    # How processors end.
+    Claim(
+        "ending: a drained run, nothing goes wrong",
+        "nobody waits for ever, in whatever order they hear of it",
+        lambda: Ending(faults=0),
+    ),
+    Claim(
+        "ending: one life came back while its former task still runs",
+        "nor then: its row is in nobody's way",
+        lambda: Ending(begun=REJOINED),
+    ),
+    Claim(
+        "ending: a life tells of what its former one was given, and is believed",
+        "the leader waits for that row, and its processor for the clean-up",
+        lambda: Ending(begun=REJOINED, own_words=False),
+        violates="L1",
+    ),
     # The drain.
     Claim(
         "drain: all fences",
@@ -221,6 +239,9 @@ LARGER = (
     Claim("log: three writers, two faults", "as above", _race(OLD, AGAIN, NEW, faults=2)),
     Claim("log: three writers through ROLLED", "as above", _race(OLD, AGAIN, NEW, limits=Limits(roll_records=1))),
     Claim("hand-over: two faults while a task moves", "as above", lambda: HandOver(begun=JOINED, faults=2)),
+    Claim("ending: any crash, restart, upgrade or rejoin", "as above", Ending),
+    Claim("ending: two of them", "as above", lambda: Ending(faults=2)),
+    Claim("ending: three processors, one of them upgraded", "as above", lambda: Ending(processors=3)),
     Claim("drain: two tasks with two rows, three faults", "as above", lambda: Drain(tasks=2, rows=2, faults=3)),
     Claim("drain: three leaders, three tasks", "as above", lambda: Drain(leaders=3, tasks=3)),
 )

@@ -395,7 +395,7 @@ def flushes_too_early(patch: Patch) -> None:
     def progress(control: Any, rows: Any, plan: Any) -> Any:
         drain = control.drain
         if drain is not None and drain.step is DrainStep.FREEZE and plan is not None:
-            reports = [draining._report(control, rows, task) for task in control.tasks]
+            reports = [draining.report_of(task, each.owner, rows) for task, each in control.tasks.items()]
             ends = [report.ends for report in reports if report is not None and report.ends]
             if ends:
                 ends_now = draining.furthest(ends, control.positions)

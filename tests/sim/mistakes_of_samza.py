@@ -307,5 +307,5 @@ def a_task_goes_back(patch: Patch) -> None:
 
 def a_row_tells_of_a_former_life(patch: Patch) -> None:
     """Ours: a processor that comes back goes on reporting the tasks that its former life was given."""
-    told = tasks.told
-    patch.setattr(tasks, "told", lambda view, local: told(view, replace(local, former=False)))
+    reported = tasks.reported
+    patch.setattr(tasks, "reported", lambda view, local: reported(view, replace(local, former=False)))

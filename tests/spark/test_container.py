@@ -65,7 +65,8 @@ def test_a_pipeline_that_cannot_run_is_rejected_with_its_reason(job: Path) -> No
     (job.parent / "pipeline.py").write_text(PIPELINE.replace("return rows.where", "rows.where"))
     child = Child(job)
     try:
-        assert child.report() == Rejected("Stage even returns NoneType. Return a DataFrame.")
+        where = f"{job.parent / 'pipeline.py'}, line 5 (stage even)"
+        assert child.report() == Rejected(f"Stage even returns NoneType. Return a DataFrame.\n  {where}")
         assert child.process.wait(PATIENCE_S) == 2
     finally:
         child.kill()

@@ -166,7 +166,7 @@ def test_a_join_that_keeps_rows_for_ever_has_no_frontier(analysed: Analysed) -> 
         "Stage stage writes ts as event time of stream 'out', but nothing says how old its later rows can be: the join "
         "keeps rows until a partner comes, and its condition does not say how much older than the partner ts can be. "
         "Use the event time of an input, or window_time(window). Or say under [streams.out] how much older than the "
-        'progress of the inputs rows can be: frontier_lag = "1 h".'
+        'progress of the inputs rows can be: frontier_lag = "1 hour".'
     )
     assert analysed(plain, "a", "b", out='frontier_lag = "0 s"').analysis.frontier == (Term(0), Term(1))
     one_way = joined("inner", "key = name AND at <= ts + INTERVAL 3 HOURS")

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure.application import Application
-from samza_azure.errors import PipelineRefused
+from samza_azure.errors import PipelineRefused, in_full
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import Pipeline, Producer, analyse_pipeline
 
@@ -39,7 +39,7 @@ def application_in(directory: Path, module: str, source: str, main: str | None =
 def refused(directory: Path, module: str, source: str, main: str | None = None) -> str:
     with pytest.raises(PipelineRefused) as caught:
         application_in(directory, module, source, main)
-    return str(caught.value)
+    return in_full(caught.value)
 
 
 @pytest.fixture(autouse=True)
@@ -60,26 +60,48 @@ def test_a_module_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_module_that_needs_one_that_is_not_there(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_needs", "import nowhere_at_all\n") == (
-        "app.main is 'pipeline_needs:app', and pipeline_needs needs No module named 'nowhere_at_all'."
+        "app.main is 'pipeline_needs:app', and pipeline_needs needs the package nowhere_at_all, which is not "
+        "installed. Run on each machine: pip install 'nowhere_at_all'\n"
+        f"  {tmp_path / 'pipeline_needs.py'}, line 1: import nowhere_at_all"
     )
+
+
+def test_a_module_whose_name_is_written_wrongly(tmp_path: Path) -> None:
+    (tmp_path / "pipeline_right.py").touch()
+    assert "Is 'pipeline_right' meant?" in refused(tmp_path, "pipeline_rihgt", "")
+
+
+def test_two_stages_with_one_output_are_told_with_the_line_of_the_second(tmp_path: Path) -> None:
+    stages = "@app.stage('a', output='x')\ndef one(a): return a\n@app.stage('a', output='x')\ndef two(a): return a\n"
+    said = refused(tmp_path, "pipeline_twice", "from samza_azure import Application\napp = Application()\n" + stages)
+    assert said.startswith("Stages one and two both write the stream 'x'.")
+    assert f"{tmp_path / 'pipeline_twice.py'}, line 5" in said
+
+
+def test_another_name_for_the_application(tmp_path: Path) -> None:
+    source = "from samza_azure import Application\njob = Application()\n"
+    said = refused(tmp_path, "pipeline_other", source)
+    assert said.endswith('Write in the job file: main = "pipeline_other:job".')
 
 
 def test_a_module_that_raises(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_raises", "x = 1\n1 / 0\n") == (
-        f"The module pipeline_raises cannot be imported: ZeroDivisionError: division by zero "
-        f"({tmp_path / 'pipeline_raises.py'}, line 2)."
+        f"The module pipeline_raises cannot be imported: ZeroDivisionError: division by zero.\n"
+        f"  {tmp_path / 'pipeline_raises.py'}, line 2: 1 / 0"
     )
 
 
 def test_a_module_that_ends_the_program(tmp_path: Path) -> None:
     assert refused(tmp_path, "pipeline_exits", "raise SystemExit(5)\n") == (
-        f"The module pipeline_exits cannot be imported: SystemExit: 5 ({tmp_path / 'pipeline_exits.py'}, line 1)."
+        "The module pipeline_exits cannot be imported: SystemExit: 5.\n"
+        f"  {tmp_path / 'pipeline_exits.py'}, line 1: raise SystemExit(5)"
     )
 
 
 def test_a_module_with_a_mistake_in_its_grammar(tmp_path: Path) -> None:
     said = refused(tmp_path, "pipeline_grammar", "def f(:\n")
-    assert said.startswith("The module pipeline_grammar cannot be imported: SyntaxError")
+    assert said.startswith("The module pipeline_grammar cannot be imported: Syntax error: ")
+    assert said.endswith(f"{tmp_path / 'pipeline_grammar.py'}, line 1: def f(:")
 
 
 def test_an_attribute_that_is_not_there(tmp_path: Path) -> None:

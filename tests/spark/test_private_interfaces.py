@@ -7,16 +7,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
 from pyspark.serializers import read_int
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import python_streaming_source_runner as runner
 from pyspark.sql.types import LongType, StructField, StructType
 
+from samza_azure import errors
 from samza_azure.logs.partition import partition_of
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
 from samza_azure.spark.pipeline.destination import destination
 from samza_azure.spark.source.source import LogStreamReader
+from samza_azure.spark.task.batch import is_waiting_for_storage
 
 
 def test_spark_hands_over_rows_that_come_with_the_offset() -> None:
@@ -111,3 +115,22 @@ def _compare(rows: DataFrame, collected: list[dict[str, Any]], columns: tuple[st
 
 def _plain(value: Any) -> Any:
     return bytes(value) if isinstance(value, bytearray) else value
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_what_a_worker_raises_comes_back_with_the_full_name_of_its_class(spark: SparkSession, is_ours: bool) -> None:
+    """Who takes a user's error for a storage that is away starts that task again for ever."""
+
+    class StorageUnavailable(Exception):
+        """An error of the user's own that is called as ours is."""
+
+    error = errors.StorageUnavailable if is_ours else StorageUnavailable
+
+    @F.udf("int")
+    def asks(n: int) -> int:
+        raise error("StorageUnavailable: nobody there")
+
+    with pytest.raises(PySparkException) as raised:
+        spark.range(1).select(asks("id")).collect()
+    assert "nobody there" in str(raised.value)
+    assert is_waiting_for_storage(raised.value) is is_ours

@@ -1,5 +1,6 @@
 """What a stage may not be, and the sentence that its author reads. One test per refusal."""
 
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from samza_azure.application import Application
-from samza_azure.errors import PipelineRefused
+from samza_azure.errors import PipelineRefused, in_full
 from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
@@ -60,6 +61,11 @@ def refusal(analyse: Analyse) -> Callable[..., str]:
 
 
 Refusal = Callable[..., str]
+
+
+def of_the_stage(pipeline: Pipeline) -> list[str]:
+    """The warnings, but those of the job file: it has streams that one stage alone does not read."""
+    return [warning for warning in pipeline.plan.warnings if "has no effect" not in warning]
 
 
 def test_nothing_returned(refusal: Refusal) -> None:
@@ -111,7 +117,90 @@ def test_a_changed_setting(refusal: Refusal, spark: SparkSession) -> None:
 
 
 def test_an_action(refusal: Refusal) -> None:
-    assert refusal(lambda rows: rows.count()).startswith("Stage stage cannot be analysed: AnalysisException")
+    assert refusal(lambda rows: rows.count()).startswith(
+        "Stage stage cannot be analysed: count() was called, but a stage may not run its rows (count, collect, show,"
+    )
+
+
+@pytest.mark.parametrize("method", ["count", "collect", "show", "toPandas", "first", "isEmpty", "cache"])
+def test_each_way_of_running_the_rows_is_named(refusal: Refusal, method: str) -> None:
+    assert f"{method}() was called, but a stage may not run its rows" in refusal(lambda rows: getattr(rows, method)())
+
+
+def test_writing_is_an_action_too(refusal: Refusal) -> None:
+    assert "write() was called, but a stage may not run its rows" in refusal(
+        lambda rows: rows.write.parquet("/nowhere")
+    )
+
+
+def test_a_misspelt_column_is_told_without_the_plan_and_with_its_line(analyse: Analyse) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.where("carier = 'UA'")
+
+    with pytest.raises(PipelineRefused) as caught:
+        analyse(stage)
+    said, place = in_full(caught.value).split("\n")
+    assert said.startswith(
+        "Stage stage cannot be analysed: A column, variable, or function parameter with name `carier`"
+    )
+    assert "Did you mean one of the following? [`carrier`, " in said and said.endswith("`].")
+    assert place.startswith(f"  {__file__}, line ") and place.endswith(
+        ": return rows.where(\"carier = 'UA'\") (stage stage)"
+    )
+
+
+def test_a_misspelt_attribute_and_a_name_that_is_not_there(refusal: Refusal) -> None:
+    assert refusal(lambda rows: rows.where(rows.carier == "UA")) == (
+        "Stage stage cannot be analysed: a DataFrame of it has no column 'carier'. Is 'carrier' meant? "
+        "There are carrier, ts, landed, delay."
+    )
+    assert refusal(lambda rows: rows.where(nowhere > 3)) == (  # type: ignore[name-defined]  # noqa: F821
+        "Stage stage cannot be analysed: NameError: name 'nowhere' is not defined"
+    )
+
+
+def test_a_refused_plan_names_the_stage_where_it_is_defined(analyse: Analyse) -> None:
+    with pytest.raises(PipelineRefused) as caught:
+        analyse(lambda rows: rows.sort("ts"))
+    assert f"{__file__}, line " in in_full(caught.value) and in_full(caught.value).endswith("(stage stage)")
+
+
+def test_what_is_advised_for_a_sort_and_an_aggregation_can_be_pasted(refusal: Refusal, analyse: Analyse) -> None:
+    assert '.groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount"))' in refusal(lambda rows: rows.sort("ts"))
+    windowed = 'rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …)'
+    assert windowed in refusal(lambda rows: rows.groupBy("carrier").count())
+    pasted = windowed.replace('("…"', '("ts"').replace(", …)", ', "carrier")')
+    analyse(lambda rows: eval(pasted, {"rows": rows, "F": F}).count(), tasks=1)
+    analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")
+
+
+def test_the_advised_frontier_lag_can_be_pasted(refusal: Refusal, analyse: Analyse) -> None:
+    def stage(rows: DataFrame) -> DataFrame:
+        return rows.select("carrier", F.expr("coalesce(landed, ts) AS ts"))
+
+    said = refusal(stage, streams='[streams.out]\nevent_time = "ts"\n')
+    line = re.search(r'frontier_lag = "[^"]*"', said)
+    assert line is not None
+    analyse(stage, streams=f'[streams.out]\nevent_time = "ts"\n{line[0]}\n')
+
+
+def test_the_advised_watermark_can_be_pasted(refusal: Refusal, analyse: Analyse) -> None:
+    def stage(delay: str) -> Callable[[DataFrame], DataFrame]:
+        return lambda rows: (
+            rows.select(F.expr("ts - INTERVAL 90 MINUTES AS ts"))
+            .withWatermark("ts", delay)
+            .groupBy(F.window("ts", "1 hour"))
+            .count()
+        )
+
+    advised = re.search(r'withWatermark\("ts", "([^"]*)"\)', refusal(stage("10 minutes"), tasks=1))
+    assert advised is not None and advised[1] == "90 minutes"
+    analyse(stage(advised[1]), tasks=1)
+
+
+def test_a_section_that_nobody_reads_is_a_warning_of_the_plan(analyse: Analyse) -> None:
+    plan = analyse(lambda rows: rows, streams="[streams.fligths]\npartitions = 2\n").plan
+    assert "[streams.fligths] has no effect: no stage reads or writes it. Is 'flights' meant?" in plan.warnings
 
 
 def test_an_exception(refusal: Refusal) -> None:
@@ -163,8 +252,8 @@ def test_a_watermark_that_grants_less_time_than_the_column_was_moved_by(refusal:
         return rows.withColumn("hour", F.date_trunc("hour", "ts")).withWatermark("hour", "10 minutes")
 
     assert refusal(stage) == (
-        "Stage stage sets a watermark of 600 seconds on column hour, but what comes before it makes rows up to 3600 "
-        'seconds older than its inputs are. Use withWatermark("hour", "3600 seconds") or more.'
+        "Stage stage sets a watermark of 10 minutes on column hour, but what comes before it makes rows up to 1 "
+        'hour older than its inputs are. Use withWatermark("hour", "1 hour") or more.'
     )
 
 
@@ -191,7 +280,7 @@ def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse
     assert refusal(stage, streams=streams) == (
         "Stage stage writes last as event time of stream 'out', but nothing says how old its later rows can be: it is "
         "computed: max(landed). Use the event time of an input, or window_time(window). Or say under [streams.out] how "
-        'much older than the progress of the inputs rows can be: frontier_lag = "1 h".'
+        'much older than the progress of the inputs rows can be: frontier_lag = "1 hour".'
     )
     analysed = analyse(stage, streams=streams + 'frontier_lag = "1 d"\n').stages["stage"]
     assert (analysed.frontier_lag_us, analysed.analysis.frontier) == (86_400_000_000, (Term(None),))
@@ -249,7 +338,7 @@ def test_a_schema_that_spark_cannot_read(refusal: Refusal) -> None:
 
 
 def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None:
-    (warning,) = analyse(lambda rows: rows.withColumn("dice", F.rand())).plan.warnings
+    (warning,) = of_the_stage(analyse(lambda rows: rows.withColumn("dice", F.rand())))
     assert warning == (
         "Stage stage is not deterministic (rand, uuid, a non-deterministic function): "
         "its output cannot be compared with a second run over the same input."
@@ -281,7 +370,7 @@ def test_what_is_allowed(analyse: Analyse, spark: SparkSession) -> None:
         (0, 7_200_000),
         (1, 7_200_000),
     ]
-    assert analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update").plan.warnings == ()
+    assert of_the_stage(analyse(lambda rows: rows.groupBy("carrier").count(), output_mode="update")) == []
 
 
 def by_state_machine(rows: DataFrame) -> DataFrame:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -134,6 +135,7 @@ def _has_rows(run: Fleet, count: int) -> bool:
         return False
 
 
+@pytest.mark.long  # drawn pipelines have laggards, too
 def test_a_producer_that_lags_by_days_makes_nothing_late(fleet: MakeFleet) -> None:
     """Records span hours, one producer is ten days behind, and the reader changes hands twice on the way."""
     run = fleet(counting("lagging"), COUNTED % ("lagging", "1 KiB"))

@@ -21,6 +21,9 @@ from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import MemoryTransactions
+from samza_azure.tables import store_of
 from tests.storage.differences import AZURITE, Difference
 from tests.storage.stock import LEASE_S, Stock
 
@@ -203,3 +206,26 @@ def another(storages: Storages) -> Callable[[], AnyAccount]:
 def account(another: Callable[[], AnyAccount]) -> AnyAccount:
     """An account with an empty container and an empty table."""
     return another()
+
+
+Stores: TypeAlias = Callable[[], SegmentStore]
+
+
+@pytest.fixture(scope="session")
+def connected(azurite: Azurite, places: Callable[[str], Settings]) -> Iterator[Account]:
+    """One account for all tables of segments: each has its own partition."""
+    account = Account.from_config(places(azurite.connection_string))
+    account.ensure_created()
+    yield account
+    account.close()
+
+
+@pytest.fixture(params=["memory", "azurite"])
+def segment_stores(request: pytest.FixtureRequest) -> Stores:
+    """Makes clients of one table of segments, which is not there yet."""
+    name = f"t{uuid.uuid4().hex}"
+    if request.param == "memory":
+        account, rows = MemoryAccount(), MemoryTransactions()
+        return lambda: SegmentStore(rows, account.blobs(), name, wait=lambda tries: None)
+    shared: Account = request.getfixturevalue("connected")
+    return lambda: store_of(shared, name)

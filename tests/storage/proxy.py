@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,6 +19,7 @@ class Mode(Enum):
     LOSE_ONE_ANSWER = auto()  # the same, once; then PASS
     BREAK_ANSWERS = auto()  # the connection breaks after the first kilobyte of the answer
     HOLD_ANSWERS = auto()  # the request arrives; the answer never does
+    SLOW_REQUESTS = auto()  # each request arrives `delay_s` late
     LOSE_REQUESTS = auto()  # the connection breaks when the request begins
 
 
@@ -27,6 +29,7 @@ class Proxy:
     def __init__(self, target: int) -> None:
         self.mode = Mode.PASS
         self.connections = 0
+        self.delay_s = 0.0
         self._target = target
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -68,6 +71,8 @@ class Proxy:
         _end(target)
 
     def _request(self, data: bytes) -> bytes | None:
+        if self.mode is Mode.SLOW_REQUESTS:
+            time.sleep(self.delay_s)
         return None if self.mode is Mode.LOSE_REQUESTS else data
 
     def _answer(self, data: bytes) -> bytes | None:

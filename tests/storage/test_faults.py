@@ -177,6 +177,19 @@ async def test_a_row_whose_answer_is_lost_is_unsettled_and_a_read_settles_it(
     assert await rows.get("members", "one", timeout=SECONDS) is None
 
 
+async def test_a_scan_of_thousands_of_rows_has_the_timeout_for_each_page(account: Account, to_tables: Proxy) -> None:
+    """It had it for all of them together, so a large group on a slow line never saw its members."""
+    table, many = account._asynchronous().table, range(2001)
+    for first in range(0, len(many), 100):
+        rows = [{"PartitionKey": "members", "RowKey": f"p{number}"} for number in many[first : first + 100]]
+        await table.submit_transaction([("create", each) for each in rows])
+    to_tables.mode, to_tables.delay_s = Mode.SLOW_REQUESTS, 2.0
+    assert len(await account.rows().query("members", timeout=4.0)) == len(many)
+    to_tables.delay_s = 1.0
+    with pytest.raises(StorageUnavailable, match=r"no answer from .* within 0.5 s"):
+        await account.rows().query("members", timeout=0.5)
+
+
 async def test_an_asynchronous_call_ends_within_its_timeout(
     account: Account, to_blobs: Proxy, to_tables: Proxy
 ) -> None:

@@ -5,9 +5,8 @@ What is read is judged by rows: each file stands for one row, of the same name, 
 
 import itertools
 import threading
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
@@ -32,46 +31,22 @@ from samza_azure.segments import (
     Wait,
 )
 from samza_azure.storage import interface
-from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
-from tests.storage.conftest import Settings
+from tests.storage.conftest import Stores
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
 MONTH = Interval.of("2024-01-01", "2024-02-01")
 HOUR_US = 3_600_000_000
 
-Stores = Callable[[], SegmentStore]
 
-
-@pytest.fixture(params=["memory", "azurite"])
-def stores(request: pytest.FixtureRequest) -> Stores:
+@pytest.fixture
+def stores(segment_stores: Stores) -> Stores:
     """Makes clients of one table, which is there."""
-    name = f"t{uuid.uuid4().hex}"
-    if request.param == "memory":
-        account, rows = MemoryAccount(), MemoryTransactions()
-
-        def another() -> SegmentStore:
-            return SegmentStore(rows, account.blobs(), name, wait=lambda tries: None)
-    else:
-        shared: Account = request.getfixturevalue("connected")
-
-        def another() -> SegmentStore:
-            return SegmentStore(shared.transactions(f"table.{name}"), shared.blobs(), name)
-
-    another().create()
-    return another
-
-
-@pytest.fixture(scope="module")
-def connected(azurite: object, places: Callable[[str], Settings]) -> Iterator[Account]:
-    """One account for all tables of this file: each has its own partition."""
-    account = Account.from_config(places(azurite.connection_string))  # type: ignore[attr-defined]
-    account.ensure_created()
-    yield account
-    account.close()
+    segment_stores().create()
+    return segment_stores
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """Tables of rows: appended, read back, compacted meanwhile; on memory and on Azurite."""
 
 import threading
-import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -12,46 +10,21 @@ import pytest
 from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Refused, Task
-from samza_azure.storage.connection import Account
-from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.storage.transactions import MemoryTransactions
 from samza_azure.tables import write
-from tests.storage.conftest import Settings
+from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64()), ("name", pa.string())])
 JANUARY = Interval.of("2024-01-01", "2024-02-01")
 FIRST = Interval.of("2024-01-01", "2024-01-02")
 
-Stores = Callable[[], SegmentStore]
 
-
-@pytest.fixture(params=["memory", "azurite"])
-def stores(request: pytest.FixtureRequest) -> Stores:
+@pytest.fixture
+def stores(segment_stores: Stores) -> Stores:
     """Makes clients of one table, which is by day."""
-    name = f"t{uuid.uuid4().hex}"
-    if request.param == "memory":
-        account, rows = MemoryAccount(), MemoryTransactions()
-
-        def another() -> SegmentStore:
-            return SegmentStore(rows, account.blobs(), name, wait=lambda tries: None)
-    else:
-        shared: Account = request.getfixturevalue("connected")
-
-        def another() -> SegmentStore:
-            return tables.store_of(shared, name)
-
-    tables.create(another(), SCHEMA, time="at", granularity=Granularity.DAY)
-    return another
-
-
-@pytest.fixture(scope="module")
-def connected(azurite: object, places: Callable[[str], Settings]) -> Iterator[Account]:
-    account = Account.from_config(places(azurite.connection_string))  # type: ignore[attr-defined]
-    account.ensure_created()
-    yield account
-    account.close()
+    tables.create(segment_stores(), SCHEMA, time="at", granularity=Granularity.DAY)
+    return segment_stores
 
 
 @pytest.fixture

@@ -27,8 +27,11 @@ from samza_azure import (
     PassthroughJobCoordinatorFactory,
     PermitExpired,
     PipelineRefused,
+    Reader,
+    RowsGone,
     SamzaAzureError,
     SharedTasks,
+    SourceWriter,
     StateLost,
     StorageUnavailable,
     Superseded,
@@ -151,6 +154,15 @@ def any_tools(given: CoordinationUtils, lock: AzureLock) -> Lock:
     return lock
 
 
+# Rows in and out, without a run.
+
+writer = SourceWriter.from_job("job.toml", "flights")
+assert_type(writer, SourceWriter)
+reader = Reader.from_job("job.toml", "by-carrier", start="latest", until_now=True)
+assert_type(reader, Reader)
+assert_type(reader.token, str)
+
+
 # Errors: each is a SamzaAzureError with an exit code.
 
 errors: Sequence[type[SamzaAzureError]] = (
@@ -160,13 +172,14 @@ errors: Sequence[type[SamzaAzureError]] = (
     JobFailed,
     PermitExpired,
     PipelineRefused,
+    RowsGone,
     StateLost,
     StorageUnavailable,
     Superseded,
     TimedOut,
     Unsettled,
 )
-assert_type(SamzaAzureError.exit_code, int)
+exit_code: int = SamzaAzureError.exit_code
 
 
 def placed(error: CorruptState) -> None:

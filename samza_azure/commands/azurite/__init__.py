@@ -21,6 +21,6 @@ def command(
     ends = {signal.SIGINT, signal.SIGTERM}
     with Azurite(say=say).start(port, port + 2 if port else 0) as emulator:
         signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # one that comes before it is waited for is not lost
-        print(emulator.connection_string, flush=True)
-        say("Set AZURE_STORAGE_CONNECTION_STRING to the line above. Ctrl-C ends the emulator and forgets its data.")
+        print(f"export AZURE_STORAGE_CONNECTION_STRING='{emulator.connection_string}'", flush=True)
+        say("Run the line above where the other commands run. Ctrl-C ends the emulator and forgets its data.")
         signal.sigwait(ends)

@@ -41,7 +41,9 @@ VERSION: str = json.loads((PACKAGES / "package.json").read_text())["dependencies
 OLDEST_NODE = 18
 START_TIMEOUT_S = 30.0
 _LOOPBACK = "127.0.0.1"
-_OPTIONS = ["--inMemoryPersistence", "--disableTelemetry", "--skipApiVersionCheck", "--silent"]
+_OPTIONS = ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]
+#: An emulator that keeps its data gets so long to write it down.
+SAVE_S = 30.0
 #: What Azurite prints once a port is its own. Seeing it from our process proves that no other one answers there.
 _LISTENING = re.compile(r"Azurite (Blob|Table) service .*successfully .*:(\d+)")
 
@@ -199,8 +201,12 @@ class _Service:
         """The ports that it listens on, by service: "Blob", "Table"."""
         return {service: int(port) for service, port in _LISTENING.findall(self.said())}
 
-    def stop(self) -> None:
-        """Kill it: all it has is in memory. A stopped process dies of it too."""
+    def stop(self, save_s: float = 0.0) -> None:
+        """Kill it, after so long for writing down what it keeps. A stopped process dies of it too."""
+        if save_s:
+            self.process.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(save_s)
         self.process.kill()
         self.process.wait()
         self._output.close()
@@ -210,11 +216,12 @@ class Azurite:
     """A running emulator. `with Azurite().start() as azurite: …` stops it at the end.
 
     With `separate=True` the two services are two processes, so that a test can stop one of them (SIGSTOP) and leave
-    the other running.
+    the other running. With `data`, a folder, it keeps what it stores, and a later one goes on with it.
     """
 
-    def __init__(self, *, separate: bool = False, say: Say = _nothing) -> None:
+    def __init__(self, *, separate: bool = False, say: Say = _nothing, data: Path | None = None) -> None:
         self.separate = separate
+        self.data = data
         self.blob_port = 0
         self.table_port = 0
         self._say = say
@@ -253,16 +260,18 @@ class Azurite:
             raise
 
     def _commands(self, programs: Path, blob_port: int, table_port: int) -> list[list[str]]:
+        keeps = ["--inMemoryPersistence"] if self.data is None else ["--location", str(self.data.absolute())]
+        options = [*keeps, *_OPTIONS]
         blob = ["--blobHost", _LOOPBACK, "--blobPort", str(blob_port)]
         table = ["--tableHost", _LOOPBACK, "--tablePort", str(table_port)]
         if self.separate:
             return [
-                [f"{programs}/blob/main.js", *blob, *_OPTIONS],
-                [f"{programs}/table/main.js", *table, *_OPTIONS],
+                [f"{programs}/blob/main.js", *blob, *options],
+                [f"{programs}/table/main.js", *table, *options],
             ]
         # The whole of Azurite has queues too; on a port that nobody is told they do no harm.
         queue = ["--queueHost", _LOOPBACK, "--queuePort", "0"]
-        return [[f"{programs}/azurite.js", *blob, *table, *queue, *_OPTIONS]]
+        return [[f"{programs}/azurite.js", *blob, *table, *queue, *options]]
 
     def _port_of(self, name: str, service: _Service) -> int:
         """The port of "Blob" or "Table", once it really answers there."""
@@ -300,9 +309,9 @@ class Azurite:
         return self._services[-1].process.pid
 
     def stop(self) -> None:
-        """End it at once. What it stored is gone. Idempotent."""
+        """End it. What it stored is gone, unless it has a folder for it. Idempotent."""
         for service in self._services:
-            service.stop()
+            service.stop(SAVE_S if self.data is not None else 0.0)
         self._services = []
 
     def __enter__(self) -> Self:

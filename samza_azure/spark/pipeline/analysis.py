@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampType
 
 from samza_azure.application import Stage
+from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.pipeline.bounds import Bounds, EventTime, Term, Unbounded, marked
@@ -29,11 +30,14 @@ from samza_azure.spark.pipeline.catalyst import (
     read_plan,
     references,
 )
+from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.operators import check_operators, described, fingerprint_of, keys_of, state_of
-from samza_azure.spark.pipeline.packages import check_packages, in_one_sentence
+from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
+from samza_azure.spark.pipeline.places import noted, place_of
 from samza_azure.spark.pipeline.schema import check_columns, nullable
+from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 
 #: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
 SPLIT = (
@@ -82,6 +86,7 @@ class Analysis:
     stateful: tuple[str, ...]
     state: tuple[str, ...]  # the same operators with their keys, for people
     fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
+    facts: Mapping[str, str]  # the same for people, who compare two pipelines
     placement: Placement
     puts_out_changes: bool  # several rows for what is one row of a batch
     needs_rocksdb: bool
@@ -114,6 +119,8 @@ def analyse(
     placement = place_stage(spark, stage, root, keyed, tasks)
     tracer = Tracer(spark)
     delays = [str(each.delay_ms) for each in watermarks]
+    fingerprint = tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators)
+    by_stream = {inputs[each.reads].stream: each.delay_ms for each in watermarks}
     return Analysis(
         schema=nullable(frame.schema, spark),
         sources=_different(spark, root.leaves()),
@@ -121,7 +128,8 @@ def analyse(
         frontier=_frontier(stage, frame, root, inputs, output, bounds, watermarks, operators),
         stateful=tuple(state_of(node) or "" for node in operators),
         state=tuple(described(node) for node in operators),
-        fingerprint=tuple({**fingerprint_of(node, tracer.origins), "delays": delays} for node in operators),
+        fingerprint=fingerprint,
+        facts=stage_facts([operator_facts(node, bounds) for node in operators], by_stream, fingerprint),
         placement=placement,
         puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
@@ -143,7 +151,10 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
     try:
         frame = stage.function(*frames)
     except Exception as error:
-        raise PipelineRefused(f"Stage {stage.name} cannot be analysed: {in_one_sentence(error)}") from error
+        columns = list(dict.fromkeys(name for each in frames for name in each.columns))
+        refused = PipelineRefused(f"Stage {stage.name} cannot be analysed: {said_by_stage(error, columns)}")
+        noted(refused, place_of(error), stage.name)
+        raise refused from error
     finally:
         started = [query for query in spark.streams.active if query.id not in queries]
         for query in started:
@@ -211,11 +222,7 @@ def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     try:
         jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
     except Exception as error:
-        reason = str(error).strip().splitlines()[0].rstrip(";.")
-        raise PipelineRefused(
-            f"Stage {stage.name} cannot run as a stream: {reason}. If it is the combination that Spark refuses, write "
-            "its operators as stages of their own; if it is one operator, leave it out here and apply it to the output."
-        ) from error
+        raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said_at_start(error)}") from error
 
 
 def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
@@ -286,9 +293,9 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
     earliest = min((term.shift_us for term in bound), default=0)
     if -earliest > _delay_ms(node) * 1000:
         raise PipelineRefused(
-            f"Stage {stage.name} sets a watermark of {_delay_ms(node) / 1000:g} seconds on column {column}, but what "
-            f"comes before it makes rows up to {-earliest / 1_000_000:g} seconds older than its inputs are. Use "
-            f'withWatermark("{column}", "{-(earliest // 1_000_000)} seconds") or more.'
+            f"Stage {stage.name} sets a watermark of {in_words(_delay_ms(node) / 1000)} on column {column}, but what "
+            f"comes before it makes rows up to {in_words(-earliest / 1_000_000)} older than its inputs are. Use "
+            f'withWatermark("{column}", "{in_words(-(earliest // 1_000_000))}") or more.'
         )
 
 
@@ -384,7 +391,7 @@ def _frontier(
             f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but nothing "
             f"says how old its later rows can be: {bound.reason}. {bound.remedy or USE_MARKED} Or say under "
             f"[streams.{output.stream}] how much older than the progress of the inputs rows can be: "
-            f'frontier_lag = "1 h".'
+            f'frontier_lag = "1 hour".'
         )
     held = {each.reads for each in watermarks}  # these hold the watermark back
     known = [Term(number) for number, each in enumerate(inputs) if each.event_time is not None and number not in held]

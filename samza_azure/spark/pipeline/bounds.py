@@ -240,12 +240,12 @@ class Bounds:
         base = self._of_column(node, identity(window))
         if field == "end":
             return base
-        length = self._window_us(node.child, identity(window)) if is_marked(window, WINDOW_MARK) else None
+        length = self.window_us(node.child, identity(window)) if is_marked(window, WINDOW_MARK) else None
         return shifted(
             base, None if length is None else -length, "it is the start of a session, as long as that may be"
         )
 
-    def _window_us(self, node: Node, wanted: int) -> int | None:
+    def window_us(self, node: Node, wanted: int) -> int | None:
         """The length of the windows in a column, from the expression that makes them."""
         if wanted not in node.ids:
             return None
@@ -256,9 +256,9 @@ class Bounds:
             else:
                 made = without_alias(node.made[place])
             if kind_of(made) == "AttributeReference":
-                return self._window_us(node.child, identity(made))
+                return self.window_us(node.child, identity(made))
             return _made_window_us(made)
-        lengths = [self._window_us(child, wanted) for child in node.children if wanted in child.ids]
+        lengths = [self.window_us(child, wanted) for child in node.children if wanted in child.ids]
         return lengths[0] if lengths else None
 
     # Joins.

@@ -9,7 +9,6 @@ Promised: what a module sets on the session at its import is in the job file as 
 
 import importlib
 import sys
-import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -23,7 +22,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.packages import in_one_sentence
+from samza_azure.spark.pipeline.names import nearest
+from samza_azure.spark.pipeline.places import noted, place_of
+from samza_azure.spark.pipeline.words import said_by_stage
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # it comes without types
 #: What a worker cannot make: a module that holds any of it cannot be imported there.
@@ -38,9 +39,11 @@ def load(config: Config) -> Application:
     module = _imported(module_name, config)
     application = getattr(module, attribute, None)
     if application is None:
+        others = [name for name, each in vars(module).items() if isinstance(each, Application)]
+        instead = f'Write in the job file: main = "{module_name}:{others[0]}".' if others else ""
         raise PipelineRefused(
             f"app.main is {config.app.main!r}, but {module_name} has no attribute {attribute}. "
-            f"Write there: {attribute} = Application()."
+            + (instead or f"Write there: {attribute} = Application().")
         )
     if not isinstance(application, Application):
         raise PipelineRefused(
@@ -60,17 +63,32 @@ def _imported(name: str, config: Config) -> ModuleType:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not (name + ".").startswith(error.name + "."):
-                raise PipelineRefused(f"app.main is {config.app.main!r}, and {name} needs {error}.") from error
+                refused = PipelineRefused(f"app.main is {config.app.main!r}, and {name} {_needs(error)}")
+                noted(refused, place_of(error))
+                raise refused from error
+            beside = [path.stem for path in directory.glob("*.py")]
             raise PipelineRefused(
                 f"app.main is {config.app.main!r}, but there is no module {name} next to {config.path} "
-                "and none is installed. Write it, or name another one."
+                f"and none is installed.{nearest(name, beside)} Write it, or name another one."
             ) from error
+        except PipelineRefused as error:
+            noted(error, place_of(error))
+            raise
         except (Exception, SystemExit) as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            raise PipelineRefused(
-                f"The module {name} cannot be imported: {in_one_sentence(error)} "
-                f"({where.filename}, line {where.lineno})."
-            ) from error
+            refused = PipelineRefused(f"The module {name} cannot be imported: {_said(error)}")
+            noted(refused, place_of(error))
+            raise refused from error
+
+
+def _said(error: BaseException) -> str:
+    return f"Syntax error: {error.msg}." if isinstance(error, SyntaxError) else f"{said_by_stage(error, [])}."
+
+
+def _needs(error: ModuleNotFoundError) -> str:
+    """A package that is missing, and the line that brings it."""
+    package = str(error.name).partition(".")[0]
+    wanted = "samza-azure[pandas]" if package in ("pandas", "google") else package
+    return f"needs the package {package}, which is not installed. Run on each machine: pip install '{wanted}'"
 
 
 # By value.

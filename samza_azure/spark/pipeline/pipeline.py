@@ -15,13 +15,17 @@ from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
+from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Plan, StagePlan, partitions_of
 from samza_azure.spark.pipeline.analysis import Analysis, Input, Output, analyse, check_event_time
 from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.catalyst import column, rebound
+from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
+from samza_azure.spark.pipeline.names import check_names, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Placement, Route
+from samza_azure.spark.pipeline.places import noted, place_of_function
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
 
@@ -125,7 +129,8 @@ class AnalysedStream:
 
 def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:
     """Check each stage against the streams it reads, in the order in which rows pass through them."""
-    stages = _ordered(application.stages)
+    warnings = check_names(application, config)
+    stages = ordered(application.stages)
     writers = {stage.output: stage for stage in stages}
     streams: dict[str, AnalysedStream] = {}
     analysed: dict[str, AnalysedStage] = {}
@@ -135,7 +140,11 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
                 streams[name] = _source_stream(spark, stage, name, config)
             elif name in writers and analysed[writers[name].name].analysis.puts_out_changes:
                 raise _reads_changes(stage, writers[name])
-        analysis = _analysis(spark, stage, streams, config, directory)
+        try:
+            analysis = _analysis(spark, stage, streams, config, directory)
+        except PipelineRefused as error:
+            noted(error, place_of_function(stage.function), stage.name)
+            raise
         inputs = list(stage.inputs)
         routers: dict[int, AnalysedStage] = {}
         for number, route in sorted(analysis.placement.routes.items()):
@@ -150,33 +159,13 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         if any(stage.output in other.inputs for other in stages):
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
     sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}
-    return Pipeline(_plan(list(analysed.values()), sources, streams, config), analysed, streams)
-
-
-def _ordered(stages: Sequence[Stage]) -> list[Stage]:
-    """Each stage behind those that write what it reads."""
-    if not stages:
-        raise PipelineRefused("The application has no stage. Decorate a function with @app.stage(input, output=…).")
-    waiting = list(stages)
-    ordered: list[Stage] = []
-    while waiting:
-        unwritten = {stage.output for stage in waiting}
-        ready = next((stage for stage in waiting if not unwritten.intersection(stage.inputs)), None)
-        if ready is None:
-            names = ", ".join(stage.name for stage in waiting)
-            raise PipelineRefused(f"The stages {names} wait for each other's output. Break the circle.")
-        ordered.append(ready)
-        waiting.remove(ready)
-    return ordered
+    return Pipeline(_plan(list(analysed.values()), sources, streams, config, warnings), analysed, streams)
 
 
 def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config) -> AnalysedStream:
     declared = config.streams.get(name)
     if declared is None or declared.schema is None:
-        raise PipelineRefused(
-            f"Stage {stage.name} reads stream {name!r}, which no stage writes, and the job file does not say what is "
-            f'in it. Add: [streams.{name}] with schema = "…" and partitions = ….'
-        )
+        raise PipelineRefused(undeclared(stage, name, config.streams))
     schema = parse_schema(spark, declared.schema, name)
     check_columns(schema, f"streams.{name}.schema")
     if declared.event_time is not None and declared.event_time not in schema.names:
@@ -266,6 +255,7 @@ def _router(
         stateful=(),
         state=(),
         fingerprint=({"routed": route.texts, "like_keys": route.like_keys},),
+        facts={"routed by": ", ".join(route.texts)},
         placement=Placement({}, ()),
         puts_out_changes=False,
         needs_rocksdb=False,
@@ -366,8 +356,9 @@ def _plan(
     sources: Mapping[str, int],
     streams: Mapping[str, AnalysedStream],
     config: Config,
+    warnings: Sequence[str],
 ) -> Plan:
-    warnings = [warning for stage in stages for warning in stage.analysis.warnings]
+    warnings = [*warnings, *(warning for stage in stages for warning in stage.analysis.warnings)]
     described = {
         "stages": [
             {
@@ -404,4 +395,40 @@ def _plan(
         fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
         warnings=tuple(warnings),
         keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
+        described=_described(stages, streams),
     )
+
+
+def _described(stages: Sequence[AnalysedStage], streams: Mapping[str, AnalysedStream]) -> dict[str, dict[str, str]]:
+    """All facts of the pipeline; none if they are too many to be kept with the run."""
+    found: dict[str, dict[str, str]] = {}
+    for stage in stages:
+        lag = stage.frontier_lag_us / 1_000_000
+        found[f"stage {stage.plan.name}"] = _said(
+            {
+                "inputs": ", ".join(stage.plan.inputs),
+                "output": stage.plan.output,
+                "tasks": str(stage.plan.tasks),
+                "partition_by": ", ".join(stage.plan.partition_by),
+                "output_mode": stage.stage.output_mode,
+                "event_time": stage.event_time or "",
+                "frontier_lag": in_words(lag) if lag else "",
+                **stage.analysis.facts,
+            }
+        )
+        if stage.plan.output not in streams:
+            found[f"stream {stage.plan.output}"] = columns(stage.analysis.schema)
+    for name, stream in streams.items():
+        found[f"stream {name}"] = _said(
+            {
+                "partitions": str(stream.partitions),
+                "event_time": stream.event_time or "",
+                "key": ", ".join(stream.key),
+                **columns(stream.schema),
+            }
+        )
+    return found if len(json.dumps(found)) <= MOST else {}
+
+
+def _said(facts: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in facts.items() if value}

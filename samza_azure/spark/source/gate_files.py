@@ -83,6 +83,7 @@ class Acknowledgement:
     is_quiet: bool = False
     trouble: str | None = None  # storage that does not answer: it is tried again
     corrupt: str | None = None  # a log that cannot be read, or holds other columns: the task fails
+    too_old_for: int | None = None  # with `corrupt`: the log is well, and has a record of this format, which is later
 
     def write(self, path: Path) -> None:
         """Tell the container."""

@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable, TooOld
 from samza_azure.logs.operations import blob_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part
@@ -68,8 +68,13 @@ def read_range(
         raise
     except SamzaAzureError as error:  # Spark would wrap it into pages of its own
         note = Path(spec.files["acknowledgements"]) / f"{os.getpid()}-read"
-        Acknowledgement(version=-1, corrupt=str(error)).write(note)
+        Acknowledgement(version=-1, corrupt=str(error), too_old_for=_needs(error)).write(note)
         raise
+
+
+def _needs(error: SamzaAzureError) -> int | None:
+    """The format of a record that a later release has written, if that is what is wrong."""
+    return error.needs if isinstance(error, TooOld) else None
 
 
 def _readers(spec: Spec) -> list[LogReader]:
@@ -152,7 +157,7 @@ class Poller:
         except StorageUnavailable as error:
             self._failed(trouble=str(error))
         except SamzaAzureError as error:
-            self._failed(corrupt=str(error))
+            self._failed(corrupt=str(error), too_old_for=_needs(error))
         except Exception as error:  # noqa: BLE001  # raising would kill the query
             self._failed(trouble=f"{type(error).__name__}: {error}")
         return start
@@ -380,11 +385,13 @@ class Poller:
             )
         )
 
-    def _failed(self, *, trouble: str | None = None, corrupt: str | None = None) -> None:
+    def _failed(
+        self, *, trouble: str | None = None, corrupt: str | None = None, too_old_for: int | None = None
+    ) -> None:
         """Rest, and leave a note. Silence that could not be listened to does not count."""
         self.round, self.resting_until = None, boot_time() + BACK_OFF_S
         self.silent_since = [None] * len(self.readers)
-        self._acknowledge(Acknowledgement(version=-1, trouble=trouble, corrupt=corrupt))
+        self._acknowledge(Acknowledgement(version=-1, trouble=trouble, corrupt=corrupt, too_old_for=too_old_for))
 
     def _acknowledge(self, said: Acknowledgement) -> None:
         if said != self.acknowledged:

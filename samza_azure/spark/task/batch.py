@@ -32,6 +32,9 @@ RETRY_S = 0.2
 LAID_OUT_BYTES = 32 << 20
 HELD_BYTES = 32 << 20
 
+#: How a Python worker's traceback names a storage that did not answer.
+IN_A_TRACEBACK = f"{StorageUnavailable.__module__}.{StorageUnavailable.__qualname__}: "
+
 T = TypeVar("T")
 
 
@@ -193,7 +196,11 @@ class BatchWriter:
 
 
 def is_waiting_for_storage(error: BaseException | None) -> bool:
-    """Whether a query ended for want of storage or permit: to be started again, and no failure."""
+    """Whether a query ended for want of storage or permit: to be started again, and no failure.
+
+    What a source raises in a Python worker comes back as a text of Spark's, which holds the worker's traceback. That
+    names our class in full; the word alone may stand in an error of the user's.
+    """
     return isinstance(error, PermitExpired | StorageUnavailable) or (
-        not isinstance(error, SamzaAzureError) and error is not None and "StorageUnavailable" in str(error)
+        not isinstance(error, SamzaAzureError) and error is not None and IN_A_TRACEBACK in str(error)
     )

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from samza_azure.config import Config
@@ -57,7 +58,11 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         changed=lambda: channel.commands.put(None),
         starting=threading.Lock(),
     )
-    channel.tell(Ready(pipeline.plan))
+    described = {
+        name: {fact: around.clean(value) for fact, value in facts.items()}  # a condition may quote a setting
+        for name, facts in pipeline.plan.described.items()
+    }
+    channel.tell(Ready(replace(pipeline.plan, described=described)))
     log.info("Ready: %s", ", ".join(pipeline.plan.tasks()))
     threading.Timer(ARCHIVE_AFTER_S, _make_archive).start()
     Tasks(channel, around, permit).run()

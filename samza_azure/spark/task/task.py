@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
-from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded
+from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
 from samza_azure.logs.position import Ends, Position
 from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
@@ -114,16 +114,18 @@ class Task:
         with self._lock:
             self._report = replace(self._report, **fields)
 
-    def _end(self, phase: Phase, error: BaseException | None = None) -> None:
+    def _end(self, phase: Phase, error: BaseException | None = None, too_old_for: int | None = None) -> None:
         """The first ending counts."""
         said = None
+        if isinstance(error, TooOld):
+            too_old_for = error.needs
         if error is not None:
             message = in_short(error)
             trace = "".join(traceback.format_exception(error))
             said = TaskError(self._around.clean(message)[:4096], self._around.clean(trace)[-12288:])
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):
-                self._report = replace(self._report, phase=phase, error=said)
+                self._report = replace(self._report, phase=phase, error=said, too_old_for=too_old_for)
         self._around.changed()
 
     @property
@@ -329,8 +331,8 @@ class Task:
         if self.report.phase is not Phase.RUNNING or self._releasing or self._query is None or self._batches is None:
             return
         said = self._acknowledgements()
-        if corrupt := next((each.corrupt for each in said if each.corrupt), None):
-            self._end(Phase.FAILED, SamzaAzureError(corrupt))
+        if corrupt := next((each for each in said if each.corrupt), None):
+            self._end(Phase.FAILED, SamzaAzureError(corrupt.corrupt), too_old_for=corrupt.too_old_for)
             return
         if self._batches.error is not None or not self._query.isActive:
             self._query_ended()

@@ -1,0 +1,56 @@
+"""`samza-azure follow`: the rows of a stream as they are committed."""
+
+import signal
+import sys
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import reach
+from samza_azure.commands.rows import as_lines
+from samza_azure.commands.terminal import say
+from samza_azure.errors import ConfigError
+from samza_azure.storage.reader import Reader
+
+
+class _Ended(Exception):
+    """SIGTERM; Ctrl-C is KeyboardInterrupt already."""
+
+
+def command(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
+    begin: Annotated[str, typer.Option("--from", help="earliest, latest, or a token of an earlier follow.")] = "latest",
+    until_now: Annotated[bool, typer.Option("--until-now", help="End at the rows that are committed now.")] = False,
+) -> None:
+    """Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from.
+
+    Example: samza-azure follow job.toml daily-delays --from earliest --until-now
+    """
+    account = reach(load(job), create=False)
+    token = "" if begin in ("earliest", "latest") else begin
+    reader = Reader(
+        account.blobs(), stream, start="latest" if begin == "latest" else "earliest", token=token, until_now=until_now
+    )
+    if not reader.has_logs:
+        known = ", ".join(reader.known_streams()) or "none"
+        if until_now:
+            raise ConfigError(f"No log holds the stream {stream!r}. Known are {known}.")
+        say(f"No log holds the stream {stream!r} yet; waiting. Known are {known}.")
+    signal.signal(signal.SIGTERM, _end)
+    printed = reader.token
+    try:
+        for table in reader:
+            sys.stdout.write(as_lines(table))
+            sys.stdout.flush()
+            printed = reader.token  # a table that was printed in part is printed again
+    except (KeyboardInterrupt, _Ended):
+        pass
+    finally:
+        say(f"To go on from here: --from {printed}")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    raise _Ended

@@ -1,0 +1,108 @@
+"""The log of a processor: on stderr or in a file, as text or as JSON lines, with the time and who it is.
+
+What repeats itself within a minute is folded into one line with a count, so that an outage does not bury what came
+before it. That nobody reads the log, or that the disk with it is full, ends no processor.
+"""
+
+import json
+import logging
+import re
+import sys
+import time
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+from samza_azure.commands.terminal import printable
+
+#: A file is cut when it is so long, and so many are kept.
+FILE_BYTES, FILES = 16 << 20, 4
+FOLDED_S = 60.0
+#: What it says is an event each time: a container that was killed twice was killed twice.
+EVENTS = "samza_azure.host.supervisor"
+#: What a record may carry besides its message.
+FIELDS = ("run", "task")
+_ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ")
+
+
+def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path | None) -> None:
+    """Send all that this process logs there from now on."""
+    logging.raiseExceptions = False  # a full disk
+    handler: logging.Handler
+    if file is None:
+        handler = logging.StreamHandler(sys.stderr)
+    else:
+        handler = RotatingFileHandler(file, maxBytes=FILE_BYTES, backupCount=FILES, encoding="utf-8", delay=True)
+    handler.setFormatter(_Json(processor, app) if as_json else _Text(processor))
+    handler.addFilter(Folded())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.WARNING)
+    logging.getLogger("samza_azure").setLevel(level.upper())
+
+
+def last_entry(file: Path, processor: str) -> str:
+    """The last thing that a processor wrote as text, with all its lines: an error may have many."""
+    lines = file.read_text(errors="replace").rstrip().splitlines() if file.exists() else []
+    starts = [number for number, line in enumerate(lines) if _ENTRY.match(line)]
+    if not starts:
+        return "\n".join(lines[-8:]) or "it said nothing"
+    first, *more = lines[starts[-1] :]
+    return "\n".join([first.partition(f" {processor}  ")[2] or first, *(line.removeprefix("    ") for line in more)])
+
+
+class _Text(logging.Formatter):
+    """2026-01-31 05:00:00.123 INFO    one  the message; its further lines are set in."""
+
+    def __init__(self, processor: str) -> None:
+        super().__init__(datefmt="%Y-%m-%d %H:%M:%S")
+        self._processor = processor
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = _message(self, record).replace("\n", "\n    ")
+        return f"{self.formatTime(record)}.{record.msecs:03.0f}Z {record.levelname:7} {self._processor}  {text}"
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802 - logging's name
+        return time.strftime(datefmt or "%Y-%m-%d %H:%M:%S", time.gmtime(record.created))
+
+
+class _Json(logging.Formatter):
+    """One object a line: time, level, app, processor, logger, message, and run and task where they are known."""
+
+    def __init__(self, processor: str, app: str) -> None:
+        super().__init__()
+        self._who = {"app": app, "processor": processor}
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{record.msecs:03.0f}Z"
+        more = {name: value for name in FIELDS if (value := getattr(record, name, None))}
+        said = {"time": at, "level": record.levelname, **self._who, "logger": record.name, **more}
+        return json.dumps({**said, "message": _message(self, record)}, ensure_ascii=False)
+
+
+def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    text = record.getMessage()
+    if record.exc_info:
+        text += "\n" + formatter.formatException(record.exc_info)
+    return printable(text)
+
+
+class Folded(logging.Filter):
+    """Lets a message through once a minute; the next one that passes says how often it has come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING or record.name == EVENTS:
+            return True
+        key, now = (record.name, record.getMessage()), record.created
+        since, folded = self._seen.get(key, (-FOLDED_S, 0))
+        if now - since < FOLDED_S:
+            self._seen[key] = since, folded + 1
+            return False
+        self._seen = {other: seen for other, seen in self._seen.items() if now - seen[0] < FOLDED_S}
+        self._seen[key] = now, 0
+        if folded:
+            record.msg, record.args = f"{key[1]} ({folded} more like this before)", None
+        return True

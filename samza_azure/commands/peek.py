@@ -1,0 +1,38 @@
+"""`samza-azure peek`: the first rows that a stream still has."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import reach
+from samza_azure.commands.rows import as_lines
+from samza_azure.errors import ConfigError
+from samza_azure.storage.reader import Reader
+
+#: Few rows need few bytes.
+AT_ONCE = 64 << 10
+
+
+def command(
+    job: Job,
+    stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
+    number: Annotated[int, typer.Option("-n", min=1, help="How many rows.")] = 10,
+) -> None:
+    """Print the first rows of a stream, a JSON object a line.
+
+    Example: samza-azure peek job.toml by-carrier -n 3
+    """
+    account = reach(load(job), create=False)
+    reader = Reader(account.blobs(), stream, until_now=True, table_bytes=AT_ONCE)
+    if not reader.has_logs:
+        raise ConfigError(
+            f"No log holds the stream {stream!r}. Known are {', '.join(reader.known_streams()) or 'none'}."
+        )
+    left = number
+    for table in reader:
+        sys.stdout.write(as_lines(table.slice(0, left)))
+        left -= min(left, table.num_rows)
+        if not left:
+            return

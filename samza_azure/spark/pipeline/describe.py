@@ -1,0 +1,79 @@
+"""A pipeline as facts that people can compare: what each stage and stream is, in a few words.
+
+A run keeps them, so that a processor with another pipeline can be told what differs. The fingerprint decides whether
+it does; what no fact shows (the slide of a window, the schema of a function's state) is said to differ all the same.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql.types import StructType
+
+from samza_azure.config.values import in_words
+from samza_azure.spark.pipeline.bounds import Bounds
+from samza_azure.spark.pipeline.catalyst import (
+    SESSION_MARK,
+    WINDOW_MARK,
+    Node,
+    identity,
+    is_marked,
+    items,
+    kind_of,
+    text,
+    without_alias,
+)
+from samza_azure.spark.pipeline.operators import keys_of, state_of
+
+#: A run keeps no more of its pipeline than this, as JSON; without it a difference is two hashes.
+MOST = 64 << 10
+
+
+def operator_facts(node: Node, bounds: Bounds) -> dict[str, str]:
+    """An operator with state: its keys, windows, functions, condition."""
+    what = state_of(node) or node.kind
+    found = {}
+    plain = []
+    for keys in keys_of(node):
+        window = next((each for each in keys if _is_window(each)), None)
+        length = None if window is None else bounds.window_us(node.child, identity(window))
+        if length is None:
+            plain.append(" = ".join(text(each) for each in keys))
+        else:
+            found["window"] = in_words(length / 1_000_000)
+    found[f"keys of the {what}"] = ", ".join(plain) or "none"
+    if node.kind == "Aggregate":
+        made = [without_alias(each) for each in items(node.plan.aggregateExpressions())]
+        found["functions"] = ", ".join(text(each) for each in made if kind_of(each) != "AttributeReference")
+    if node.kind == "Join" and node.plan.condition().isDefined():
+        found["condition of the join"] = text(node.plan.condition().get())
+    if node.kind == "GlobalLimit":
+        found["limit"] = text(node.plan.limitExpr())
+    return found
+
+
+def _is_window(expression: Any) -> bool:
+    return kind_of(expression) == "AttributeReference" and any(
+        is_marked(expression, mark) for mark in (WINDOW_MARK, SESSION_MARK)
+    )
+
+
+def stage_facts(
+    operators: Sequence[Mapping[str, str]], delays: Mapping[str, int], fingerprint: object
+) -> dict[str, str]:
+    """The facts of a stage's state. `delays` are those of its watermarks in milliseconds, by input."""
+    found = {f"delay of {stream}": in_words(delay / 1000) for stream, delay in delays.items()}
+    for facts in operators:
+        for name, value in facts.items():
+            number = sum(each == name or each.startswith(f"{name} (") for each in found)
+            found[name if not number else f"{name} ({number + 1})"] = value
+    if operators:
+        canonical = json.dumps(fingerprint, sort_keys=True, default=str)
+        found["state"] = hashlib.sha256(canonical.encode()).hexdigest()[:8]
+    return found
+
+
+def columns(schema: StructType) -> dict[str, str]:
+    """The columns of a stream, each a fact."""
+    return {f"column {field.name}": field.dataType.simpleString() for field in schema.fields}

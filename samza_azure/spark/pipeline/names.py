@@ -1,0 +1,166 @@
+"""What can be wrong with a pipeline before anybody has asked Spark: names, streams, keys, duplicates, circles.
+
+Cheap, so it is said at once, all mistakes together, each with the file and line of the stage that is meant. A schema
+that only Spark can read is left to Spark.
+"""
+
+import difflib
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from samza_azure.application import Application, Stage
+from samza_azure.config import Config, Stream
+from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.places import noted, place_of_function
+
+TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
+#: The words of Spark's simple types, as `storage.ddl` and Spark know them; a test compares them.
+TYPES = TIMES | {
+    "bigint", "binary", "boolean", "byte", "dec", "decimal", "double", "float", "int", "integer", "long", "numeric",
+    "real", "short", "smallint", "string", "tinyint",
+}  # fmt: skip
+
+
+def check_names(application: Application, config: Config) -> list[str]:
+    """Warnings; `PipelineRefused` with all mistakes."""
+    found = list(_mistakes(application.stages, config))
+    if len(found) == 1:
+        (message, place), *_ = found
+        error = PipelineRefused(message)
+        noted(error, place)
+        raise error
+    if found:
+        lines = [f"The pipeline has {len(found)} mistakes:"]
+        lines += [f"  {message}" + (f"\n    {place}" if place else "") for message, place in found]
+        raise PipelineRefused("\n".join(lines))
+    ordered(application.stages)
+    return list(_warnings(application.stages, config))
+
+
+def ordered(stages: Sequence[Stage]) -> list[Stage]:
+    """Each stage behind those that write what it reads."""
+    if not stages:
+        raise PipelineRefused("The application has no stage. Decorate a function with @app.stage(input, output=…).")
+    waiting = list(stages)
+    ready_first: list[Stage] = []
+    while waiting:
+        unwritten = {stage.output for stage in waiting}
+        ready = next((stage for stage in waiting if not unwritten.intersection(stage.inputs)), None)
+        if ready is None:
+            names = ", ".join(stage.name for stage in waiting)
+            raise PipelineRefused(f"The stages {names} wait for each other's output. Break the circle.")
+        ready_first.append(ready)
+        waiting.remove(ready)
+    return ready_first
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The question whether another name is meant; empty if none is near."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
+    return f" Is {found[0]!r} meant?" if found else ""
+
+
+def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, str]]:
+    """Each mistake with the place of the stage."""
+    written = {stage.output for stage in stages}
+    told = set()
+    for stage in stages:
+        place = place_of_function(stage.function)
+        if (said := _other_arguments(stage)) is not None:
+            yield said, place
+        for name in stage.inputs:
+            if name in written or name in told:
+                continue
+            told.add(name)
+            declared = config.streams.get(name)
+            if declared is None or declared.schema is None:
+                yield undeclared(stage, name, [*written, *config.streams]), place
+            else:
+                for message in _source_mistakes(name, declared):
+                    yield message, str(config.path)
+
+
+def undeclared(stage: Stage, name: str, known: Iterable[str]) -> str:
+    """What is said of a stream that is read, and neither written nor declared."""
+    return (
+        f"Stage {stage.name} reads stream {name!r}, which no stage writes, and the job file does not say what is "
+        f"in it.{nearest(name, (each for each in known if each != name))} "
+        f'Add: [streams.{name}] with schema = "…" and partitions = ….'
+    )
+
+
+def _other_arguments(stage: Stage) -> str | None:
+    try:
+        inspect.signature(stage.function).bind(*stage.inputs)
+    except TypeError:
+        wanted = len(inspect.signature(stage.function).parameters)
+        return (
+            f"Stage {stage.name} reads {', '.join(stage.inputs)}, so its function is called with {len(stage.inputs)} "
+            f"DataFrame(s), and it takes {wanted}. Name a stream for each: "
+            f"@app.stage({', '.join(repr(each) for each in stage.inputs)}, …)."
+        )
+    except ValueError:
+        pass  # a function without a signature
+    return None
+
+
+def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
+    types = _columns(declared.schema or "")
+    if types is None:
+        return  # Spark reads more than this; what it cannot read either, it says
+    columns = f"its schema has the columns {', '.join(types)}. Name one of them."
+    for column, kind in types.items():
+        if kind not in TYPES and kind.isidentifier():
+            yield (
+                f"streams.{name}.schema cannot be read: column {column} has the type {kind!r}.{nearest(kind, TYPES)} "
+                'Write it like "carrier string, ts timestamp, delay double".'
+            )
+    if (time := declared.event_time) is not None:
+        if time not in types:
+            yield f"streams.{name}.event_time is {time!r}, but {columns}{nearest(time, types)}"
+        elif types[time] in TYPES and types[time] not in TIMES:
+            yield no_time(name, time, types[time])
+    for key in declared.key:
+        if key not in types:
+            yield f"streams.{name}.key has {key!r}, but {columns}{nearest(key, types)}"
+
+
+def _columns(ddl: str) -> dict[str, str] | None:
+    """The columns of a schema and the words of their types; None: it is not as simple as that.
+
+    A parser of its own: pyarrow, which `storage.ddl` is written with, would take as long as all else here.
+    """
+    found = {}
+    for part in re.split(r",(?![^<(]*[>)])", ddl):
+        column = re.fullmatch(r"\s*(\w+)\s+(\w+)(\s*\([\d\s,]*\))?(\s+not\s+null)?\s*", part, re.IGNORECASE)
+        if column is None:
+            return None
+        found[column[1]] = column[2].lower() + ("()" if column[3] else "")
+    return found
+
+
+def no_time(stream: str, column: str, kind: str) -> str:
+    """What is said of an event time that is no time."""
+    return (
+        f"streams.{stream}.event_time is {column!r}, a column of type {kind}. An event time is a timestamp, a date or "
+        f'a window: write "{column} timestamp" in streams.{stream}.schema, and produce reads the text as one.'
+    )
+
+
+def _warnings(stages: Sequence[Stage], config: Config) -> Iterator[str]:
+    """What has no effect, so that somebody may rely on it in vain."""
+    read, written = {name for stage in stages for name in stage.inputs}, {stage.output for stage in stages}
+    for name, declared in config.streams.items():
+        if name in written and declared.schema is not None:
+            yield f"streams.{name}.schema has no effect: a stage writes this stream, and its columns are the schema."
+        if name not in read | written and not _is_route(name, stages):
+            yield f"[streams.{name}] has no effect: no stage reads or writes it.{nearest(name, read | written)}"
+
+
+def _is_route(name: str, stages: Sequence[Stage]) -> bool:
+    """Whether a stream may be one that is added for a stage, which is called after it and its input."""
+    return any(name.startswith(f"{stage.name}-{each}") for stage in stages for each in stage.inputs)
+
+
+__all__ = ["check_names", "nearest", "no_time", "ordered", "undeclared"]

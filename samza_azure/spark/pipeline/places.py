@@ -1,0 +1,53 @@
+"""Where in the user's own code something is: the file and the line that a message names."""
+
+import inspect
+import linecache
+import sysconfig
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+import samza_azure
+
+_FOREIGN = tuple(
+    f"{Path(each).resolve()}/"
+    for each in (
+        *(str(module.__file__).rpartition("/")[0] for module in (pyspark, samza_azure)),
+        *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
+    )
+)
+
+
+def place_of(error: BaseException) -> str:
+    """The innermost line of the user's code that an error went through: file, line and text. Empty: none."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return _shown(error.filename, error.lineno or 1)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if is_ours(frame.filename):
+            return _shown(frame.filename, frame.lineno or 1)
+    return ""
+
+
+def place_of_function(function: Callable[..., Any]) -> str:
+    """Where a function is defined. Empty: nobody knows, as with a class that is called."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code else ""
+
+
+def is_ours(file: str) -> bool:
+    """Whether a file is the user's: not Python's, not an installed package's, not of Spark or this package."""
+    return not file.startswith("<") and not str(Path(file).resolve()).startswith(_FOREIGN)
+
+
+def noted(error: Exception, place: str, stage: str = "") -> None:
+    """Add a place to what an error says, once."""
+    if place and not getattr(error, "__notes__", None):
+        error.add_note(place + (f" (stage {stage})" if stage else ""))
+
+
+def _shown(file: str, line: int) -> str:
+    text = linecache.getline(file, line).strip()
+    return f"{file}, line {line}" + (f": {text}" if text else "")

@@ -1,0 +1,212 @@
+"""The mistakes of a first hour, as `check --quick` tells them: what is wrong, where, and a remedy that can be pasted.
+
+Each is a right job with one thing changed. The message has to name it, with the file and line of the user's code, and
+with the remedy put in the place of the mistake the job is right again.
+"""
+
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, in_full
+from samza_azure.spark.pipeline.early import check_early
+from samza_azure.spark.pipeline.names import TYPES
+from samza_azure.storage import ddl
+
+JOB = """\
+[app]
+name = "shop"
+main = "MODULE:app"
+
+[azure.storage]
+connect = "${NO_SUCH_VARIABLE}"
+
+[streams.orders]
+partitions = 2
+schema = "id string, ts timestamp, amount decimal(10, 2)"
+event_time = "ts"
+key = "id"
+frontier_lag = "10 minutes"
+"""
+PIPELINE = """\
+from pyspark.sql import functions as F
+from samza_azure import Application
+
+app = Application()
+
+@app.stage("orders", output="clean", partition_by="id")
+def clean(orders):
+    return orders.where("amount > 0")
+
+@app.stage("clean", output="hourly")
+def hourly(rows):
+    return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 hour"), "id").count()
+"""
+_numbers = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def _same_path_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+
+
+@pytest.fixture
+def said(tmp_path: Path) -> Callable[[str, str], str]:
+    """What `check --quick` says of a job and a pipeline: nothing, warnings, or the mistakes."""
+
+    def run(job: str, pipeline: str) -> str:
+        module = f"shop_{next(_numbers)}"
+        (tmp_path / f"{module}.py").write_text(pipeline)
+        path = tmp_path / "job.toml"
+        path.write_text(job.replace("MODULE", module))
+        try:
+            found = check_early(Config.load(path, reaches_storage=False))
+        except ConfigError as error:
+            return in_full(error).replace(module, "MODULE")
+        assert not found.needs_session
+        return "\n".join(found.warnings)
+
+    return run
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What stands in the job or the pipeline, what somebody wrote instead, and what they have to be told."""
+
+    right: str
+    wrong: str
+    told: tuple[str, ...]
+    remedy: str = ""  # as the message has it; without one the right text is
+
+
+MISTAKES = {
+    "a stream's name": Mistake(
+        '"orders"',
+        '"order"',
+        ("Stage clean reads stream 'order'", "Is 'orders' meant?", "MODULE.py, line 6"),
+        '"orders"',
+    ),
+    "a stream of another stage": Mistake(
+        '@app.stage("clean"', '@app.stage("claen"', ("reads stream 'claen'", "Is 'clean' meant?", "MODULE.py, line 10")
+    ),
+    "two stages with one output": Mistake(
+        'output="hourly"', 'output="clean"', ("both write the stream 'clean'", "MODULE.py, line 10")
+    ),
+    "two stages with one name": Mistake(
+        "def hourly", "def clean", ("Two stages are called clean", "MODULE.py, line 10")
+    ),
+    "a function of too few inputs": Mistake(
+        "def clean(orders)", "def clean()", ("called with 1 DataFrame(s), and it takes 0", "MODULE.py, line 6")
+    ),
+    "a circle": Mistake(
+        '@app.stage("orders"', '@app.stage("hourly"', ("The stages clean, hourly wait for each other's output",)
+    ),
+    "no stage": Mistake(PIPELINE[PIPELINE.index("@app") :], "", ("The application has no stage",)),
+    "a package that is missing": Mistake(
+        "import Application", "import Application\nimport pandaz", ("pip install 'pandaz'", "MODULE.py, line 3")
+    ),
+    "a name at the top": Mistake(
+        "app = Application()",
+        "app = Aplication()",
+        ("NameError: name 'Aplication' is not defined", "MODULE.py, line 4: app = Aplication()"),
+    ),
+    "grammar": Mistake("def clean(orders):", "def clean(orders)", ("Syntax error: expected ':'", "MODULE.py, line 7")),
+    "another attribute": Mistake(
+        'main = "MODULE:app"', 'main = "MODULE:application"', ('main = "MODULE:app"',), 'main = "MODULE:app"'
+    ),
+    "no such module": Mistake('main = "MODULE:app"', 'main = "MODULEE:app"', ("Is 'MODULE' meant?",)),
+    "an event time that is no column": Mistake(
+        'event_time = "ts"',
+        'event_time = "tss"',
+        ("streams.orders.event_time is 'tss'", "columns id, ts, amount", "Is 'ts' meant?", "job.toml"),
+    ),
+    "an event time that is text": Mistake(
+        "ts timestamp", "ts string", ("a column of type string", 'write "ts timestamp" in'), "ts timestamp"
+    ),
+    "a key that is no column": Mistake(
+        'key = "id"', 'key = "ids"', ("streams.orders.key has 'ids'", "Is 'id' meant?"), 'key = "id"'
+    ),
+    "a type": Mistake("id string", "id strng", ("column id has the type 'strng'", "Is 'string' meant?")),
+    "a key of the file": Mistake(
+        "partitions = 2", "partition = 2", ("streams.orders.partition is not a key", "streams.orders.partitions")
+    ),
+    "a duration": Mistake(
+        '"10 minutes"',
+        '"10 minuts"',
+        ("streams.orders.frontier_lag = '10 minuts' cannot be used", "like '2 s' or '1 hour'"),
+    ),
+    "a number": Mistake("partitions = 2", "partitions = 0", ("streams.orders.partitions = 0 cannot be used",)),
+    "the grammar of TOML": Mistake('name = "shop"', "name = shop", ("line 2, column",)),
+    "a cluster": Mistake(
+        "[streams.orders]",
+        '[spark]\nmaster = "yarn"\n[streams.orders]',
+        ("spark.master = 'yarn' cannot be used", "local[2]"),
+        '[spark]\nmaster = "local[2]"\n[streams.orders]',
+    ),
+}  # fmt: skip
+
+
+def test_the_right_job_has_no_mistake_without_its_account(said: Callable[[str, str], str]) -> None:
+    assert said(JOB, PIPELINE) == ""
+
+
+@pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES.keys())
+def test_a_mistake_is_told_with_its_place_and_its_remedy_can_be_pasted(
+    said: Callable[[str, str], str], mistake: Mistake
+) -> None:
+    right = (JOB, PIPELINE)
+    assert any(mistake.right in text for text in right)
+    message = said(*(text.replace(mistake.right, mistake.wrong) for text in right))
+    for part in mistake.told:
+        assert part in message
+    pasted = [text.replace(mistake.right, mistake.remedy or mistake.right) for text in right]
+    assert said(*pasted) == ""
+
+
+def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str]) -> None:
+    assert said(JOB + "\n[streams.claen]\npartitions = 2\n", PIPELINE) == (
+        "[streams.claen] has no effect: no stage reads or writes it. Is 'clean' meant?"
+    )
+    assert said(JOB + "\n[streams.hourly-clean]\npartitions = 2\n", PIPELINE) == ""  # may be added for stage hourly
+
+
+def test_all_mistakes_are_told_at_once(said: Callable[[str, str], str]) -> None:
+    message = said(JOB.replace('key = "id"', 'key = "ids"'), PIPELINE.replace('stage("clean"', 'stage("claen"'))
+    assert message.startswith("The pipeline has 2 mistakes:")
+    assert "streams.orders.key" in message and "Is 'clean' meant?" in message and "MODULE.py, line 10" in message
+
+
+def test_a_module_that_makes_a_session_waits_for_spark(tmp_path: Path) -> None:
+    for number, line in enumerate(("SparkSession.builder.getOrCreate()", "F.col('id')")):
+        (tmp_path / f"session_{number}.py").write_text(
+            f"from pyspark.sql import SparkSession, functions as F\n{line}\n{PIPELINE}"
+        )
+        (tmp_path / "job.toml").write_text(JOB.replace("MODULE", f"session_{number}"))
+        found = check_early(Config.load(tmp_path / "job.toml", reaches_storage=False))
+        assert found.needs_session
+
+
+def test_the_command_says_it_all_and_needs_no_account(tmp_path: Path) -> None:
+    (tmp_path / "MODULE.py").write_text(PIPELINE)
+    (tmp_path / "job.toml").write_text(JOB)
+    command = [sys.executable, "-m", "samza_azure", "check", str(tmp_path / "job.toml"), "--quick"]
+    environment = {**os.environ, "PATH": "", "JAVA_HOME": ""}  # no Java, which it does not ask for
+    good = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.endswith("no mistake found in 2 stages without Spark.\n")
+    (tmp_path / "MODULE.py").write_text(PIPELINE.replace('"orders"', '"order"'))
+    bad = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert f"{tmp_path / 'MODULE.py'}, line 6" in bad.stderr
+
+
+def test_the_types_are_those_of_the_schema_language() -> None:
+    assert {"dec", "decimal", "numeric"} | ddl._SIMPLE.keys() == TYPES

@@ -1,0 +1,74 @@
+"""The lines of a processor's log: who and when, errors of many lines, what repeats itself."""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from samza_azure.commands.logs import configure, last_entry
+
+LOG = logging.getLogger("samza_azure.test")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    root, ours = logging.getLogger(), logging.getLogger("samza_azure")
+    before = root.handlers[:], root.level, ours.level, logging.raiseExceptions
+    yield
+    root.handlers[:], root.level, logging.raiseExceptions = before[0], before[1], before[3]
+    ours.setLevel(before[2])
+
+
+def logged(file: Path, *, as_json: bool = False, level: str = "info") -> None:
+    configure("p1", "shop", as_json=as_json, level=level, file=file)
+
+
+def test_a_line_says_when_how_grave_and_who(tmp_path: Path) -> None:
+    logged(tmp_path / "log")
+    LOG.info("version %d", 3)
+    LOG.debug("not asked for")
+    [line] = (tmp_path / "log").read_text().splitlines()
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z INFO    p1  version 3", line)
+
+
+def test_the_last_entry_has_all_its_lines(tmp_path: Path) -> None:
+    logged(tmp_path / "log")
+    LOG.info("before")
+    LOG.error("%s", "Stage a cannot run: [/x] is no [tag]\n  pipeline.py, line 3\n2 more")
+    said = "Stage a cannot run: [/x] is no [tag]\n  pipeline.py, line 3\n2 more"
+    assert last_entry(tmp_path / "log", "p1") == said
+    assert last_entry(tmp_path / "nowhere", "p1") == "it said nothing"
+
+
+def test_what_repeats_itself_is_folded_and_counted(tmp_path: Path) -> None:
+    logged(tmp_path / "log", as_json=True)
+    for second in (0, 1, 2, 59, 61):
+        record = LOG.makeRecord(LOG.name, logging.WARNING, "", 0, "no answer", (), None)
+        record.created = 1_000_000.0 + second
+        LOG.handle(record)
+    said = [json.loads(line)["message"] for line in (tmp_path / "log").read_text().splitlines()]
+    assert [text for text in said if text.startswith("no answer")] == [
+        "no answer",
+        "no answer (3 more like this before)",
+    ]
+
+
+def test_what_happens_to_the_container_is_said_each_time_and_other_messages_are_not_folded(tmp_path: Path) -> None:
+    """A container that hung twice within a minute was reported once."""
+    logged(tmp_path / "log")
+    for _ in range(2):
+        logging.getLogger("samza_azure.host.supervisor").warning("the container hangs")
+    LOG.warning("one")
+    LOG.warning("another")
+    assert len((tmp_path / "log").read_text().splitlines()) == 4
+
+
+def test_a_task_is_a_field_of_its_own_and_escapes_are_written_out(tmp_path: Path) -> None:
+    logged(tmp_path / "log", as_json=True)
+    LOG.warning("task %s", "\x1b[31m", extra={"task": "clean-0"})
+    [line] = (tmp_path / "log").read_text().splitlines()
+    assert json.loads(line)["task"] == "clean-0"
+    assert json.loads(line)["message"] == "task \\x1b[31m"

@@ -1,0 +1,98 @@
+"""Texts that are not ours are shown as they are, in every field of every view: no markup, no escapes, none eaten."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from samza_azure.commands.show import DrainDisplay, drain_table, status_view
+from samza_azure.commands.terminal import console, error_lines, printable, say
+
+#: A closing tag ends rich's markup in an error, an opening one is eaten, and an escape steers the terminal.
+HOSTILE = ["[/x]", "[a]", "[streams.matched]", "[red]no[/red]", "\x1b[31m", "\x1b]0;title\x07", ":warning:", "\\[b]"]
+LONG = "w" * 300
+DRAIN = {"step": "", "run_id": "", "asked_by": "", "asked_ms": 0, "history": [], "at_ms": []}
+EMPTY = {
+    "app": "", "run_id": "", "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
+    "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
+    "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None}],
+    "tasks": [
+        {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
+         "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
+    ],
+    "kept": {}, "failure": {"task": "", "message": ""},
+}  # fmt: skip
+#: What no person is shown.
+HIDDEN = ("stop.uuid", "tasks.0.stage", "tasks.0.error.traceback")
+#: What the table of a drain that goes on shows.
+OF_A_DRAIN = ("drain.step", "drain.run_id", "drain.asked_by", "tasks.0.name", "tasks.0.stage", "tasks.0.owner")
+
+
+def fields(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of all texts of a document."""
+    if isinstance(value, str):
+        yield path
+    for key, each in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield from fields(each, f"{path}.{key}".lstrip("."))
+
+
+def with_text(value: Any, path: str, text: str) -> Any:
+    """The same document with this text in one place."""
+    key, _, rest = path.partition(".")
+    if not key:
+        return text
+    if isinstance(value, list):
+        return [with_text(each, rest, text) if str(place) == key else each for place, each in enumerate(value)]
+    return {name: with_text(each, rest, text) if name == key else each for name, each in value.items()}
+
+
+def shown(document: dict[str, Any]) -> str:
+    """The status as it is printed, without the breaks of lines."""
+    printed = io.StringIO()
+    console(printed).print(status_view(document))
+    return "".join(printed.getvalue().split())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("path", [path for path in fields(EMPTY) if path not in HIDDEN])
+def test_status_shows_every_field_as_it_is(path: str, text: str) -> None:
+    assert printable(text) in shown(with_text(EMPTY, path, text))
+
+
+@pytest.mark.parametrize("path", [path for path in fields(EMPTY) if path not in HIDDEN])
+def test_a_word_that_is_wider_than_the_terminal_is_folded_and_not_cut(path: str) -> None:
+    assert shown(with_text(EMPTY, path, LONG)).count("w") >= len(LONG)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_drain_shows_every_task_as_it_is(text: str) -> None:
+    printed = io.StringIO()
+    with DrainDisplay(printed) as display:
+        display.update(with_text(with_text(EMPTY, "tasks.0.name", text), "tasks.0.phase", text), {})
+        display.say(text)
+    assert printed.getvalue() == f"{printable(text)} {printable(text)}\n{printable(text)}\n"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("path", OF_A_DRAIN)
+def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
+    printed = io.StringIO()
+    wide = console(printed)
+    wide.width = 300
+    wide.print(drain_table(with_text(EMPTY, path, text), {}))
+    assert printable(text) in printed.getvalue()
+
+
+def test_no_escape_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    for text in HOSTILE:
+        say(text)
+    assert capsys.readouterr().err == "".join(f"{printable(text)}\n" for text in HOSTILE)
+    assert printable("a\x1b[31m\tb\nc") == "a\\x1b[31m\tb\nc"
+
+
+def test_of_a_long_error_the_sentence_is_shown_and_not_the_plan() -> None:
+    message = "A column with name `amont` cannot be resolved.\n\n" + "\n".join(f"+- Project {n}" for n in range(40))
+    assert error_lines(message).splitlines()[0] == "A column with name `amont` cannot be resolved."
+    assert error_lines(message).splitlines()[-1] == "… 33 more lines: status --json"
+    assert error_lines("one\ntwo") == "one\ntwo"

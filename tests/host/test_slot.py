@@ -1,0 +1,45 @@
+"""What a processor leaves on its machine for its next life."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from samza_azure.errors import ConfigError
+from samza_azure.host.slot import RESTARTED_S, Slot, take_slot
+
+
+def test_an_id_is_taken_once_on_a_machine(tmp_path: Path) -> None:
+    slot = take_slot(tmp_path, "p1")
+    with pytest.raises(ConfigError, match="has the id 'p1'"):
+        take_slot(tmp_path, "p1")
+    assert take_slot(tmp_path, "p2").directory != slot.directory
+
+
+def drained_at(directory: Path, when: float) -> None:
+    (directory / "drained").touch()
+    os.utime(directory / "drained", (when, when))
+
+
+def slot_of_the_next_life(base: Path) -> Slot:
+    (base / "p1").mkdir(exist_ok=True)
+    return Slot(base, "p1", os.open(base / "p1", os.O_RDONLY))
+
+
+def test_a_processor_knows_for_a_minute_that_its_run_was_drained(tmp_path: Path) -> None:
+    assert not slot_of_the_next_life(tmp_path).is_restarted_after_a_drain(1000.0)
+    drained_at(tmp_path / "p1", 1000.0)
+    slot = slot_of_the_next_life(tmp_path)
+    assert slot.is_restarted_after_a_drain(1000.0 + RESTARTED_S - 1)
+    assert not slot.is_restarted_after_a_drain(1000.0 + RESTARTED_S)
+    assert not take_slot(tmp_path, "p2").is_restarted_after_a_drain(1000.0)
+    slot.note_drained()
+    assert (slot_of_the_next_life(tmp_path).drained_at or 0.0) > 1000.0 + RESTARTED_S
+
+
+def test_only_the_life_before_counts(tmp_path: Path) -> None:
+    """One that began the next run and was killed within the minute is started again to go on with that run."""
+    (tmp_path / "p1").mkdir()
+    drained_at(tmp_path / "p1", 1000.0)
+    assert slot_of_the_next_life(tmp_path).is_restarted_after_a_drain(1001.0)
+    assert not slot_of_the_next_life(tmp_path).is_restarted_after_a_drain(1002.0)

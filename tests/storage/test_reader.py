@@ -1,0 +1,158 @@
+"""A reader goes on from its token: every row once, whenever it is stopped; what is gone is an error, never a gap."""
+
+import random
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from samza_azure.errors import ConfigError, RowsGone
+from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.task_log import Limits
+from samza_azure.storage.arrow import encode
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogWriter, take_over
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.reader import Reader
+from samza_azure.storage.source_stream import SourceWriter
+
+
+@pytest.fixture
+def account() -> MemoryAccount:
+    return MemoryAccount()
+
+
+@pytest.fixture
+def blobs(account: MemoryAccount) -> Blobs:
+    return account.blobs()
+
+
+def task(blobs: Blobs, run: str, name: str = "count-0", limits: Limits | None = None) -> LogWriter:
+    """A task that writes the stream "out"."""
+    writer, _ = take_over(
+        blobs, f"runs/{run}/{name}", group_id=bytes(16), task=name, writer=Writer(1, 1), first=True,
+        may_append=lambda: True, meta={"stream": "out"}, limits=limits,
+    )  # fmt: skip
+    return writer
+
+
+def part(*values: int) -> Slice:
+    return Slice(0, encode(pa.table({"v": values})), len(values))
+
+
+def values(reader: Reader) -> list[int]:
+    return [value for table in reader for value in table["v"].to_pylist()]
+
+
+def test_a_reader_that_is_stopped_anywhere_has_each_row_once(account: MemoryAccount, blobs: Blobs) -> None:
+    """What it made of a table is stored together with the token; it dies at random, rows come at random."""
+    for seed in range(40):
+        dice, stream = random.Random(seed), f"s{seed}"
+        writer = SourceWriter(blobs, account.hints(), stream, 3, flush_rows=4)
+        stored: list[int] = []
+        token, number = "", 0
+        for _ in range(30):
+            rows = dice.randrange(12)
+            writer.write(pa.table({"v": range(number, number + rows)}))
+            writer.flush()
+            number += rows
+            reader = Reader(blobs, stream, token=token, until_now=True, table_bytes=dice.choice((1, 1000, 1 << 20)))
+            for table in reader:
+                if dice.random() < 0.3:
+                    break  # died before it has stored this one
+                stored, token = stored + table["v"].to_pylist(), reader.token
+                if dice.random() < 0.2:
+                    break
+        stored += values(Reader(blobs, stream, token=token, until_now=True))
+        assert sorted(stored) == list(range(number)), f"seed {seed}"
+
+
+def test_over_a_drain_it_goes_on_with_the_next_run(blobs: Blobs) -> None:
+    first = task(blobs, "1-a")
+    first.append(0, slices=(part(1, 2),))
+    reader = Reader(blobs, "out", until_now=True)
+    assert values(reader) == [1, 2]
+    first.append(1, slices=(part(3),))
+    task(blobs, "2-b").append(0, slices=(part(4),))
+    task(blobs, "2-b", "count-1").append(0, slices=(part(5),))
+    assert values(Reader(blobs, "out", token=reader.token, until_now=True)) == [3, 4, 5]
+    assert values(reader) == [3, 4, 5]  # one that was there all the time, too
+
+
+def test_latest_is_what_comes_from_now_on(blobs: Blobs) -> None:
+    writer = task(blobs, "1-a")
+    writer.append(0, slices=(part(1),))
+    reader = Reader(blobs, "out", start="latest", until_now=True)
+    assert values(reader) == []
+    writer.append(1, slices=(part(2),))
+    assert values(reader) == [2]
+
+
+def test_it_waits_for_rows_and_for_logs_that_are_not_there_yet(blobs: Blobs) -> None:
+    appends: list[Callable[[], object]] = [
+        lambda: task(blobs, "1-a").append(0, slices=(part(1),)),
+        lambda: task(blobs, "2-b").append(0, slices=(part(2),)),
+    ]
+
+    def wait(seconds: float) -> None:
+        reader._listed_at -= 60  # as if so much time had passed
+        appends.pop(0)()
+
+    reader = Reader(blobs, "out", wait=wait)
+    tables = iter(reader)
+    assert [next(tables)["v"].to_pylist(), next(tables)["v"].to_pylist()] == [[1], [2]]
+
+
+async def _read(reader: Reader) -> list[int]:
+    return [value async for table in reader for value in table["v"].to_pylist()]
+
+
+def test_it_can_be_read_by_an_event_loop(blobs: Blobs) -> None:
+    import asyncio
+
+    task(blobs, "1-a").append(0, slices=(part(1, 2),))
+    assert asyncio.run(_read(Reader(blobs, "out", until_now=True))) == [1, 2]
+
+
+def test_rows_that_were_deleted_before_they_were_read_are_an_error(blobs: Blobs) -> None:
+    writer = task(blobs, "1-a", limits=Limits(roll_records=4))
+    writer.append(0, slices=(part(0),))
+    reader = Reader(blobs, "out", until_now=True)
+    assert values(reader) == [0]
+    for number in range(1, 8):
+        writer.append(number, slices=(part(number),))
+    blobs.delete("runs/1-a/count-0/00000000")
+    with pytest.raises(RowsGone, match=r"from blob 0, position \d+ of runs/1-a/count-0 on are deleted"):
+        values(Reader(blobs, "out", token=reader.token, until_now=True))
+    assert values(Reader(blobs, "out", until_now=True)) == [3, 4, 5, 6, 7]  # who begins anew asks for what there is
+
+
+def test_a_log_that_came_after_the_token_and_lost_its_beginning_is_no_gap_either(blobs: Blobs) -> None:
+    task(blobs, "1-a").append(0, slices=(part(0),))
+    reader = Reader(blobs, "out", until_now=True)
+    assert values(reader) == [0]
+    writer = task(blobs, "2-b", limits=Limits(roll_records=4))
+    for number in range(6):
+        writer.append(number, slices=(part(number),))
+    blobs.delete("runs/2-b/count-0/00000000")
+    with pytest.raises(RowsGone):
+        values(reader)
+
+
+def test_a_token_of_another_stream_or_no_token_is_refused(blobs: Blobs) -> None:
+    task(blobs, "1-a").append(0, slices=(part(0),))
+    token = Reader(blobs, "out").token
+    with pytest.raises(ConfigError, match="is of the stream 'out', not of 'in'"):
+        Reader(blobs, "in", token=token)
+    for wrong in ("x", token[:-5], "é", token + "%%%"):
+        with pytest.raises(ConfigError, match="no token of a reader"):
+            Reader(blobs, "out", token=wrong)
+
+
+def test_columns_that_changed_between_two_producers_come_in_one_table(account: MemoryAccount, blobs: Blobs) -> None:
+    for rows in (pa.table({"v": [1]}), pa.table({"v": [2], "w": ["x"]})):
+        writer = SourceWriter(blobs, account.hints(), "s", 1)
+        writer.write(rows)
+        writer.close()
+    [table] = Reader(blobs, "s", until_now=True)
+    assert table.to_pylist() == [{"v": 1, "w": None}, {"v": 2, "w": "x"}]
