@@ -10,7 +10,7 @@ from rich.console import Console
 
 from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
 from samza_azure.commands.terminal import clock
-from samza_azure.commands.waiting import RowsLeft, nobody_is_left
+from samza_azure.commands.waiting import RowsLeft, is_over, nobody_is_left
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, State
@@ -152,3 +152,21 @@ LEFT = replace(ROW, state=State.LEFT)
 )
 def test_nobody_is_left_when_all_have_gone_and_somebody_had_to(rows: list[ProcessorRow], said: str) -> None:
     assert nobody_is_left(rows) == said
+
+
+@pytest.mark.parametrize(
+    ("uncleaned", "alive", "silent", "over"),
+    [
+        ((), True, False, True),
+        (("run",), True, False, False),  # it deletes the run's logs
+        (("run",), True, True, True),  # it died over that, and nobody is left who would mark it dead
+        (("run",), False, False, True),
+    ],
+)
+def test_a_drain_is_over_when_all_is_deleted_or_nobody_is_left_to_do_it(
+    uncleaned: tuple[str, ...], alive: bool, silent: bool, over: bool
+) -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=uncleaned)
+    rows = [replace(ROW, state=State.ACTIVE if alive else State.LEFT), ProcessorRow("gone", "l", state=State.DEAD)]
+    assert is_over(drained, "run", rows, rows[:1] if silent else []) == over
+    assert not is_over(CONTROL, "run", rows, rows)
