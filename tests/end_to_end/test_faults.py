@@ -131,7 +131,7 @@ def test_a_drain_with_data_in_flight_fires_everything_once_though_leader_and_con
     leader = settled["leader"]
     other = next(task["owner"] for task in settled["tasks"] if task["stage"] != "clean" and task["owner"] != leader)
     world.kill_at(leader, "supervisor", "after FLUSH")
-    world.kill_at(other, "container", "after the first step")
+    world.kill_at(other, "container", "before the end of daily_delays")
     for name in [name for name in world.fleet.processes if name not in world.fleet.alive()]:
         world.fleet.processes.pop(name)
     before = world.produced

@@ -33,7 +33,7 @@ RATE = 2_000.0
 NAMES = ("p0", "p1", "p2")
 PHASES = ("REQUESTED", "SOURCES_STOPPED", "FLUSHING", "COMMITTED")
 WRITES = ("before FREEZE", "after FREEZE", "before FLUSH", "after FLUSH", "before DRAINED", "after DRAINED")
-APPENDS = ("before the first step", "after the first step", "before the end of the log", "after the end of the log")
+APPENDS = ("before a batch", "after a batch", "before the end of daily_delays", "after the end of daily_delays")
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,8 @@ def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool)
     with ThreadPoolExecutor(threads) as pool:
         for played, (seed, outcome) in enumerate(pool.map(lambda seed: (seed, ready.run(drawn(seed))), seeds), 1):
             verdicts[outcome.verdict] += 1
-            print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s", flush=True)
+            how = outcome.reason if outcome.verdict == "equal" else ""
+            print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s {how}", flush=True)
             if outcome.verdict in ("refused", "unhelpful"):
                 reasons[f"{outcome.verdict}: {in_general(outcome.reason)}"] += 1
             if outcome.verdict == "unhelpful":

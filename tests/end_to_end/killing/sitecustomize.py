@@ -1,7 +1,7 @@
 """Kills a processor's process with SIGKILL at a named point of a drain. It is no part of the product.
 
 Python imports a module of this name at its start, wherever it finds one; `World` puts this folder into PYTHONPATH. The
-folder in SAMZA_AZURE_KILL_AT holds an empty file for each kill that is still to come, "p1 container flushing" say. The
+folder in SAMZA_AZURE_KILL_AT holds an empty file for each kill that is still to come, "p1 container FLUSHING" say. The
 first thread of that process that comes to the point deletes the file and dies there.
 
 A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
@@ -74,16 +74,14 @@ class Points(MetaPathFinder):
         module.TaskReport.__init__ = made
 
     def _appends(self, module: Any) -> None:
-        """Before and after a record of the flush: its first step, and the one that ends the log."""
+        """Before and after the record that ends the log of a task."""
         append = module.BatchWriter._append
-        names = {1: "the first step", 2: "the end of the log"}
 
         def appended(writer: Any, batch: int, plan: Any, *more: Any) -> None:
-            if plan.step in names:
-                self.at(f"before {names[plan.step]}")
+            what = f"the end of {writer._stage.stage.name}" if plan.step >= 2 else "a batch"
+            self.at(f"before {what}")
             append(writer, batch, plan, *more)
-            if plan.step in names:
-                self.at(f"after {names[plan.step]}")
+            self.at(f"after {what}")
 
         module.BatchWriter._append = appended
 

@@ -259,7 +259,7 @@ def told(case: Case) -> str:
         parts += [f"#   {tuple(_short(value) for value in row)}" for row in each.rows[:40]]
     parts.append("# " + "\n# ".join(str(action) for action in case.actions))
     if case.moved_in_flush is not None:
-        parts.append(f"# task {case.moved_in_flush} moves between the two steps of the flush")
+        parts.append(f"# task {case.moved_in_flush} moves in the flush")
     if case.cut is not None:
         parts.append(f"# drained after {case.cut.actions} actions and {case.cut.batches} batches more")
     return "\n".join(parts)

@@ -117,7 +117,8 @@ class Bench:
         read = play.read() if case.cut is not None else None
         expected = self.batch(case, read)
         if found == expected:
-            return Outcome("equal")
+            rows = sum(len(each.rows) for each in case.inputs)
+            return Outcome("equal", f"drained after {sum(map(len, read.values()))} of {rows} rows" if read else "")
         if expected != self.batch(case, read, backwards=True):
             return Outcome("wrong", "the fuzzer: the batch depends on the order of rows")
         late = f", {fleet.late} late" if fleet.late else ""
@@ -245,7 +246,7 @@ class _Play:
         fleet.flush(self._ends)
         if self._case.moved_in_flush is not None:
             moved = fleet.tasks[self._name(self._case.moved_in_flush)]
-            fleet.until(lambda: moved._step >= 1 or moved.is_over)
+            fleet.until(lambda: moved._gate.step >= 2 or moved.is_over)
             if not moved.is_over:
                 fleet.move(moved.name)
         fleet.until(fleet.is_drained)
