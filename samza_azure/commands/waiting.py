@@ -31,7 +31,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
     there.
     """
     begun, run_id, drains = time.monotonic(), asked.run_id, False
-    ages, is_said, left = Ages(config), False, RowsLeft(account.blobs())
+    ages, is_said, left, estimate = Ages(config), False, RowsLeft(account.blobs()), Estimate()
     with DrainDisplay(sys.stderr) as display:
         while True:
             control, rows = look(config, account)
@@ -39,7 +39,8 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
             silent_rows = ages.silent(rows)
             if control is not None:
                 run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
-                display.update(shown, left.of(shown))
+                rows_left = left.of(shown)
+                display.update(shown, rows_left, estimate.of(sum(rows_left.values()), time.monotonic()))
                 if is_over(control, run_id, rows, silent_rows):
                     took = time.monotonic() - begun
                     later = [] if control.cleaned else ["Its logs are not deleted yet: whoever starts next does that."]
@@ -155,6 +156,22 @@ class Ages:
         now = time.monotonic()
         self._ages = {row.incarnation: observed(self._ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
         return [row for row in rows if row.alive and self._ages[row.incarnation].silent(self._timeout_s)]
+
+
+class Estimate:
+    """How many seconds the rows that are left will take, if they go on to become fewer as they have so far."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def of(self, rows: int, now: float) -> float | None:
+        """By a look at `now` seconds of any clock; None while nothing is left, or nothing has been read."""
+        if rows and (self._first is None or rows > self._first[1]):
+            self._first = now, rows
+        if not rows or self._first is None or rows == self._first[1]:
+            return None
+        begun, most = self._first
+        return rows * (now - begun) / (most - rows)
 
 
 class RowsLeft:
