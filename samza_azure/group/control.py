@@ -185,7 +185,8 @@ def signal(control: Control) -> str:
     drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
     stop = f":{control.stop.uuid}:{len(control.stop.members)}" if control.stop else ""
     vacant = "" if control.leader else ":vacant"
-    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}"
+    churn = f":churn {control.churn}" if control.churn else ""  # how long a leader may be silent
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}"
 
 
 def encode(control: Control, *, limit: int | None = None) -> bytes:

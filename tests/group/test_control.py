@@ -279,8 +279,10 @@ def test_it_stays_with_what_it_was_said_of() -> None:
     assert again["drain"] == written["drain"]
 
 
-def test_followers_are_told_of_run_phase_drain_and_vacancy() -> None:
-    leading = replace(FULL, drain=None)
+def test_followers_are_told_of_run_phase_drain_vacancy_and_patience() -> None:
+    patient = replace(FULL, drain=None, churn=1)
+    assert signal(patient) == "1700000000000-abcdef01:DRAINING:-:churn 1"
+    leading = replace(patient, churn=0)
     assert signal(leading) == "1700000000000-abcdef01:DRAINING:-"
-    assert signal(FULL) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
+    assert signal(replace(FULL, churn=0)) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
     assert signal(replace(leading, leader=None)) == "1700000000000-abcdef01:DRAINING:-:vacant"
