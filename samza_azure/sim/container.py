@@ -4,6 +4,7 @@ Two stages. `clean` reads a source partition and passes each row on to the parti
 per key and window of event time, and lets a window go when all producers have passed it. So rows that come late,
 twice or never show in what comes out, and so does a drain that loses or doubles anything.
 
+In some worlds a third stage, `audit`, reads the source partitions as well, and passes their rows on as they are.
 Other code of the same application has a stage more: `parsed` reads the source partitions, and `clean` what it wrote.
 """
 
@@ -64,7 +65,7 @@ from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
 
-SOURCE, PARSED, BETWEEN, OUTPUT = "flights", "parsed-flights", "by-carrier", "daily-delays"
+SOURCE, PARSED, BETWEEN, OUTPUT, AUDITED = "flights", "parsed-flights", "by-carrier", "daily-delays", "audited-flights"
 #: A window of event time, in the rows' own unit; row j of a partition is at least j old.
 WINDOW = 20
 KEYS = 7
@@ -126,13 +127,14 @@ class Habits:
         return int(instant * self.rows_per_s)
 
 
-def plan_of(sources: int, counts: int, fingerprint: str, *, front: bool = False) -> Plan:
-    """The pipeline of this world; with a stage in front of it, if that is asked for."""
+def plan_of(sources: int, counts: int, fingerprint: str, *, front: bool = False, audited: bool = False) -> Plan:
+    """The pipeline of this world; with a stage in front of it, or with a second reader of the source, if asked for."""
     first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
         *first,
         StagePlan("clean", (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",)),
         StagePlan("daily", (BETWEEN,), OUTPUT, counts, stateful=("count",)),
+        *((StagePlan("audit", (SOURCE,), AUDITED, sources),) if audited else ()),
     )
     return Plan(stages, {SOURCE: sources}, fingerprint)
 

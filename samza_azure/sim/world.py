@@ -30,7 +30,7 @@ from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.sim.network import Outage, Weather
-from samza_azure.sim.promises import check_overlap, runs_within, stated, within
+from samza_azure.sim.promises import Wait, check_overlap, runs_within, stated, waiting, waits_at_most, within
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
@@ -101,6 +101,7 @@ class World:
         self.faults = 0
         self.again = ""  # the drained run after which the same code begins another
         self.blind = ""  # a processor that never reaches the blob again
+        self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
         self._over = self.loop.create_future()
         self._starting: list[asyncio.Handle] = []
@@ -152,6 +153,7 @@ class World:
     async def _faults(self) -> None:
         """One after the other, at any moment, or at the next moment at which a certain step begins."""
         scenario, dice = self.scenario, self.dice
+        self._look_for_patience()
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
             if scenario.faults:
@@ -160,6 +162,17 @@ class World:
                 else:
                     self._fault(dice.choice(scenario.faults))
             await self._wait(dice.expovariate(1 / scenario.every_s))
+
+    def _look_for_patience(self) -> None:
+        """Patience: while there are faults, look again and again who waits for whom."""
+        self._waiting = waiting(self.lives.values(), self._waiting, self.loop.time())
+        bound = waits_at_most(self.timing, self.habits.shutdown_s)
+        for (name, _, task, _), since in self._waiting.items():
+            if self.loop.time() > since + bound:
+                wrong = f"{name} may work, was given {task} {bound:.1f} s ago, and waits"
+                self.broken(self.loop, {"exception": Violation(f"Patience: {wrong}")})
+        if not self.calm and self.failed is None:
+            self.loop.call_later(LOOK_S, self._look_for_patience)
 
     def _aim(self, kind: str, step: str) -> None:
         waiting = self._aims.setdefault(step, [])
@@ -260,7 +273,8 @@ class World:
 
     def _habits(self, fingerprint: str) -> Habits:
         """Containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
-        plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint, front=fingerprint == OTHER_STAGES)
+        front, audited = fingerprint == OTHER_STAGES, self.scenario.audited
+        plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint, front=front, audited=audited)
         habits = Habits(plan)
         if self.scenario.style == "busy":
             habits = Habits(plan, batch_s=3.0, commit_s=3.0, start_s=0.3, limits=SHORT_LOGS)
@@ -564,6 +578,10 @@ class World:
                 return f"{task} belongs to a former life of {owner.processor}"
             if life.running.get(task) != owner.generation:
                 return f"{task} is owned by {owner.processor} and does not run there"
+            if assignment.first and self.ledger.has_log(control.run_id, task):
+                return f"{task} has a log, and the control blob does not know that"
+        if len(alive) > 1 and not set(self.ledger.successors()) & alive.keys() - set(leading):
+            return f"{leading} names nobody who would lead next"
         shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
         able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
         # A task that somebody gave up leaves its place there free, so that nothing else moves.
@@ -677,9 +695,10 @@ class World:
         self.fed[control.run_id] = end
         rows = {number: range(begin.get(number, 0), to) for number, to in end.items()}
         for number, wanted in rows.items():
-            got = [row for part in self._read(control.run_id, f"clean-{number}") for row in part]
-            wrong = sorted(map(tuple, got)) != [(number, each) for each in wanted]
-            demand(not wrong, f"S7: clean-{number} wrote {len(got)} rows of {len(wanted)}")
+            for stage in ("clean", "audit") if self.scenario.audited else ("clean",):
+                got = [row for part in self._read(control.run_id, f"{stage}-{number}") for row in part]
+                wrong = sorted(map(tuple, got)) != [(number, each) for each in wanted]
+                demand(not wrong, f"S7: {stage}-{number} wrote {len(got)} rows of {len(wanted)}")
         counts: Counter[tuple[int, int]] = Counter()
         results: dict[tuple[int, int], tuple[int, int]] = {}
         for number in range(self.scenario.counts):
@@ -707,6 +726,8 @@ class World:
         """S4, S5 and Overlap, at the moment a command is given."""
         view, control = life.processor.view, self.ledger.control
         if isinstance(command, StartTask):
+            permitted = life.container is not None and life.clock.now() < view.work.permit_told
+            demand(permitted, f"S4: {life.name} starts {command.task} without a permit")
             check_overlap(self.ledger, self.lives.values(), life, command, self.habits.shutdown_s)
         if isinstance(command, Permit) and command.until > 0:
             bound = self.ledger.permit_bound(view.incarnation)
