@@ -540,7 +540,7 @@ class Ledger(MemoryStorage):
             rolled = log.writer == header.writer
             demand(log.writer is None or rolled or header.writer > log.writer, f"S2: {where} after writer {log.writer}")
             self.seen["log rolled" if rolled else "log taken over"] += 1
-            self.seen["log with live readers rolled"] += rolled and "/clean-" in prefix
+            self.seen["log with live readers rolled"] += rolled and ("/clean-" in prefix or "/tidy-" in prefix)
             self.steps.end("log rolls", prefix)
             self.steps.end("task moves", header.task)
         else:

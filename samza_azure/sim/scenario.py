@@ -103,6 +103,7 @@ def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | Non
 
 def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
     some = dice.choice([0.0, 0.0, 0.0, 0.01])
+    later = LATER if Random(f"later {seed}").random() < 0.7 else ()
     return Scenario(
         seed=seed,
         style="busy",
@@ -121,7 +122,7 @@ def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None
         slow_batch=dice.choice([0.0, 0.0, 0.08]),
         slow_release=dice.choice([0.0, 0.0, 0.5]),
         clocks=False,
-        aims=AIMED,
+        aims=AIMED + later,
     )
 
 
