@@ -130,20 +130,24 @@ class DrainDisplay:
         """A line of its own."""
         self._console.print(_text(text))
 
-    def update(self, shown: dict[str, Any], left: Mapping[str, int]) -> None:
-        """Show the document's tasks as they stand now, with the rows that tasks still have to read, where known."""
+    def update(self, shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> None:
+        """Show the document's tasks as they stand now, with the rows that tasks still have to read, where known.
+
+        `seconds` is what all these rows may take.
+        """
         if self._live is not None:
-            self._live.update(drain_table(shown, left))
+            self._live.update(drain_table(shown, left, seconds))
             return
+        about = f" in about {seconds:.0f} s" if seconds is not None else ""
         for task in shown["tasks"]:
             name, rows = task["name"], left.get(task["name"], 0)
-            to_do = f", {rows} rows to read" if rows and task["phase"] != DrainPhase.COMMITTED else ""
+            to_do = f", {rows} rows to read{about}" if rows and task["phase"] != DrainPhase.COMMITTED else ""
             if self._seen.get(name) != task["phase"]:
                 self._seen[name] = task["phase"]
                 self.say(f"{name} {task['phase']}{to_do}")
 
 
-def drain_table(shown: dict[str, Any], left: Mapping[str, int]) -> Table:
+def drain_table(shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> Table:
     """A line for each stage, how many of its tasks have reached each step, and below it its tasks."""
     table = _table("stage, task", "on", *_STEPS, "batch", "rows to read")
     stages: dict[str, list[dict[str, Any]]] = {}
@@ -160,7 +164,8 @@ def drain_table(shown: dict[str, Any], left: Mapping[str, int]) -> Table:
             batch = "" if task["batch"] is None else str(task["batch"])
             to_do = f"{left[task['name']]:,}" if task["name"] in left else ""
             _add(table, f"  {task['name']}", task["owner"] or "-", *dots, batch, to_do)
-    table.caption = _text(drain_in_words(shown["drain"])) if shown["drain"] else None
+    about = f"; all is read in about {seconds:.0f} s" if seconds is not None else ""
+    table.caption = _text(drain_in_words(shown["drain"]) + about) if shown["drain"] else None
     return table
 
 

@@ -472,16 +472,14 @@ class Task:
             self._tell(ends=ends, frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
         if drain.step is not DrainStep.FLUSH or gate.ends is None:
             return
-        is_at_end = gate.step == 0 and has_answered and all(each.is_at_end for each in said)
-        if is_at_end and not self.stage.plan.stateful:
-            self._flush_without_batch(said)
+        if gate.step or not has_answered or not all(each.is_at_end for each in said):
             return
-        with self._lock:
-            if is_at_end:
-                self._set_gate(self._gate.changed(step=1))
-                self._report = replace(self._report, drain=DrainPhase.FLUSHING)
-            elif gate.step == 1 and self._step >= 1:
+        if not self.stage.plan.stateful:
+            self._flush_without_batch(said)
+        elif self._batches is not None and self._batches.fire():
+            with self._lock:
                 self._set_gate(self._gate.changed(step=2))
+                self._report = replace(self._report, drain=DrainPhase.FLUSHING)
 
     def _flush_without_batch(self, said: list[Acknowledgement]) -> None:
         """A task without state has nothing to fire: its log may end in DRAINED once all that it was given is in it.
