@@ -91,6 +91,18 @@ def _limits(root: Path) -> Iterator[int]:
                     yield int((folder / name).read_text())
 
 
+def memory_of_session(session: int) -> int:
+    """Bytes of memory that the processes of a session use now. What they share counts for each of them."""
+    pages = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError, IndexError, ValueError):  # it may end meanwhile
+                # After the name, which may hold anything: state, parent, group, session, ... and the 21st is resident.
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                pages += int(fields[21]) if int(fields[3]) == session else 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
 def die_with_parent() -> None:
     """Between fork and exec: ask for SIGKILL when the thread that starts this process ends. Survives the exec.
 

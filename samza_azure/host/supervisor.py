@@ -21,7 +21,7 @@ from samza_azure.explain import routed
 from samza_azure.group.control import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.notify import notify
-from samza_azure.machine import boot_time
+from samza_azure.machine import boot_time, memory_of_session
 from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Permit, Phase, Ready, Rejected, TaskReport
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ FORGIVE_S = 600.0
 GOODBYE_S = 5.0
 #: A container that is ready says something every second. Silence is counted in waits of this length.
 LISTEN_S = 2.0
+#: Its memory is measured so often.
+MEASURE_S = 10.0
 
 
 class Supervisor(JobCoordinatorListener):
@@ -68,6 +70,7 @@ class Supervisor(JobCoordinatorListener):
         self._permit_until: float | None = None  # None: there was none yet
         self._paused_at: float | None = None
         self._steps = 0
+        self._measured_at = -1e9
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
@@ -150,6 +153,7 @@ class Supervisor(JobCoordinatorListener):
                 selector.register(self._child, selectors.EVENT_READ, "child")
             events = selector.select(self._patience_s(now))
         self._notice_pause()
+        self._measure(now)
         if not events and self._child is not None and self._is_ready:
             self._not_heard(self._child)
         for key, _ in events:
@@ -177,6 +181,12 @@ class Supervisor(JobCoordinatorListener):
         elif self._paused_at is not None and now < until:
             log.warning("resumed after %.0f s", now - self._paused_at)
             self._paused_at = None
+
+    def _measure(self, now: float) -> None:
+        """What the container uses of memory, now and then."""
+        if self._child is not None and now >= self._measured_at + MEASURE_S:
+            self._measured_at = now
+            self._coordinator.container_uses(memory_of_session(self._child.pid))
 
     def _not_heard(self, child: Child) -> None:
         """The container has said nothing for another while."""
