@@ -23,6 +23,7 @@ from samza_azure.group.reports import report_of
 from samza_azure.group.requests import ignored
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.tasks import assigned
+from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep, Phase, Progress, stage_and_number
 
@@ -134,8 +135,11 @@ class GroupFacts:
 
 
 def group_facts(view: View) -> GroupFacts:
-    """What the gauges of the group are to show now. A task counts as running by what its owner's row says, until the
-    leader takes the owner for dead: a killed one's tasks are missing after one timeout at the latest."""
+    """What the gauges of the group are to show now.
+
+    A task counts as running by what its owner's row says, unless the owner has been silent for so long that it has
+    paused itself: a killed one's tasks are missing within one timeout.
+    """
     control = view.control
     if not view.leads or not isinstance(control, Control):
         return GroupFacts()
@@ -213,10 +217,12 @@ def moved(before: Control, after: Control) -> int:
 def running(view: View, control: Control) -> int:
     """How many tasks run under their present owner, as the last scan saw it."""
     rows, count = _rows(view), 0
+    # Who was silent for so long has paused itself by now, if it lives at all.
+    mute = {name for name, age in view.others.ages.items() if age.silent(SELF_STOP * view.timing.heartbeat_timeout_s)}
     for task, assignment in control.tasks.items():
         owner, report = assignment.owner, report_of(task, assignment.owner, rows)
         if owner is not None and report is not None and report.phase in _AT_WORK:
-            count += rows[owner.processor].alive
+            count += rows[owner.processor].alive and owner.processor not in mute - {view.me}
     return count
 
 
@@ -244,7 +250,13 @@ class Observer:
         self._counted_at = -1e9
         self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # of a task's attempt, as told last
         self._shown: dict[str, set[str]] = {"stage": set(), "stream": set()}
-        instruments = self._instruments
+        self._begun = False
+
+    def _begin(self) -> None:
+        """At the first turn, not before: an SDK that is set up after us would not hear of it."""
+        import importlib.metadata  # takes long, and commands have no use for it
+
+        instruments, self._begun = self._instruments, True
         # A counter that begins with its first event hides that event from whoever asks for an increase.
         for each in (
             instruments.moves,
@@ -254,12 +266,12 @@ class Observer:
             instruments.restarts,
         ):
             each.add(0, self._who)
-        import importlib.metadata  # takes long, and commands have no use for it
-
         instruments.build.set(1, {**self._who, "version": importlib.metadata.version("samza-azure")})
 
     def turned(self, view: View) -> None:
         """A turn is over."""
+        if not self._begun:
+            self._begin()
         now = view.turn_at or 0.0
         before, after = self._control, view.control if isinstance(view.control, Control) else None
         if after is before and now < self._looked_at + LOOK_EVERY_S:

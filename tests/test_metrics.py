@@ -14,6 +14,7 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from samza_azure.config import doubtful_timing
 from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
+from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
 from samza_azure.group.learn import learn
@@ -234,6 +235,24 @@ def test_a_timeout_of_three_heartbeats_leaves_no_room_for_slow_calls() -> None:
     assert doubtful_timing(Timing(heartbeat_s=2.0, heartbeat_timeout_s=6.0), slow_call_s=0.25) is not None
 
 
+LATE = """
+import urllib.request
+from samza_azure.group.timing import PROFILES
+from samza_azure.group.view import Life, Settings, View
+from samza_azure.metrics import Observer, serve
+observer = Observer("here")
+port = serve(0)
+observer.turned(View(Settings("here", PROFILES["default"]), Life("1")))
+print(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+"""
+
+
+def test_an_exporter_that_is_set_up_after_the_observer_has_the_counters_too() -> None:
+    """As `run` does it. A live Prometheus found no series of theirs."""
+    [line] = [each for each in run(LATE)[1].splitlines() if each.startswith("samza_azure_failovers_total{")]
+    assert 'processor="here"' in line and line.endswith(" 0.0")
+
+
 SERVING = """
 import urllib.request
 from samza_azure.metrics import Observer, serve
@@ -310,7 +329,9 @@ def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead(
     view = leading(MODEL, there=there)
     view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
     assert group_facts(view) == GroupFacts(members=2, tasks=3, running=3)
-    view.others.members = {"there": replace(there, state=State.DEAD)}
+    view.others.ages = {"there": Age("e", 0.75 * view.timing.heartbeat_timeout_s, 5, 100.0)}
+    assert group_facts(view) == GroupFacts(members=2, tasks=3, running=2), "it has paused itself, or is dead"
+    view.others.members, view.others.ages = {"there": replace(there, state=State.DEAD)}, {}
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=2)
 
 
@@ -324,7 +345,9 @@ def test_who_does_not_lead_tells_nothing_of_the_group_and_forgets_what_it_told()
 
 
 def test_counters_are_there_before_anything_has_happened() -> None:
-    points = Meters().points()
+    meters = Meters()
+    meters.observer.turned(view_of(None))
+    points = meters.points()
     for name in ("failovers", "moves", "self_stops", "lease.renewals_missed", "container.restarts"):
         assert points[name] == [({}, 0)]
 
