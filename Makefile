@@ -93,6 +93,7 @@ bench: setup
 
 # Long trials at random moments; not part of `test`. One that fails keeps none of the others from running.
 prove: setup
+	@$(PIP) --quiet --group browser
 	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
 	for trial in tests/prove/*.py; do try $$trial; done; \
 	try -m pytest -q -m long tests/host tests/commands tests/segments tests/fleet tests/spark; \

@@ -21,7 +21,7 @@ from samza_azure.explain import routed
 from samza_azure.group.control import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.notify import notify
-from samza_azure.machine import boot_time, memory_of_session
+from samza_azure.machine import Memory, boot_time, memory, memory_kills, memory_of_session
 from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Permit, Phase, Ready, Rejected, TaskReport
 
 log = logging.getLogger(__name__)
@@ -71,6 +71,7 @@ class Supervisor(JobCoordinatorListener):
         self._paused_at: float | None = None
         self._steps = 0
         self._measured_at = -1e9
+        self._memory_kills = 0  # by the kernel, before the container was started
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
@@ -203,7 +204,7 @@ class Supervisor(JobCoordinatorListener):
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")
             return
-        self._started_at, self._is_ready = now, False
+        self._started_at, self._is_ready, self._memory_kills = now, False, memory_kills()
         with self._child_lock:
             self._child = child
         log.debug("Container %d started", child.pid)
@@ -244,7 +245,9 @@ class Supervisor(JobCoordinatorListener):
         now = boot_time()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
         reason = f"exit code {code}"
-        if code == OUT_OF_MEMORY:
+        if memory_kills() > self._memory_kills:
+            reason = f"{reason}: {killed_for_memory(memory())}"
+        elif code == OUT_OF_MEMORY:
             reason = "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
         elif said := child.last_error():
             reason += f": {said}"
@@ -289,3 +292,12 @@ class Supervisor(JobCoordinatorListener):
             if self._child is not None:
                 self._child.end_group()
             os._exit(1)
+
+
+def killed_for_memory(found: Memory) -> str:
+    """What to say of a container that the kernel has ended."""
+    whose = "container or unit" if found.is_set else "machine"
+    return (
+        f"the kernel killed it or its JVM, since the {found.limit >> 20} MiB of the {whose} were used up. Java's heap "
+        "is only a part of that: give it more memory, lower spark.driver.memory, or run more processors"
+    )

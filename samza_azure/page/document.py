@@ -16,7 +16,7 @@ __all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
 #: The lines go back so far, in so many points.
 LINES_S, POINTS = 900, 180
 #: The worst ones of processors and of tasks are sent, so many of each. All of them are in `samza-azure status --json`.
-SHOWN = 500
+SHOWN = 200
 #: What a task without a batch reports.
 NO_BATCH = -1
 _STEPS = (DrainPhase.SOURCES_STOPPED, DrainPhase.FLUSHING, DrainPhase.COMMITTED, DrainPhase.DRAINED)

@@ -12,6 +12,7 @@ from aiohttp import web
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
+from samza_azure.explain import page
 from samza_azure.group.rows import MEMBERS
 from samza_azure.page.server import FILES, Access, add_page
 from samza_azure.page.watch import CALLS, Watcher
@@ -146,6 +147,8 @@ def test_a_look_is_two_reads_and_nobody_reads_while_nobody_looks(emulator: Azuri
                 assert blobs.seen == tables.seen == []
                 await asyncio.gather(*(watcher.look() for _ in range(5)))
                 assert len(blobs.seen) + len(tables.seen) == CALLS
+                priced = page(watcher._timing, processors=1) * (watcher._timing.heartbeat_s / 3600)
+                assert (priced.read, priced.table) == (len(blobs.seen), len(tables.seen)), "what explain says of a look"
                 async with session.get(address + "events") as news:
                     first = await read_event(news)
                     assert first["verdict"]["state"] == "stopped" and first["processors"] == []
