@@ -4,6 +4,7 @@ import argparse
 import time
 
 import coordination
+import drain
 import hand_over
 import restore
 import routing
@@ -14,7 +15,7 @@ import start
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, coordination, scale, segments]
+SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, drain, coordination, scale, segments]
 
 
 def main() -> None:

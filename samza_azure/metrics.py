@@ -145,7 +145,8 @@ def group_facts(view: View) -> GroupFacts:
         return GroupFacts()
     rows = _rows(view)
     alive = sum(row.alive for row in rows.values())
-    step = 3 if control.phase is RunPhase.DRAINED else 0 if control.drain is None else _STEPS[control.drain.step]
+    drain = control.drain.step if control.drain is not None else None
+    step = 3 if control.phase is RunPhase.DRAINED else 0 if drain is None else _STEPS[drain]
     return GroupFacts(alive, len(control.tasks), running(view, control), step, control.phase is RunPhase.FAILED)
 
 

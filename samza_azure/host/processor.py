@@ -180,6 +180,7 @@ class Processor:
                 self._runs,
                 limit=view.settings.blob_limit,
                 timeout=self._timeout,
+                known=view.others.members,
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
         except AccessDenied as error:
@@ -230,4 +231,12 @@ def call_timeout_s(timing: Timing) -> float:
     return min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
 
 
-__all__ = ["ContainerLost", "Processor", "Surroundings", "call_timeout_s"]
+__all__ = [
+    "TOLD_EVERY_S",
+    "UNREACHABLE_S",
+    "WAITS_FOR_ROLE",
+    "ContainerLost",
+    "Processor",
+    "Surroundings",
+    "call_timeout_s",
+]

@@ -4,27 +4,34 @@ Hearsay, read at one moment: a processor that was killed is shown as it last sai
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.tasks import PATIENCE
-from samza_azure.messages import DrainPhase, Phase, TaskReport, stage_and_number
+from samza_azure.messages import DrainPhase, Phase, Progress, TaskReport, stage_and_number
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
 CALL_S = 5.0
 
 
+async def control_of(blob: ControlBlob) -> Control | None:
+    """The control blob, if there is one."""
+    content = await blob.read(timeout=CALL_S)
+    return control_blob.decode(content.data) if isinstance(content, Content) else None
+
+
 async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[ProcessorRow]]:
     """The control blob, if there is one, and all processors' rows."""
-    content = await blob.read(timeout=CALL_S)
+    control = await control_of(blob)
     rows = [processor_row(row.key, row.etag, row.values) for row in await table.query(MEMBERS, timeout=CALL_S)]
     ours = [row for row in rows if row.is_ours]
-    return (control_blob.decode(content.data) if isinstance(content, Content) else None), ours
+    return control, ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,10 @@ def document(
     by_processor = {row.processor: row for row in rows}
     if control is None:
         control = Control(group_id="")
+    owned: dict[tuple[str, str], list[str]] = {}
+    for name, each in control.tasks.items():
+        if each.owner is not None:
+            owned.setdefault((each.owner.processor, each.owner.incarnation), []).append(name)
     return {
         "app": app,
         "run_id": control.run_id or None,
@@ -55,9 +66,10 @@ def document(
         "version": control.version,
         "leader": control.leader.processor if control.leader is not None else None,
         "barrier": {"version": control.barrier.version, "state": str(control.barrier.state)},
-        "drain": _drain(control),
+        "drain": _drain(control.drain, control.phase),
+        "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
-        "processors": [_processor(row, control) for row in rows],
+        "processors": [_processor(row, owned) for row in rows],
         "tasks": [_task(name, each, control, by_processor, clock) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
@@ -102,27 +114,31 @@ def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int
     return {partition: list(min(seen.get(partition, [start]))) for partition, start in read.items()}
 
 
-def _drain(control: Control) -> dict[str, Any] | None:
-    drain = control.drain
+def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] | None:
+    """A drain with who asked for it and when each step was taken: by the wall clock of who led, in ms; 0: not known."""
     if drain is None:
         return None
-    step = "DRAINED" if control.phase is RunPhase.DRAINED else str(drain.step)
-    history = list(drain.history)
-    return {"uuid": drain.uuid, "run_id": drain.run_id, "mode": drain.mode, "step": step, "history": history}
+    return {
+        "uuid": drain.uuid,
+        "run_id": drain.run_id,
+        "mode": drain.mode,
+        "step": "DRAINED" if phase is RunPhase.DRAINED else str(drain.step),
+        "history": list(drain.history),
+        "asked_by": drain.by or None,
+        "asked_ms": drain.asked_ms,
+        "at_ms": list(drain.at_ms),
+        "ends": {partition: list(end) for partition, end in drain.ends.items()},
+    }
 
 
-def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
-    tasks = [
-        name
-        for name, each in control.tasks.items()
-        if each.owner is not None and (each.owner.processor, each.owner.incarnation) == (row.processor, row.incarnation)
-    ]
+def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) -> dict[str, Any]:
     return {
         "id": row.processor,
         "incarnation": row.incarnation,
         "state": str(row.state),
         "port": row.port,
-        "tasks": tasks,
+        "tasks": owned.get((row.processor, row.incarnation), []),
+        "ending": row.ending or None,
         "too_old_for": row.too_old_for or None,
     }
 
@@ -141,13 +157,16 @@ def _task(
         "late": report.late if report is not None else 0,
         "progress": _progress(report),
         "why": why(each, control, rows, report, clock),
+        "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
     }
 
 
 def _progress(report: TaskReport | None) -> dict[str, Any] | None:
-    return asdict(report.progress) if report is not None and report.progress is not None else None
+    if report is None or report.progress is None:
+        return None
+    return {name: getattr(report.progress, name) for name in Progress.__slots__}  # `asdict` takes ten times as long
 
 
 def why(

@@ -3,7 +3,7 @@ before. Pure: no clock, no I/O.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,7 +48,7 @@ def away(app: str, state: State, text: str, before: Mapping[str, Any] | None) ->
 def made(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing, lines: Lines, now_ms: int) -> Any:
     """The whole document."""
     said: Verdict = verdict(shown, silent, timing)
-    dead = without_word(silent, timing)
+    dead = frozenset(without_word(silent, timing))
     backlog, age_s, pace = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms), _pace(shown["tasks"], dead)
     lines.add(now_ms, sum(backlog.values()), age_s, pace)
     tasks = sorted((_task(task, dead, now_ms) for task in shown["tasks"]), key=_badness)
@@ -92,12 +92,12 @@ def _age_s(tasks: Sequence[Mapping[str, Any]], now_ms: int) -> float | None:
     return max(0.0, (now_ms - min(marks)) / 1000) if marks else None
 
 
-def _pace(tasks: Sequence[Mapping[str, Any]], dead: Sequence[str]) -> float:
+def _pace(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> float:
     paces: list[float] = [(task["progress"] or {}).get("pace", 0.0) for task in tasks if task["owner"] not in dead]
     return round(sum(paces), 1)
 
 
-def _task(task: Mapping[str, Any], dead: Sequence[str], now_ms: int) -> dict[str, Any]:
+def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[str, Any]:
     progress = task["progress"] or {}
     gone = task["owner"] in dead
     error = task["error"]["message"] if task["error"] else (task["given_up"] or {}).get("message")
@@ -123,7 +123,7 @@ def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int, str]:
 
 
 def _processor(
-    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, float], dead: Sequence[str]
+    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, float], dead: Collection[str]
 ) -> dict[str, Any]:
     name = row["id"]
     state = "silent" if name in dead else str(row["state"]).lower()
@@ -142,7 +142,7 @@ def _unwell(row: Mapping[str, Any]) -> tuple[int, bool, str]:
     return (order.index(row["state"]) if row["state"] in order else 0), not row["leads"], row["id"]
 
 
-def _stages(tasks: Sequence[Mapping[str, Any]], dead: Sequence[str]) -> list[dict[str, Any]]:
+def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {}
     for task in tasks:
         each = found.setdefault(

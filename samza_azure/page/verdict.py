@@ -50,7 +50,8 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timin
     dead = without_word(silent, timing)
     run = f"Run {shown['run_id']}" if shown["run_id"] else "No run has begun yet"
     tasks = shown["tasks"]
-    idle = [task for task in tasks if task["why"] or task["owner"] in dead]
+    gone = frozenset(dead)
+    idle = [task for task in tasks if task["why"] or task["owner"] in gone]
     match shown["phase"]:
         case "FAILED":
             failure = shown["failure"] or {"task": "a task", "message": ""}

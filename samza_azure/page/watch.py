@@ -112,10 +112,15 @@ class Watcher:
             case Missing():
                 self._control, self._etag = None, None
         members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
-        name = self._config.app.name
-        shown = document(name, self._control, members, Clock.now(self._config.task.shutdown_ms))
-        self._shown = made(shown, self._silent(members), self._timing, self._lines, time.time_ns() // 1_000_000)
+        silent = self._silent(members)
+        # Of a large fleet this takes long.
+        self._shown = await asyncio.to_thread(self._made, self._control, members, silent)
         return self._shown
+
+    def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, float]) -> dict[str, Any]:
+        shown = document(self._config.app.name, control, members, Clock.now(self._config.task.shutdown_ms))
+        found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
+        return found
 
     async def _unread(self, error: SamzaAzureError) -> dict[str, Any]:
         """Is there nothing, or can it not be read?"""

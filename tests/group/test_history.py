@@ -32,7 +32,7 @@ TASKS = {"t-0": Assignment(Owner("a", "1", 5)), "t-1": Assignment(Owner("b", "1"
 BEFORE = Control(
     "g", revision=9, epoch=2, version=5, leader=A, run_id="r", phase=RunPhase.RUNNING, members=(A, B), tasks=TASKS
 )
-DRAIN = DrainNotification("d", "r", DrainStep.FREEZE)
+DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 
 
 def view_of(**rows: ProcessorRow) -> View:

@@ -40,7 +40,7 @@ from samza_azure.group.control import (
     Barrier,
     BarrierState,
     Control,
-    DrainNotification,
+    Event,
     Failure,
     GivenUp,
     Owner,
@@ -53,6 +53,7 @@ from samza_azure.group.election import successors_of
 from samza_azure.group.ending import GIVEN_UP, RESTORED, verdict
 from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally, turn
 from samza_azure.group.membership import own_row
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
 from samza_azure.group.tasks import retry_at
@@ -293,7 +294,10 @@ def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_w
         [step] = [a for a in decide(view, NOW) if isinstance(a, BreakLease | AcquireLease | ReadControl | WriteControl)]
         steps.append(step)
         learn(view, step, answer, sent_at=NOW, now=NOW)
-    after = replace(CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh")
+    noted = Event(view.wall_ms, "leader", "p2 leads. p1 had given no sign of life.")
+    after = replace(
+        CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh", events=(noted,)
+    )
     assert steps == [
         BreakLease("control"),
         AcquireLease("fresh", "control"),
@@ -614,7 +618,7 @@ def leads_after_it_moved(**rows: ProcessorRow) -> View:
 
 @pytest.mark.parametrize("phase", [RunPhase.RUNNING, RunPhase.DRAINING])
 def test_a_task_that_its_processor_gave_up_is_moved_at_once_and_no_other_task_is(phase: RunPhase) -> None:
-    drain = DrainNotification("u", "run", DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
+    drain = DrainNotification("u", "run", step=DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
     control = replace(CONTROL, phase=phase, drain=drain)
     view = leader(control, published_at=NOW)
     view.others.members = {**ROWS, "p3": failing()}
@@ -931,7 +935,7 @@ def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() ->
 DRAINING = replace(
     CONTROL,
     phase=RunPhase.DRAINING,
-    drain=DrainNotification("u", "run", DrainStep.FREEZE, history=("FREEZE",)),
+    drain=DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",)),
     positions={"flights/0": (0, 3)},
 )
 

@@ -42,7 +42,7 @@ def shown(control: Control | None = CONTROL, rows: list[ProcessorRow] = ROWS) ->
     return document("app", control, rows, Clock(60_000, 45.0))
 
 
-DRAIN = DrainNotification("d", "r", DrainStep.FREEZE)
+DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 
 
 @pytest.mark.parametrize(

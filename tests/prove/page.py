@@ -1,8 +1,9 @@
 """The status page in a real browser, on fleets without Spark that are started, killed, drained and made to fail.
 
 Shown: the verdict in seven states; how soon a killed leader is on the page; no violation that axe finds in either
-colour scheme, no word on the console; names that are markup stay text; 1,000 processors and 10,000 tasks. Screenshots
-are left in build/page. A Chromium is taken from the system, or else from the npm package @sparticuz/chromium.
+colour scheme, no word on the console; names that are markup stay text; 1,000 processors and 10,000 tasks.
+Screenshots are left in samza-azure-page, where the machine keeps temporary files. A Chromium is taken from the system,
+or else from the npm package @sparticuz/chromium.
 """
 
 import asyncio
@@ -44,7 +45,7 @@ from samza_azure.storage.connection import Account  # noqa: E402
 from tests.fleet.healthy import live  # noqa: E402
 from tests.fleet.world import processes  # noqa: E402
 
-SHOTS = ROOT / "build" / "page"
+SHOTS = Path(tempfile.gettempdir()) / "samza-azure-page"
 #: What a browser for tests is, and the rules that it is asked to try. Both are npm's, with these versions.
 CHROMIUM, AXE = "@sparticuz/chromium@147.0.0", "axe-core@4.14.1"
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
