@@ -283,14 +283,21 @@ class SegmentStore:
         *,
         inputs: Iterable[Segment] = (),
         advance: Advance | None = None,
+        under: Iterable[int] = (),
     ) -> Published | Lost:
         """Publish segments and the position of the stream that they come from, all or nothing.
 
-        `Lost`: a lock was revoked, an input is not visible any more, or the stream is elsewhere; nothing was changed.
+        `under` are the locks that it was granted for this, as far as the caller knows them: one that is not there any
+        more was ended by others. `Lost`: a lock was revoked or ended, an input is not visible any more, or the stream
+        is elsewhere; nothing was changed.
         ValueError for outputs that could never be published, as `Datasource.publish` says.
         """
-        inputs = list(inputs)
+        inputs, under = list(inputs), set(under)
         check_outputs(outputs, inputs)
+        if not outputs:
+            if advance is None or self.move(*advance):
+                return Published(())
+            return Lost(f"{advance.stream} is at {self.position(advance.stream)!r}, not at {advance.start!r}.")
         for tries in range(1, TRIES_MAX):
             held = self._held(task)
             try:
@@ -298,7 +305,7 @@ class SegmentStore:
             except ValueError as error:
                 if settled := self._settled(outputs):
                     return settled
-                if tries == 1:
+                if tries == 1 and under <= held.keys():
                     raise
                 locks = Lost(f"{error} It had one: its life was ended, and its locks with it.")
             if isinstance(locks, Lost):
@@ -339,6 +346,22 @@ class SegmentStore:
         """How far a stream is in the table; None at its beginning."""
         found = self._position(stream)
         return None if found is None else json.loads(str(found.values["position"]))
+
+    def move(self, stream: str, start: Any, end: Any) -> bool:
+        """Move a stream's position without publishing anything. False: it is not at `start`."""
+        key, values = position_key(stream), {"position": json.dumps(end)}
+        for tries in range(1, TRIES_MAX):
+            at = self._position(stream)
+            now = None if at is None else json.loads(str(at.values["position"]))
+            if now == end:
+                return True
+            if now != start:
+                return False
+            write = Write(Act.INSERT, key, values) if at is None else Write(Act.MERGE, key, values, at.etag)
+            if self._sent([write]) is not None:
+                return True
+            self.wait(tries)
+        raise StorageUnavailable(f"The position of {stream} in {self.name}: others wrote first {TRIES_MAX} times.")
 
     def _commit(
         self,

@@ -39,6 +39,8 @@ from samza_azure.tables.table import fitted
 NUMBERS = 64
 #: So many intervals one append may touch: each has a lock, and a publish holds all its locks in one transaction.
 INTERVALS_MAX = 90
+#: The lock on an interval is given back when so many appends had no rows of it.
+UNUSED_APPENDS = 10
 #: So many segments are merged at once: a batch of each is in memory.
 FAN_IN_MAX = 32
 BATCH_ROWS = 16 << 10
@@ -104,6 +106,8 @@ class Appender:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
         self._free: dict[Interval, tuple[int, Interval, int, list[int]]] = {}  # by bucket: a lock and its free numbers
+        self._appends = 0
+        self._used: dict[Interval, int] = {}  # by bucket: the last append that had rows of it
 
     def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
         """Write rows to files, one per interval, and publish them with the position of the stream that they are from.
@@ -117,18 +121,27 @@ class Appender:
             widen_needed = any(self._shape.schema.field(field.name).type != field.type for field in rows.schema)
             if widen_needed:
                 widen(self._store, rows.schema)  # says what is wrong
-        segments = []
-        parts = list(_by_bucket(rows, self._shape))
+        parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
         if len(parts) > INTERVALS_MAX:
             raise ConfigError(
                 f"Rows of {len(parts)} intervals of {self._store.name} in one append; {INTERVALS_MAX} are possible. "
                 "Append fewer rows at once, or give the table a coarser granularity."
             )
+        return self.append_parts(parts, advance)
+
+    def append_parts(
+        self, parts: Sequence[tuple[Interval, pa.Table]], advance: Advance | None = None
+    ) -> Published | Refused:
+        """The same for rows that `by_bucket` has divided, and whose columns the table has."""
+        segments, under = [], set()
+        self._appends += 1
         for bucket, part in parts:
+            self._used[bucket] = self._appends
             number = self._number(bucket)
             if isinstance(number, Refused):
                 return number
             lock, interval, version, partition = number
+            under.add(lock)
             data = files.encode(part)
             name = self._store.file_name(lock, uuid.uuid4().hex)
             self._store.blobs.put(name, data)
@@ -137,7 +150,7 @@ class Appender:
             )
         if not segments and advance is None:
             return Published(())
-        answer = self._store.publish(self._task.id, segments, advance=advance)
+        answer = self._store.publish(self._task.id, segments, advance=advance, under=under)
         if isinstance(answer, Refused):
             self.close()
         return answer
@@ -147,6 +160,15 @@ class Appender:
         for lock in self._store.state().box.held(self._task.id):
             self._store.release(self._task.id, lock.id)
         self._free.clear()
+        self._used.clear()
+
+    def release_unused(self) -> None:
+        """Give back the locks of intervals to which nothing was appended for a while."""
+        for bucket, last in list(self._used.items()):
+            if self._appends - last >= UNUSED_APPENDS:
+                del self._used[bucket]
+                if (known := self._free.pop(bucket, None)) is not None:
+                    self._store.release(self._task.id, known[0])
 
     def _number(self, bucket: Interval) -> tuple[int, Interval, int, int] | Refused:
         known = self._free.get(bucket)
@@ -226,7 +248,8 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
             )
             for partition, file in zip(group, made or [None], strict=True)
         ]
-        published = store.publish(task.id, outputs, inputs=inputs)
+        under = (answer.lock.id, numbers.lock.id)
+        published = store.publish(task.id, outputs, inputs=inputs, under=under)
         if isinstance(published, Refused):
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
@@ -309,14 +332,14 @@ def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
     return list(found.values())
 
 
-def _by_bucket(rows: pa.Table, shape: Shape) -> Iterator[tuple[Interval, pa.Table]]:
+def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
     """The rows of each interval, in the order of time."""
-    files.microseconds_of(rows, shape.time)  # says what is wrong with the column
-    rows = rows.sort_by(shape.time)
-    moments = files.microseconds_of(rows, shape.time)
+    files.microseconds_of(rows, time)  # says what is wrong with the column
+    rows = rows.sort_by(time)
+    moments = files.microseconds_of(rows, time)
     first = 0
     while first < len(rows):
-        bucket = shape.granularity.bucket(moments[first].as_py())
+        bucket = granularity.bucket(moments[first].as_py())
         count = pc.sum(pc.less(moments.slice(first), bucket.end)).as_py()
         yield bucket, rows.slice(first, count)
         first += count
@@ -326,4 +349,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Compacted", "Shape", "compact", "create", "plan", "widen"]
+__all__ = ["Appender", "Compacted", "Shape", "by_bucket", "compact", "create", "plan", "widen"]
