@@ -36,7 +36,7 @@ def open(config: StorageSettings, name: str, *, at: Sequence | None = None) -> T
 
 def snapshot_of(store: SegmentStore, *, at: Sequence | None = None) -> TableSnapshot:
     """The same of a table whose account is open already."""
-    snapshot = store.snapshot(at)
+    snapshot = store.latest() if at is None else store.snapshot(at)
     # After the segments: a column that one of them has is in the head by then.
     shape = Shape.of(store.state().head, store.name)
     return TableSnapshot(store.name, shape.time, shape.schema, snapshot, store.blobs)

@@ -197,7 +197,7 @@ class Compacted:
 def plan(store: SegmentStore, interval: Interval, *, target_bytes: int = 128 << 20) -> list[list[Segment]]:
     """What `compact` would merge: groups of small neighbours of one interval and version, each at most `FAN_IN_MAX`."""
     found: list[list[Segment]] = []
-    for entry in store.snapshot().timeline.lookup(interval):
+    for entry in store.latest().timeline.lookup(interval):
         waiting: list[Segment] = []
         for group in _groups(entry.segments):
             if sum(one.file.bytes for one in group if one.file is not None) >= target_bytes:
