@@ -112,6 +112,7 @@ class Snapshot:
     staged: tuple[Segment, ...] = ()  # there, but of publishes that do not count
     foreign: int = 0
     overwritten: Value | None = None  # the last publish that made a new version visible
+    head: Row | None = None  # as it was after the segments were read
 
 
 @dataclass(frozen=True, slots=True)
@@ -602,11 +603,12 @@ class SegmentStore:
                 state.sequence,
                 state.head.values.get("overwritten"),
             ):
-                self._known = known
-                return known.snapshot
+                snapshot = replace(known.snapshot, head=state.head)
+                self._known = replace(known, snapshot=snapshot)
+                return snapshot
             # Garbage collection deletes the rows of old publishes, but says so in the head before.
-            head = self.state().head.values
-            if (head.get("restored", 0), head.get("collected", "")) != (restored, collected):
+            (head,) = self._read(HEAD, HEAD + ".")
+            if (head.values.get("restored", 0), head.values.get("collected", "")) != (restored, collected):
                 self._known = None
                 continue
             counted = [one for one in changed if state.sequence.includes(one)]
@@ -615,6 +617,7 @@ class SegmentStore:
                 sequence=state.sequence,
                 timeline=known.snapshot.timeline.with_added(counted),
                 overwritten=state.head.values.get("overwritten"),
+                head=head,
             )
             waiting = (*known.waiting, *(one for one in changed if not state.sequence.includes(one)))
             self._known = _Known(snapshot, restored, collected, waiting)

@@ -23,6 +23,7 @@ from samza_azure.segments import Advance, Interval, Owner, Refused, Task
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.housekeeping import group_of
 from samza_azure.tables.write import Appender, by_bucket, create, widen
 
 #: So many intervals go into one publish: with their locks, their segments and the position they fit one transaction.
@@ -140,9 +141,8 @@ class Sink:
     def _end_earlier_lives(self) -> None:
         """Give back the locks of our predecessors: of this run the earlier writers, and all of earlier runs."""
         box = self._store.state().box
-        owners = {
-            box.tasks[name].owner for lock in box.locks.values() if lock.group == self._task for name in lock.holders
-        }
+        groups = (self._task, group_of(self._task))
+        owners = {box.tasks[name].owner for lock in box.locks.values() if lock.group in groups for name in lock.holders}
         for owner in sorted(owners):
             found = _INCARNATION.fullmatch(owner.incarnation)
             writer = (int(found[1]), int(found[2])) if found else (-1, -1)

@@ -1,15 +1,9 @@
-"""Appending to a table and compacting it, as library calls.
-
-Memory is bounded by what is written at once: an append by its rows, a compaction by one batch of each of its inputs
-and one output file.
-"""
+"""Creating a table and appending to it, as library calls. Memory is bounded by the rows of one append."""
 
 import base64
-import io
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,15 +11,11 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError
 from samza_azure.segments import (
     Advance,
-    File,
     Granted,
     Granularity,
     Interval,
-    LockType,
-    Partitions,
     Published,
     Refused,
-    Request,
     Segment,
     Task,
 )
@@ -33,7 +23,6 @@ from samza_azure.storage.interface import Row
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
-from samza_azure.tables.table import fitted
 
 #: So many partition numbers an appender takes at once: one write of the head for so many publishes.
 NUMBERS = 64
@@ -41,9 +30,6 @@ NUMBERS = 64
 INTERVALS_MAX = 90
 #: The lock on an interval is given back when so many appends had no rows of it.
 UNUSED_APPENDS = 10
-#: So many segments are merged at once: a batch of each is in memory.
-FAN_IN_MAX = 32
-BATCH_ROWS = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,153 +171,6 @@ class Appender:
         return number, interval, version, free.pop(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction has done: so many segments became so many. `refused` says why it has not."""
-
-    inputs: int = 0
-    outputs: int = 0
-    refused: str = ""
-
-
-def plan(store: SegmentStore, interval: Interval, *, target_bytes: int = 128 << 20) -> list[list[Segment]]:
-    """What `compact` would merge: groups of small neighbours of one interval and version, each at most `FAN_IN_MAX`."""
-    found: list[list[Segment]] = []
-    for entry in store.latest().timeline.lookup(interval):
-        waiting: list[Segment] = []
-        for group in _groups(entry.segments):
-            if sum(one.file.bytes for one in group if one.file is not None) >= target_bytes:
-                continue  # large enough as it is
-            if len(waiting) + len(group) > FAN_IN_MAX:
-                found.append(waiting)
-                waiting = []
-            waiting = [*waiting, *group]
-        found.append(waiting)
-    unique = {tuple(one.id for one in group): group for group in found}
-    return [group for group in unique.values() if len(_groups(group)) > 1]
-
-
-def compact(store: SegmentStore, task: Task, interval: Interval, *, target_bytes: int = 128 << 20) -> list[Compacted]:
-    """Merge the small segments of an interval while others append to it; each group is published as it is done.
-
-    What is locked by others is left out, and said. A process that dies in the middle loses the group that it was at;
-    called again, the rest is done. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and one output file.
-    """
-    return [_compact(store, task, group, target_bytes) for group in plan(store, interval, target_bytes=target_bytes)]
-
-
-def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
-    one, there = inputs[0], Partitions(segment.partition for segment in inputs)
-    shape = Shape.of(store.state().head, store.name)
-    request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
-    answer = store.acquire(task, request)
-    if not isinstance(answer, Granted):
-        return Compacted(refused=f"{one.interval}: others hold {there}.")
-    try:
-        sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
-        made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
-        numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))
-        if not isinstance(numbers, Granted) or numbers.lock.partitions is None:
-            return Compacted(refused=f"{one.interval}: a lock was lost.")
-        group = numbers.lock.partitions
-        outputs = [
-            Segment(
-                store.name,
-                one.interval,
-                one.version,
-                partition,
-                Partitions.union_of(segment.covers for segment in inputs),
-                1 + max(segment.generation for segment in inputs),
-                group,
-                there,
-                file,
-            )
-            for partition, file in zip(group, made or [None], strict=True)
-        ]
-        under = (answer.lock.id, numbers.lock.id)
-        published = store.publish(task.id, outputs, inputs=inputs, under=under)
-        if isinstance(published, Refused):
-            return Compacted(refused=published.reason)
-        return Compacted(len(inputs), len(outputs))
-    finally:
-        for lock in store.state().box.held(task.id):
-            store.release(task.id, lock.id)
-
-
-def _merged(
-    store: SegmentStore,
-    lock: int,
-    sources: Sequence[tuple[File, Interval]],
-    shape: Shape,
-    target_bytes: int,
-) -> Iterator[File]:
-    """Files of the rows of others, in the order of time, uploaded as soon as they are large enough."""
-    out, writer = io.BytesIO(), None
-
-    def finished() -> File:
-        assert writer is not None
-        writer.close()
-        data = out.getvalue()
-        name = store.file_name(lock, uuid.uuid4().hex)
-        store.blobs.put(name, data)
-        return files.file_of(name, data)
-
-    for part in _in_order(store, sources, shape):
-        if writer is None:
-            out = io.BytesIO()
-            writer = files.writer(out, shape.schema)
-        writer.write_table(part, row_group_size=files.ROW_GROUP_ROWS)
-        if out.tell() >= target_bytes:
-            yield finished()
-            writer = None
-    if writer is not None:
-        yield finished()
-
-
-def _in_order(store: SegmentStore, sources: Sequence[tuple[File, Interval]], shape: Shape) -> Iterator[pa.Table]:
-    """Rows of sorted files, merged. Each file has a batch in memory; what is not later than the earliest end of these
-    cannot be preceded by anything that is still to come."""
-    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]] = []
-    for file, interval in sources:
-        _refill(waiting, files.batches(store.blobs, file, BATCH_ROWS), interval, shape)
-    while waiting:
-        moments = [files.microseconds_of(table, shape.time) for table, _, _ in waiting]
-        up_to = min(pc.max(one).as_py() for one in moments)
-        ready, rest = [], []
-        for (table, source, interval), moment in zip(waiting, moments, strict=True):
-            mask = pc.less_equal(moment, up_to)
-            ready.append(table.filter(mask))
-            left = table.filter(pc.invert(mask))
-            if len(left):
-                rest.append((left, source, interval))
-            else:
-                _refill(rest, source, interval, shape)
-        yield pa.concat_tables(ready).sort_by(shape.time)
-        waiting = rest
-
-
-def _refill(
-    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]],
-    source: Iterator[pa.RecordBatch],
-    interval: Interval,
-    shape: Shape,
-) -> None:
-    """The next batch that has rows of the interval, of which alone they count."""
-    for batch in source:
-        table = fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
-        if len(table):
-            waiting.append((table, source, interval))
-            return
-
-
-def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments that become visible together, together."""
-    found: dict[Any, list[Segment]] = {}
-    for segment in segments:
-        found.setdefault((segment.covers, segment.generation), []).append(segment)
-    return list(found.values())
-
-
 def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
     """The rows of each interval, in the order of time."""
     files.microseconds_of(rows, time)  # says what is wrong with the column
@@ -349,4 +188,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Compacted", "Shape", "by_bucket", "compact", "create", "plan", "widen"]
+__all__ = ["Appender", "Shape", "by_bucket", "create", "widen"]

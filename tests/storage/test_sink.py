@@ -13,7 +13,7 @@ from samza_azure import tables
 from samza_azure.config import Config, Table, table_of
 from samza_azure.errors import ConfigError, StateLost, StorageUnavailable, Superseded, Unsettled
 from samza_azure.logs.record import Kind, Writer
-from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.log import LogReader, LogWriter, take_over
@@ -157,9 +157,9 @@ def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
     put(log, 0)
     sink = sink_of(store)
     sink.claim(first=True)
-    request = tables.write.Request("x", store.name, Granularity.DAY.bucket(round(START.timestamp() * 1e6)))
+    request = Request("x", store.name, Granularity.DAY.bucket(round(START.timestamp() * 1e6)))
     granted = other.acquire(Task("x", "x", 99, Owner("x")), request)
-    assert isinstance(granted, tables.write.Granted)
+    assert isinstance(granted, Granted)
     assert not turn(sink, store)
     other.release("x", granted.lock.id)
     assert sink.flush()
@@ -219,7 +219,7 @@ def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int
             case 0 if len(sinks) < 6:
                 another()
             case 1:
-                tables.compact(store, Task("c", "c", 0, Owner("c")), tables.write.Interval.of("2024", "2025"))
+                tables.compact(store, Task("c", "c", 0, Owner("c")), Interval.of("2024", "2025"))
             case 2 | 3:
                 new = [len(put_so_far) + number for number in range(dice.randrange(5))]
                 put_so_far.update(new)

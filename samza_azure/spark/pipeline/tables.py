@@ -77,4 +77,5 @@ def sink_plan(stream: str, table: Table, written_by: StagePlan, config: Config) 
         tasks=min(written_by.partitions, most),
         schema=written_by.schema,
         table=table.name,
+        flush_s=table.flush_s,
     )

@@ -7,20 +7,24 @@ between a publish and the record that follows it a crash does no harm.
 
 import logging
 import threading
+import time
 import traceback
 from dataclasses import replace
 from typing import Any
 
-from samza_azure.errors import PermitExpired, StorageUnavailable, Superseded, TooOld
+from samza_azure.errors import CorruptState, PermitExpired, StorageUnavailable, Superseded, TooOld
 from samza_azure.explain import unasked_s
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.machine import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport, stage_and_number
+from samza_azure.segments import Owner
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.source.account import segments
 from samza_azure.spark.task.task import Surroundings
 from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.tables.housekeeping import LOOK_MOST_S, Housekeeping
+from samza_azure.tables.housekeeping import LOOK_S as HOUSE_S
 from samza_azure.tables.sink import Sink
 
 log = logging.getLogger(__name__)
@@ -53,6 +57,7 @@ class SinkTask:
         self._writer: LogWriter | None = None
         self._sink: Sink | None = None
         self._asked: dict[str, float] = {}
+        self._houses: threading.Thread | None = None
         self._oldest: float | None = None  # since when there are rows that are not published
 
     @property
@@ -121,6 +126,9 @@ class SinkTask:
             if self._begin():
                 self._tell(phase=Phase.RUNNING)
                 self._around.changed()
+                if stage_and_number(self.name)[1] == 0:
+                    self._houses = threading.Thread(target=self._keep_house, name=f"{self.name}-house", daemon=True)
+                    self._houses.start()
                 while not self._closing.is_set() and not self.is_over:
                     self._turn()
                     self._closing.wait(LOOK_S)
@@ -132,7 +140,10 @@ class SinkTask:
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._end(Phase.FAILED, error)
         finally:
-            if self._closing.is_set() and self._sink is not None:
+            self._closing.set()
+            if self._houses is not None:
+                self._houses.join()
+            if self._sink is not None:
                 self._give_back(self._sink)
             self._ended.set()
             self._around.changed()
@@ -185,6 +196,22 @@ class SinkTask:
             self._end_drained()
             return False
         return True
+
+    def _keep_house(self) -> None:
+        """Compaction, retention and garbage, beside the publishes. A failure of it is none of the task's."""
+        table, incarnation = self._table, f"{self.start_message.generation}.{self.start_message.attempt}"
+        owner = Owner(f"{self.start_message.run_id}/{self.name}", incarnation)
+        house = Housekeeping(segments(table.name), table, self.name, owner, self._may_keep_house)
+        pause = HOUSE_S
+        while not self._closing.wait(pause) and not self.is_over:
+            try:
+                pause = HOUSE_S if house.turn(time.time_ns() // 1000) else min(2 * pause, LOOK_MOST_S)
+            except Exception as error:  # noqa: BLE001
+                log.info("%s: housekeeping: %s", self.name, error)
+                pause = LOOK_MOST_S if isinstance(error, CorruptState) else HOUSE_S
+
+    def _may_keep_house(self) -> bool:
+        return self._around.may_append() and not self._closing.is_set() and self._drain.step is None
 
     def _turn(self) -> None:
         """Read what is new, publish what is due, and end with the drain."""
