@@ -11,10 +11,11 @@ import scale
 import segments
 import small_batch
 import start
+import tables
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, coordination, scale, segments]
+SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, coordination, scale, segments, tables]
 
 
 def main() -> None:

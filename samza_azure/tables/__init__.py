@@ -8,6 +8,7 @@
 
 import re
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -36,7 +37,8 @@ def open(config: StorageSettings, name: str, *, at: Sequence | None = None) -> T
     ConfigError if there is no such table, or its garbage was collected since.
     """
     known: Any = config  # of a job file it can be a key, and need not be
-    return snapshot_of((_opened if isinstance(known, Hashable) else _opened.__wrapped__)(known, name), at=at)
+    store = (_opened if isinstance(known, Hashable) else _opened.__wrapped__)(known, name)
+    return replace(snapshot_of(store, at=at), settings=config)
 
 
 @lru_cache(maxsize=8)

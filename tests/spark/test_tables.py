@@ -1,17 +1,23 @@
 """Streams that become tables, as the analysis of a pipeline has them."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from samza_azure import tables
 from samza_azure.application import Application, Stage
 from samza_azure.errors import PipelineRefused
+from samza_azure.segments import Granularity, Interval, Owner, Task
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.storage.connection import Account
 
 from .fleet import config_of
+from .session import Settings
 
 STREAMS = """
 [streams.orders]
@@ -53,7 +59,7 @@ def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_pa
 def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     first = pipeline(spark, tmp_path).plan.fingerprint
     assert pipeline(spark, tmp_path, STREAMS + 'table.flush = "5 s"\n').plan.fingerprint == first
-    assert pipeline(spark, tmp_path, STREAMS.replace('time = "ts"', 'time = "day"')).plan.fingerprint != first
+    assert pipeline(spark, tmp_path, STREAMS.replace("table.time = \"ts\"", "table.time = \"day\"")).plan.fingerprint != first
     assert pipeline(spark, tmp_path, STREAMS.replace("[streams.big]\ntable.time", "#")).plan.fingerprint != first
 
 
@@ -95,3 +101,27 @@ def stage_of(read: str, output: str) -> Stage:
     app = Application()
     app.stage(read, output=output)(lambda rows: rows)
     return app.stages[0]
+
+
+def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account: Account) -> None:
+    """Read by Spark's own processes, file by file, and pruned before; columns that a file lacks are null."""
+    store = tables.store_of(account, "frames")
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
+    tables.create(store, schema, time="at", granularity=Granularity.DAY)
+    appender = tables.Appender(store, Task("a", "a", 0, Owner("a")))
+    for day in range(1, 4):
+        rows = pa.table([[datetime(2024, 1, day, hour, tzinfo=UTC) for hour in (1, 2)], [day, 10 * day]], schema=schema)
+        appender.append(rows.append_column("more", pa.array(["x", "y"])) if day == 3 else rows)
+    appender.close()
+    snapshot = tables.open(storage, "frames")
+    frame = snapshot.spark(spark)
+    assert frame.columns == ["at", "number", "more"]
+    assert sorted((row.number, row.more) for row in frame.collect()) == [
+        (1, None), (2, None), (3, "x"), (10, None), (20, None), (30, "y"),
+    ]  # fmt: skip
+    second = Interval.of("2024-01-02", "2024-01-03")
+    assert [row.number for row in snapshot.spark(spark, second, ["number"], [("number", ">", 5)]).collect()] == [20]
+    assert snapshot.spark(spark, Interval.of("2025-01-01", "2025-01-02")).count() == 0
+    here = tables.snapshot_of(store).spark(spark, second)
+    assert sorted(row.number for row in here.collect()) == [2, 20]
+    assert frame.where("number > 10").count() == 2

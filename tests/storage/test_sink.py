@@ -197,7 +197,11 @@ class _Faulty:
         return self._rows.query(first, end)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    ("segment_stores", "seed"),
+    [*(("memory", seed) for seed in range(12)), ("azurite", 1)],
+    indirect=["segment_stores"],
+)
 def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int) -> None:
     """Three logs, owners that are replaced at random and go on all the same, compactions: each row once."""
     dice, store = random.Random(seed), segment_stores()
