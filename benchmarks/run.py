@@ -4,6 +4,7 @@ import argparse
 import time
 
 import coordination
+import drain
 import hand_over
 import restore
 import routing
@@ -15,7 +16,7 @@ import tables
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, coordination, scale, segments, tables]
+SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, drain, coordination, scale, segments, tables]
 
 
 def main() -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
         TimedOut,
         Unsettled,
     )
+    from samza_azure.group.notification import DrainMode, DrainNotification
+    from samza_azure.library.drain import DrainMessage, DrainMonitor, DrainNotifications, DrainStates
     from samza_azure.library.factory import AzureJobCoordinatorFactory, PassthroughJobCoordinatorFactory
     from samza_azure.library.lease_lock import AzureLock
     from samza_azure.library.shared_tasks import SharedTasks
@@ -51,6 +53,12 @@ __all__ = [
     "ConfigError",
     "CoordinationUtils",
     "CorruptState",
+    "DrainMessage",
+    "DrainMode",
+    "DrainMonitor",
+    "DrainNotification",
+    "DrainNotifications",
+    "DrainStates",
     "JobCoordinator",
     "JobCoordinatorListener",
     "JobFailed",
@@ -80,6 +88,12 @@ _HOMES = {
     "ClusterMembership": "coordinator",
     "Config": "config",
     "CoordinationUtils": "coordinator",
+    "DrainMessage": "library.drain",
+    "DrainMode": "group.notification",
+    "DrainMonitor": "library.drain",
+    "DrainNotification": "group.notification",
+    "DrainNotifications": "library.drain",
+    "DrainStates": "library.drain",
     "JobCoordinator": "coordinator",
     "JobCoordinatorListener": "coordinator",
     "JobModel": "coordinator",

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from samza_azure.errors import ConfigError, Ending
-from samza_azure.group.control import DrainNotification
+from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import Command, Report
 
 
@@ -40,7 +40,9 @@ class JobCoordinatorListener:
         """This processor leads now, or leads no more. The epoch is higher with each leadership: a fencing token."""
 
     def on_drain(self, notification: DrainNotification) -> None:
-        """The run is being drained; called once per step."""
+        """The run is being drained. Called once per step, with the step in `notification.reached`: FREEZE, FLUSH,
+        DRAINED. Who was not there for one of them hears of the last alone.
+        """
 
     def on_coordinator_stop(self) -> None:
         """The coordinator has ended; nothing follows."""

@@ -1,17 +1,17 @@
 """What a command asks of the leader, through a row in the table, and what becomes of it.
 
-A leased blob refuses every other writer, so a request cannot enter there. The leader validates it, acts, and writes
-its answer into the row.
+How it is written stands in `samza_azure.host.asking`.
 """
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.commands.terminal import clock
+from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushes
-from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request, request_columns
+from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
+from samza_azure.host.asking import write_request
 from samza_azure.host.status import CALL_S
 from samza_azure.storage.interface import Rows
 
@@ -34,21 +34,24 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
         return Asked(wanted, already=ALREADY_DRAINED)
     if phase is RunPhase.DRAINING and wanted == current:
         return Asked(wanted, already=ALREADY_DRAINING)
-    return Asked(wanted, await _ask(table, RequestKind.DRAIN, wanted))
+    return Asked(wanted, await write_request(table, RequestKind.DRAIN, wanted))
 
 
 async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked:
     """Ask for the end of a drain that has not begun to flush, or that nobody has taken up yet."""
     wanted = run_id or (control.run_id if control is not None else "")
     if control is not None and wanted in control.past:
-        raise ConfigError(f"Run {wanted} is drained. There is no way back; the next start begins the next run.")
+        raise ConfigError(
+            f"Run {wanted} is drained{final_since(control, wanted)}. There is no way back; the next start begins the "
+            "next run."
+        )
     if control is not None and wanted == control.run_id:
         refuse_after_flush(control, "its drain cannot be cancelled any more")
     found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
     waiting = any(each.kind is RequestKind.DRAIN and not each.answer and each.run_id in ("", wanted) for each in found)
     if not waiting and (control is None or control.drain is None or wanted != control.run_id):
         return Asked(wanted, already="not draining")
-    return Asked(wanted, await _ask(table, RequestKind.CANCEL, wanted))
+    return Asked(wanted, await write_request(table, RequestKind.CANCEL, wanted))
 
 
 async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table: Rows) -> Asked:
@@ -58,7 +61,7 @@ async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table:
     if control is None or not lives:
         return Asked(current, already="stopped")
     refuse_after_flush(control, "it ends by itself and cannot be stopped any more")
-    return Asked(current, await _ask(table, RequestKind.STOP, current, lives))
+    return Asked(current, await write_request(table, RequestKind.STOP, current, lives))
 
 
 async def answer_to(table: Rows, key: str) -> str:
@@ -70,14 +73,17 @@ async def answer_to(table: Rows, key: str) -> str:
 def refuse_after_flush(control: Control, so: str) -> None:
     """FLUSH is the point of no return."""
     if flushes(control):
-        raise ConfigError(f"Run {control.run_id} flushes already: {so}. samza-azure drain --wait waits for its end.")
+        raise ConfigError(
+            f"Run {control.run_id} flushes already{final_since(control, control.run_id)}: {so}. "
+            "samza-azure drain --wait waits for its end."
+        )
 
 
-async def _ask(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> str:
-    key = str(uuid.uuid4())
-    try:
-        await table.insert(REQUESTS, key, request_columns(kind, key, run_id, lives), timeout=CALL_S)
-    except Unsettled:
-        if await table.get(REQUESTS, key, timeout=CALL_S) is None:
-            raise StorageUnavailable("The request could not be written. Ask again.") from None
-    return key
+def final_since(control: Control, run_id: str) -> str:
+    """What is known of the drain of a run, for a message: `, final since 14:02:11, asked by ada@host`; or nothing."""
+    drain = next((each for each in (control.drain, *control.drains) if each and each.run_id == run_id), None)
+    if drain is None:
+        return ""
+    at = dict(zip(drain.history, drain.at_ms, strict=False)).get("FLUSH", 0)
+    since = f", final since {clock(at)}" if at else ""
+    return f"{since}, asked by {drain.by}" if drain.by else since

@@ -5,11 +5,9 @@ from typing import Annotated
 import typer
 
 from samza_azure.commands.ask import ask_cancel, ask_drain
-from samza_azure.commands.backlog import behind, unread
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import look, reach, with_rows
-from samza_azure.commands.terminal import say
-from samza_azure.commands.waiting import wait_for_cancel, wait_for_drain, wait_until_read
+from samza_azure.commands.reach import control_of, look, opened, reach, with_rows
+from samza_azure.commands.terminal import printable, say
 from samza_azure.host.status import document
 
 
@@ -32,24 +30,38 @@ def command(
     Example: samza-azure drain job.toml --when-caught-up --wait
     """
     config = load(job, {"app.run.id": run_id} if run_id else None)
-    account = reach(config)
-    control, rows = look(config, account)
     if cancel:
-        asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
-        print(wait_for_cancel(account, asked, any(row.alive for row in rows), timeout))
-        return
-    if when_caught_up:
-        wait_until_read(config, account, timeout)
+        from samza_azure.commands.waiting import wait_for_cancel
+
+        account = reach(config)
         control, rows = look(config, account)
+        asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
+        print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
+        return
+    account = opened(config)
+    control = with_rows(account, lambda blob, _: control_of(blob), tell=True)
+    if control is None:  # nothing has run here: container and table may be missing
+        account = reach(config)
+    if when_caught_up:
+        from samza_azure.commands.waiting import wait_until_read
+
+        wait_until_read(config, account, timeout)
+        control, _ = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_drain(control, table, run_id))
     if asked.already == "already drained":
         print(f"Run {asked.run_id} is already drained.")
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
+
+    from samza_azure.commands.waiting import wait_for_drain  # the fleet works on the request while this is imported
+
+    _, rows = look(config, account)
     if not any(row.alive for row in rows):
         say("Nobody runs. The drain begins when a processor starts.")
     if wait:
-        print(wait_for_drain(config, account, asked, timeout))
+        from samza_azure.commands.backlog import behind, unread
+
+        print(printable(wait_for_drain(config, account, asked, timeout)))
         control, rows = look(config, account)
         if left := unread(behind(account.blobs(), document(config.app.name, control, rows))):
             say(f"Not read: {left}. The next run begins with them.")

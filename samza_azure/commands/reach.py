@@ -12,7 +12,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.group.control import Control
 from samza_azure.group.rows import ProcessorRow
-from samza_azure.host.status import read
+from samza_azure.host.status import control_of, read
 from samza_azure.storage.connection import Account
 
 T = TypeVar("T")
@@ -28,15 +28,7 @@ def reach(config: Config, *, create: bool = True) -> Account:
     A command that only reads creates nothing: without the container it is a `ConfigError`.
     """
     account = Account.from_config(config.storage)
-    again = Retrying(
-        retry=retry_if_exception_type(StorageUnavailable),
-        stop=stop_after_delay(PATIENCE_S),
-        wait=wait_fixed(1),
-        reraise=True,
-        before_sleep=lambda state: (
-            say("The storage account does not answer; trying again.") if state.attempt_number == 1 else None
-        ),
-    )
+    again = _patient(tell=True)
     if create:
         again(account.ensure_created)
     elif not again(account.exists):
@@ -47,13 +39,23 @@ def reach(config: Config, *, create: bool = True) -> Account:
     return account
 
 
+def opened(config: Config) -> Account:
+    """The account, signed in to if it needs that. Nothing is created: for what is only asked of a group that runs."""
+    account = Account.from_config(config.storage)
+    account.sign_in()
+    return account
+
+
 def look(config: Config, account: Account) -> tuple[Control | None, list[ProcessorRow]]:
     """The control blob and the processors' rows, read now."""
     return with_rows(account, read)
 
 
-def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]]) -> T:
-    """Run one asynchronous exchange with the control blob and the table, tried again while nothing was reached."""
+def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]], *, tell: bool = False) -> T:
+    """Run one asynchronous exchange with the control blob and the table, tried again while nothing was reached.
+
+    `tell`: say so, as for the first thing that a command asks.
+    """
 
     async def once() -> T:
         try:
@@ -61,15 +63,25 @@ def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]
         finally:
             await account.aclose()
 
-    again = Retrying(
+    return _patient(tell=tell)(lambda: asyncio.run(once()))
+
+
+def _patient(*, tell: bool) -> Retrying:
+    """Tries again every second for `PATIENCE_S`."""
+    return Retrying(
         retry=retry_if_exception_type(StorageUnavailable),
         stop=stop_after_delay(PATIENCE_S),
         wait=wait_fixed(1),
         reraise=True,
+        before_sleep=lambda state: (
+            say("The storage account does not answer; trying again.") if tell and state.attempt_number == 1 else None
+        ),
     )
-    return again(lambda: asyncio.run(once()))
 
 
 def answered(account: Account, asked: Asked) -> str:
     """What the leader has said to a request so far; nothing if nothing was asked."""
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
+
+
+__all__ = ["PATIENCE_S", "POLL_S", "answered", "control_of", "look", "opened", "reach", "with_rows"]

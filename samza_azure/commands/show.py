@@ -1,6 +1,7 @@
 """What a person sees of a status document: a table of processors and one of tasks, or a drain's steps."""
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Self, TextIO
 
 from rich.console import Group
@@ -8,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samza_azure.commands.terminal import console, error_lines, printable
+from samza_azure.commands.terminal import clock, console, error_lines, printable
 from samza_azure.messages import DrainPhase
 
 _STEPS = [str(phase) for phase in DrainPhase]
@@ -27,9 +28,10 @@ def status_view(shown: dict[str, Any]) -> Group:
     if shown["phase"] == "STARTING":
         parts.insert(2, _text(f"starting Spark on {len(shown['processors'])} processors"))
     if shown["drain"]:
-        parts.insert(2, _text(f"drain {shown['drain']['step']} of run {shown['drain']['run_id']}"))
+        parts.insert(2, _text(drain_in_words(shown["drain"])))
     if shown["stop"] and shown["phase"] != "STOPPED":
         parts.insert(2, _text("stopping: all commit and go"))
+    parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     for task in shown["tasks"]:
         if task["error"]:
             parts.append(_text(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
@@ -75,6 +77,22 @@ def _tasks(shown: dict[str, Any]) -> Table:
     return table
 
 
+#: What each step of a drain ends: how long that took is shown behind it.
+_TOOK = {"FREEZE": "taken up", "FLUSH": "sources stopped", "DRAINED": "flushed"}
+
+
+def drain_in_words(drain: dict[str, Any]) -> str:
+    """How far a drain is, who asked for it, when, and how long each phase took: one line."""
+    asked = f", asked by {drain['asked_by']}" if drain["asked_by"] else ""
+    at = f" at {clock(drain['asked_ms'])}" if drain["asked_ms"] else ""
+    before, phases = drain["asked_ms"], []
+    for step, reached_at in zip(drain["history"], drain["at_ms"], strict=False):
+        if before and reached_at and step in _TOOK:
+            phases.append(f"{_TOOK[step]} after {max(reached_at - before, 0) / 1000:.1f} s")
+        before = reached_at
+    return f"drain {drain['step']} of run {drain['run_id']}{asked}{at}{''.join(f', {each}' for each in phases)}"
+
+
 def _behind(found: dict[str, Any]) -> Table:
     table = _table("source", "rows behind", "MiB behind")
     for partition, each in found.items():
@@ -87,8 +105,8 @@ def _table(*heads: str) -> Table:
     return Table(*heads, box=None, pad_edge=False)
 
 
-def _add(table: Table, *cells: str) -> None:
-    table.add_row(*(_text(cell) for cell in cells))
+def _add(table: Table, *cells: str, style: str = "") -> None:
+    table.add_row(*(_text(cell) for cell in cells), style=style or None)
 
 
 class DrainDisplay:
@@ -108,20 +126,44 @@ class DrainDisplay:
         if self._live is not None:
             self._live.stop()
 
-    def update(self, shown: dict[str, Any]) -> None:
-        """Show the document's tasks as they stand now."""
+    def say(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(_text(text))
+
+    def update(self, shown: dict[str, Any], left: Mapping[str, int]) -> None:
+        """Show the document's tasks as they stand now, with the rows that tasks still have to read, where known."""
         if self._live is not None:
-            self._live.update(_drain_table(shown))
+            self._live.update(drain_table(shown, left))
             return
         for task in shown["tasks"]:
-            if self._seen.get(task["name"]) != task["phase"]:
-                self._seen[task["name"]] = task["phase"]
-                self._console.print(_text(f"{task['name']} {task['phase']}"))
+            name, rows = task["name"], left.get(task["name"], 0)
+            to_do = f", {rows} rows to read" if rows and task["phase"] != DrainPhase.COMMITTED else ""
+            if self._seen.get(name) != task["phase"]:
+                self._seen[name] = task["phase"]
+                self.say(f"{name} {task['phase']}{to_do}")
 
 
-def _drain_table(shown: dict[str, Any]) -> Table:
-    table = _table("task", *_STEPS)
+def drain_table(shown: dict[str, Any], left: Mapping[str, int]) -> Table:
+    """A line for each stage, how many of its tasks have reached each step, and below it its tasks."""
+    table = _table("stage, task", "on", *_STEPS, "batch", "rows to read")
+    stages: dict[str, list[dict[str, Any]]] = {}
     for task in shown["tasks"]:
-        reached = _STEPS.index(task["phase"]) if task["phase"] in _STEPS else -1
-        _add(table, task["name"], *("●" if step <= reached else "·" for step in range(len(_STEPS))))
+        stages.setdefault(task["stage"], []).append(task)
+    for stage, tasks in stages.items():
+        counts = [sum(_reached(task) >= step for task in tasks) for step in range(len(_STEPS))]
+        rows = sum(left.get(task["name"], 0) for task in tasks)
+        known = any(task["name"] in left for task in tasks)
+        cells = [f"{count} of {len(tasks)}" for count in counts]
+        _add(table, stage, "", *cells, "", f"{rows:,}" if known else "", style="bold")
+        for task in tasks:
+            dots = ("●" if step <= _reached(task) else "·" for step in range(len(_STEPS)))
+            batch = "" if task["batch"] is None else str(task["batch"])
+            to_do = f"{left[task['name']]:,}" if task["name"] in left else ""
+            _add(table, f"  {task['name']}", task["owner"] or "-", *dots, batch, to_do)
+    table.caption = _text(drain_in_words(shown["drain"])) if shown["drain"] else None
     return table
+
+
+def _reached(task: dict[str, Any]) -> int:
+    """The place of a task's phase among the steps; -1 if it is none of them."""
+    return _STEPS.index(task["phase"]) if task["phase"] in _STEPS else -1

@@ -7,6 +7,7 @@ escapes by which a terminal is steered.
 import sys
 import time
 from contextlib import suppress
+from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ class Progress:
         text = f"{self._what}: {rows}{of} rows, {rows / max(now - self._begun, 1e-3):,.0f} rows/s"
         with suppress(OSError):  # as in `say`
             print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
+
+
+def clock(wall_ms: int) -> str:
+    """The time of day on this machine; with the date, if it is another day's."""
+    at, now = datetime.fromtimestamp(wall_ms / 1000).astimezone(), datetime.now().astimezone()
+    return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 def say(text: str) -> None:

@@ -2,45 +2,62 @@
 
 import sys
 import time
+from collections.abc import Sequence
+from typing import Any
 
-from samza_azure.commands.ask import Asked
+from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
 from samza_azure.commands.reach import PATIENCE_S, POLL_S, answered, look
-from samza_azure.commands.show import DrainDisplay
+from samza_azure.commands.show import DrainDisplay, drain_in_words
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import RunPhase
 from samza_azure.group.requests import CANCELLED
+from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import document, phase
 from samza_azure.logs.position import Position
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogReader
+
+#: A drain is a matter of seconds, and is looked at more often than other things.
+LOOK_S = 0.2
 
 
 def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: float | None) -> str:
-    """Show how the drain goes until it is over; raise `TimedOut` or `JobFailed` if it does not get there."""
+    """Show how the drain goes until it is over; raise `TimedOut`, `JobFailed` or `ConfigError` if it does not get
+    there.
+    """
     begun, run_id, drains = time.monotonic(), asked.run_id, False
+    ages, is_said, left = Ages(config), False, RowsLeft(account.blobs())
     with DrainDisplay(sys.stderr) as display:
         while True:
             control, rows = look(config, account)
+            shown = document(config.app.name, control, rows)
             if control is not None:
                 run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
-                shown = document(config.app.name, control, rows)
-                display.update(shown)
+                display.update(shown, left.of(shown))
                 if run_id and run_id in control.past and (control.cleaned or not any(row.alive for row in rows)):
-                    return f"Run {run_id} is drained after {time.monotonic() - begun:.1f} s."
+                    took = time.monotonic() - begun
+                    return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id)])
                 if phase(control, rows) == "FAILED" and control.failure is not None:
                     raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
                 ended = drains and control.drain is None and control.run_id == run_id
                 if ended or answered(account, asked) == CANCELLED:
                     raise SamzaAzureError(f"The drain of run {run_id} was cancelled. The run goes on.")
                 drains = control.drain is not None and control.run_id == run_id
+            if why := nobody_is_left(rows):
+                raise ConfigError(f"{why} The request stays: it is obeyed when a processor that fits the run starts.")
+            silent = ages.all_silent(rows)
+            if silent and not is_said:
+                display.say("No processor has given a sign of life lately. The drain goes on when one starts.")
+            is_said = silent
             if timeout is not None and time.monotonic() - begun > timeout:
-                tasks = document(config.app.name, control, rows)["tasks"]
-                where = ", ".join(f"{task['name']} {task['phase']}" for task in tasks) or "no task has started"
+                where = ", ".join(f"{task['name']} {task['phase']}" for task in shown["tasks"]) or "no task has started"
                 raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}.")
-            time.sleep(POLL_S)
+            time.sleep(LOOK_S)
 
 
 def wait_until_read(config: Config, account: Account, timeout: float | None) -> None:
@@ -64,7 +81,7 @@ def wait_until_read(config: Config, account: Account, timeout: float | None) -> 
         time.sleep(POLL_S)
 
 
-def wait_for_cancel(account: Account, asked: Asked, anybody: bool, timeout: float | None) -> str:
+def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: bool, timeout: float | None) -> str:
     """What became of a cancellation; raise `ConfigError` if it came too late, `TimedOut` if nobody says."""
     run = f"run {asked.run_id}" if asked.run_id else "the next run"
     if asked.already:
@@ -77,23 +94,95 @@ def wait_for_cancel(account: Account, asked: Asked, anybody: bool, timeout: floa
             raise TimedOut("Nobody has answered. The request stays: the next leader obeys it, unless the run flushes.")
         time.sleep(POLL_S)
     if said != CANCELLED:
-        raise ConfigError(f"The drain of {run} cannot be cancelled: {said}.")
+        control, _ = look(config, account)
+        since = final_since(control, asked.run_id) if control is not None else ""
+        raise ConfigError(f"The drain of {run} cannot be cancelled: {said}{since}.")
     return f"The drain of {run} is cancelled; the run goes on."
 
 
 def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str]) -> str:
     """Until all who were there have left, are dead, or have been silent for so long that they must be."""
-    begun, timeout_s = time.monotonic(), config.coordinator.timing.heartbeat_timeout_s
-    ages: dict[str, Age] = {}
+    begun, ages = time.monotonic(), Ages(config)
     while True:
         _, rows = look(config, account)
-        now = time.monotonic()
-        ages = {row.incarnation: observed(ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
+        silent_rows = ages.silent(rows)
         left = [row for row in rows if row.alive and row.incarnation in lives]
-        if all(ages[row.incarnation].silent(timeout_s) for row in left):
+        if all(row in silent_rows for row in left):
             run = f"Run {asked.run_id}" if asked.run_id else "The group"
             silent = f" {', '.join(row.processor for row in left)} did not answer." if left else ""
-            return f"{run} is stopped after {now - begun:.1f} s.{silent}"
+            return f"{run} is stopped after {time.monotonic() - begun:.1f} s.{silent}"
         if (said := answered(account, asked)).startswith("refused"):
             raise ConfigError(f"Run {asked.run_id} cannot be stopped: {said}.")
         time.sleep(POLL_S)
+
+
+def _how(shown: dict[str, Any], run_id: str) -> list[str]:
+    """One line on how a drain went, if it is remembered."""
+    drains = [*shown["drains"], *([shown["drain"]] if shown["drain"] else [])]
+    return [drain_in_words(each) for each in drains if each["run_id"] == run_id][-1:]
+
+
+def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
+    """Why nobody works, if all who were there have left, some of them because they could not stay; else nothing."""
+    gone = [row for row in rows if row.ending and not row.ending.startswith("0 ")]
+    if any(row.alive for row in rows) or not gone:
+        return ""
+    code, _, why = gone[0].ending.partition(" ")
+    more = f" ({len(gone) - 1} more had to end, too.)" if gone[1:] else ""
+    return f"No processor is alive. {gone[0].processor} ended with {code}: {why}{more}"
+
+
+class Ages:
+    """Who has been silent for so long that a leader would declare it dead; when nobody lives, no leader does."""
+
+    def __init__(self, config: Config) -> None:
+        self._timeout_s = config.coordinator.timing.heartbeat_timeout_s
+        self._ages: dict[str, Age] = {}
+
+    def silent(self, rows: Sequence[ProcessorRow]) -> list[ProcessorRow]:
+        """Of those that say they live."""
+        now = time.monotonic()
+        self._ages = {row.incarnation: observed(self._ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
+        return [row for row in rows if row.alive and self._ages[row.incarnation].silent(self._timeout_s)]
+
+    def all_silent(self, rows: Sequence[ProcessorRow]) -> bool:
+        """Whether some say that they live, and all of them are silent."""
+        alive = [row for row in rows if row.alive]
+        return len(self.silent(rows)) == len(alive) > 0
+
+
+class RowsLeft:
+    """How many rows of their sources tasks still have to put through before they flush, once the ends are decided.
+
+    Of later stages it is not known: how much comes to them is decided as the stages before them go on.
+    """
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
+        self._known: dict[tuple[str, Position, Position], int] = {}
+
+    def of(self, shown: dict[str, Any]) -> dict[str, int]:
+        """By task."""
+        drain = shown["drain"]
+        if drain is None or drain["step"] != "FLUSH":
+            return {}
+        ends: dict[str, list[int]] = drain["ends"]
+        return {
+            task["name"]: sum(
+                self._between(partition, (at[0], at[1]), (ends[partition][0], ends[partition][1]))
+                for partition, at in task["read"].items()
+                if partition in ends
+            )
+            for task in shown["tasks"]
+            if task["read"]
+        }
+
+    def _between(self, partition: str, start: Position, end: Position) -> int:
+        place = (partition, start, end)
+        if place not in self._known:
+            try:
+                scans = LogReader(self._blobs, f"streams/{partition}").scans(start, end)
+                self._known[place] = sum(found.rows for found in scans)
+            except SamzaAzureError:
+                return 0  # only shown
+        return self._known[place]

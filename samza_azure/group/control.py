@@ -18,9 +18,9 @@ from functools import lru_cache
 from typing import Any
 
 from samza_azure.errors import CorruptState, ModelTooLarge, TooOld
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.shape import Grows, made
 from samza_azure.logs.position import Ends
-from samza_azure.messages import DrainStep
 
 NAME = "control.json"
 FORMAT = 1
@@ -33,9 +33,12 @@ LATER: dict[str, Any] = {
     "kept": {},
     "readers": {},
     "described": {},
+    "drains": [],
 }
 #: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
-LEFT_OUT = ("given_up", "kept", "readers", "described")
+LEFT_OUT = ("given_up", "kept", "readers", "described", "drains")
+#: The same of a drain notification.
+LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 #: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
 REASON_LIMIT = 300
 #: The text of ten thousand tasks has 3 MiB.
@@ -100,18 +103,6 @@ class Barrier(Grows):
 
 
 @dataclass(frozen=True, slots=True)
-class DrainNotification(Grows):
-    """The broadcast drain. Stored under Samza's field names."""
-
-    uuid: str
-    run_id: str
-    step: DrainStep
-    mode: str = "DEFAULT"
-    ends: Ends = field(default_factory=dict)
-    history: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Stop(Grows):
     """All of these lives are to commit and go; the run is resumed by the next start."""
 
@@ -158,6 +149,7 @@ class Control(Grows):
     given_up: Mapping[str, GivenUp] = field(default_factory=dict)  # task -> who is not to get it, while another can
     barrier: Barrier = Barrier()
     drain: DrainNotification | None = None
+    drains: tuple[DrainNotification, ...] = ()  # of earlier runs, oldest first, for people
     stop: Stop | None = None
     withdrawn: tuple[str, ...] = ()  # the cancellations obeyed last; until they stand here they are not answered
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
@@ -185,7 +177,8 @@ def signal(control: Control) -> str:
     drain = f"{control.drain.uuid}:{control.drain.step}" if control.drain else "-"
     stop = f":{control.stop.uuid}:{len(control.stop.members)}" if control.stop else ""
     vacant = "" if control.leader else ":vacant"
-    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}"
+    churn = f":churn {control.churn}" if control.churn else ""  # how long a leader may be silent
+    return f"{control.run_id}:{control.phase}:{drain}{stop}{vacant}{churn}"
 
 
 def encode(control: Control, *, limit: int | None = None) -> bytes:
@@ -195,8 +188,9 @@ def encode(control: Control, *, limit: int | None = None) -> bytes:
         if not fields[name]:
             del fields[name]
     if control.drain is not None:
-        fields["drain"] = drain = _fields(control.drain)
-        drain["runId"], drain["drainMode"] = drain.pop("run_id"), drain.pop("mode")
+        fields["drain"] = _fields_of_drain(control.drain)
+    if control.drains:
+        fields["drains"] = [_fields_of_drain(each) for each in control.drains]
     text = json.dumps(fields, separators=(",", ":"), default=_fields)
     data = gzip.compress(text.encode(), compresslevel=5, mtime=0)
     if limit is not None and len(data) > limit:
@@ -211,6 +205,20 @@ def _fields(value: Any) -> dict[str, Any]:
     """Of one of the values above; `asdict` would copy all that is in them, which takes five times as long."""
     fields = {name: getattr(value, name) for name in value.__slots__}
     return {**value.unknown, **fields} if value.unknown else fields
+
+
+def _fields_of_drain(drain: DrainNotification) -> dict[str, Any]:
+    """Under Samza's names."""
+    fields = _fields(drain)
+    fields["runId"], fields["drainMode"] = fields.pop("run_id"), fields.pop("mode")
+    return {name: value for name, value in fields.items() if value or name not in LATER_OF_DRAIN}
+
+
+def _of_drain(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a notification from those under Samza's names."""
+    named = LATER_OF_DRAIN | fields
+    named["run_id"], named["mode"] = named.pop("runId"), named.pop("drainMode")
+    return named
 
 
 @lru_cache(maxsize=1)
@@ -229,8 +237,10 @@ def decode(data: bytes) -> Control:
     if written_format > FORMAT:
         raise TooOld(NAME, written_format, FORMAT)
     try:
-        if drain := fields["drain"]:
-            drain["run_id"], drain["mode"] = drain.pop("runId"), drain.pop("drainMode")
+        if fields["drain"]:
+            fields["drain"] = _of_drain(fields["drain"])
+        if fields.get("drains"):
+            fields["drains"] = [_of_drain(each) for each in fields["drains"]]
         return made(Control, LATER | fields)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CorruptState("The control blob lacks what samza-azure writes", blob=NAME) from error

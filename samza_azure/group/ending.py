@@ -15,7 +15,7 @@ from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginE
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ENDING_LIMIT, State
 from samza_azure.group.timing import DENIED_S
 from samza_azure.group.view import View
 from samza_azure.messages import Plan, changes
@@ -260,4 +260,7 @@ def _leave_row(view: View, now: float) -> list[Action]:
     """Say that we have left; first `beat` must know what stands there, and that it is still ours."""
     if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
         return []
-    return [MergeOwnRow(replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT), view.life.etag)]
+    why = view.ending.message.partition("\n")[0] if view.ending is not None else ""
+    last_words = f"{int(view.ending.code)} {why}"[:ENDING_LIMIT] if view.ending is not None else ""
+    last = replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT, ending=last_words)
+    return [MergeOwnRow(last, view.life.etag)]

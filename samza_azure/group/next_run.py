@@ -7,6 +7,7 @@ again when it had failed.
 from dataclasses import replace
 
 from samza_azure.group.control import Assignment, Control, RunPhase
+from samza_azure.group.notification import remembered
 from samza_azure.group.view import View
 
 
@@ -49,6 +50,7 @@ def begin_run(view: View, control: Control) -> Control:
         members=(),
         tasks={task: Assignment() for task in plan.tasks()},
         drain=None,
+        drains=remembered(control.drains, control.drain),
         failure=None,
         given_up={},
     )

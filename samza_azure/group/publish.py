@@ -24,6 +24,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.drain import furthest, progress
 from samza_azure.group.moment import reached
+from samza_azure.group.notification import timed
 from samza_azure.group.reports import counts, report_of
 from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
 from samza_azure.group.rows import ProcessorRow, Request, State
@@ -43,7 +44,8 @@ def next_control(view: View, control: Control, now: float) -> Control:
         control = with_stop(view, with_cancel(control, view.office.requests), view.present)
     if control.stop is None:
         control = with_run(view, control, now, view.office.requests if has_read else ())
-    return with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
+    control = with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
+    return replace(control, drain=timed(control.drain, before.drain, view.wall_ms))
 
 
 def _may_publish(view: View) -> bool:

@@ -10,7 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TypeAlias
 
-from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop
+from samza_azure.group.control import Control, Member, RunPhase, Stop
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import SHORT_LIFE, ProcessorRow, Request, RequestKind
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
@@ -57,7 +58,14 @@ def with_drain(control: Control, requests: Sequence[Request]) -> Control:
     withdrawing = any(request.kind in WITHDRAWING for request in unanswered)
     if drain is None or withdrawing or control.phase is not RunPhase.RUNNING:
         return control
-    notification = DrainNotification(drain.key, control.run_id, DrainStep.FREEZE, history=("FREEZE",))
+    notification = DrainNotification(
+        drain.key,
+        control.run_id,
+        step=DrainStep.FREEZE,
+        history=("FREEZE",),
+        by=drain.by,
+        asked_ms=drain.asked_ms,
+    )
     return replace(control, phase=RunPhase.DRAINING, drain=notification)
 
 

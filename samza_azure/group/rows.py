@@ -18,6 +18,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+from samza_azure.group.notification import DrainMode, mode_of
 from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport, ends_from
@@ -46,6 +47,8 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _LARGEST = 1 << 53
 #: What a task's report says, its name left out.
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
+#: So much is said of why a processor ended.
+ENDING_LIMIT = 500
 #: A request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
 
@@ -77,6 +80,7 @@ class ProcessorRow:
     boot: str = ""
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead
+    ending: str = ""  # of one that left: its exit code, and why
     format: int = FORMAT  # that a reader must know
     too_old_for: int = 0  # a format that this processor's release does not know: it has let go of all, and stands by
 
@@ -109,6 +113,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "new_run": row.new_run,
         "boot": row.boot,
         "port": row.port,
+        **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
     }
 
@@ -136,6 +141,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         boot=str(values.get("boot", "")),
         port=_integer(values.get("port")),
         epoch=_integer(values.get("epoch")),
+        ending=str(values.get("ending", ""))[:ENDING_LIMIT],
         format=needs,
         too_old_for=_integer(values.get("too_old_for")),
     )
@@ -198,6 +204,8 @@ class Request:
     run_id: str = ""  # empty: whichever is in progress, or the next
     answer: str = ""
     incarnations: frozenset[str] = frozenset()  # the lives that a stop is meant for, shortened; empty: all
+    by: str = ""  # who asks, as the command says
+    asked_ms: int = 0  # when, by the clock of whoever asks
 
 
 #: So much of an incarnation stands in a request to stop: thousands fit into one column.
@@ -207,23 +215,33 @@ SHORT_LIFE = 8
 _KINDS = {str(kind) for kind in RequestKind}
 
 
-def request_columns(kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = ()) -> dict[str, str]:
+def request_columns(
+    kind: RequestKind, key: str, run_id: str, incarnations: Sequence[str] = (), *, by: str = "", asked_ms: int = 0
+) -> dict[str, str | int]:
     """The columns of a request's row, under Samza's names for a drain's."""
     lives = ",".join(sorted(incarnation[:SHORT_LIFE] for incarnation in incarnations))
-    values = {"kind": str(kind), "uuid": key, "runId": run_id}
+    values: dict[str, str | int] = {"kind": str(kind), "uuid": key, "runId": run_id}
+    values |= {name: value for name, value in (("by", by), ("askedMs", asked_ms)) if value}
     if kind is RequestKind.DRAIN:
-        values["drainMode"] = "DEFAULT"
+        values["drainMode"] = str(DrainMode.DEFAULT)
     return values | ({"incarnations": lives} if 0 < len(lives) <= COLUMN_LIMIT else {})
 
 
 def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
-    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody."""
+    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody.
+
+    Nor is a drain that names no run, which is not the same as the next one, or a mode that this version does not know:
+    it would end a run in another way than was asked for.
+    """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (
         asked in _KINDS
         and _format(values) <= FORMAT
         and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
     )
+    if asked == RequestKind.DRAIN:
+        mode = mode_of(str(values.get("drainMode", DrainMode.DEFAULT)))
+        is_ours = is_ours and isinstance(values.get("runId"), str) and mode is not None
     return Request(
         key,
         etag,
@@ -231,6 +249,8 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
         run_id[:256],
         answer[:256],
         frozenset(lives.split(",")) if is_ours and lives else frozenset(),
+        str(values.get("by", ""))[:256],
+        _integer(values.get("askedMs")),
     )
 
 

@@ -251,7 +251,7 @@ class View:
     # Drawn by the host before each turn, so that deciding needs no dice.
     random: float = 0.5
     fresh_id: str = "id"
-    wall_ms: int = 0  # for the names of runs only
+    wall_ms: int = 0  # for the names of runs and, for people, the times of a drain's steps
     # Ending.
     leaving: bool = False
     ending: Finish | None = None

@@ -9,6 +9,7 @@ from typing import Any
 
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, RunPhase
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.messages import DrainPhase, Phase, TaskReport, stage_and_number
@@ -17,12 +18,18 @@ from samza_azure.storage.interface import Content, ControlBlob, Rows
 CALL_S = 5.0
 
 
+async def control_of(blob: ControlBlob) -> Control | None:
+    """The control blob, if there is one."""
+    content = await blob.read(timeout=CALL_S)
+    return control_blob.decode(content.data) if isinstance(content, Content) else None
+
+
 async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[ProcessorRow]]:
     """The control blob, if there is one, and all processors' rows."""
-    content = await blob.read(timeout=CALL_S)
+    control = await control_of(blob)
     rows = [processor_row(row.key, row.etag, row.values) for row in await table.query(MEMBERS, timeout=CALL_S)]
     ours = [row for row in rows if row.is_ours]
-    return (control_blob.decode(content.data) if isinstance(content, Content) else None), ours
+    return control, ours
 
 
 def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) -> dict[str, Any]:
@@ -38,7 +45,8 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
         "version": control.version,
         "leader": control.leader.processor if control.leader is not None else None,
         "barrier": {"version": control.barrier.version, "state": str(control.barrier.state)},
-        "drain": _drain(control),
+        "drain": _drain(control.drain, control.phase),
+        "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
         "processors": [_processor(row, control) for row in rows],
         "tasks": [_task(name, each, control, by_processor) for name, each in control.tasks.items()],
@@ -84,13 +92,21 @@ def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int
     return {partition: list(min(seen.get(partition, [start]))) for partition, start in read.items()}
 
 
-def _drain(control: Control) -> dict[str, Any] | None:
-    drain = control.drain
+def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] | None:
+    """A drain with who asked for it and when each step was taken: by the wall clock of who led, in ms; 0: not known."""
     if drain is None:
         return None
-    step = "DRAINED" if control.phase is RunPhase.DRAINED else str(drain.step)
-    history = list(drain.history)
-    return {"uuid": drain.uuid, "run_id": drain.run_id, "mode": drain.mode, "step": step, "history": history}
+    return {
+        "uuid": drain.uuid,
+        "run_id": drain.run_id,
+        "mode": drain.mode,
+        "step": "DRAINED" if phase is RunPhase.DRAINED else str(drain.step),
+        "history": list(drain.history),
+        "asked_by": drain.by or None,
+        "asked_ms": drain.asked_ms,
+        "at_ms": list(drain.at_ms),
+        "ends": {partition: list(end) for partition, end in drain.ends.items()},
+    }
 
 
 def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
@@ -105,6 +121,7 @@ def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
         "state": str(row.state),
         "port": row.port,
         "tasks": tasks,
+        "ending": row.ending or None,
         "too_old_for": row.too_old_for or None,
     }
 
@@ -119,6 +136,7 @@ def _task(name: str, each: Assignment, control: Control, rows: dict[str, Process
         "phase": str(task_phase(report, control)),
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
+        "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
     }

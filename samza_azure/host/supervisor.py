@@ -18,11 +18,22 @@ from types import FrameType
 from samza_azure.coordinator import JobCoordinator, JobCoordinatorListener, JobModel
 from samza_azure.errors import Ending, SamzaAzureError, Verdict
 from samza_azure.explain import routed
-from samza_azure.group.control import DrainNotification
+from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.notify import notify
 from samza_azure.machine import boot_time
-from samza_azure.messages import OUT_OF_MEMORY, Alive, Command, Exit, Permit, Phase, Ready, Rejected, TaskReport
+from samza_azure.messages import (
+    OUT_OF_MEMORY,
+    Alive,
+    Command,
+    Exit,
+    Permit,
+    Phase,
+    Ready,
+    Rejected,
+    StartTask,
+    TaskReport,
+)
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +80,7 @@ class Supervisor(JobCoordinatorListener):
         self._paused_at: float | None = None
         self._steps = 0
         self._phases: dict[str, tuple[int, Phase]] = {}
+        self._open: dict[str, tuple[int, int]] = {}  # tasks that the container was told to run: generation and attempt
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
 
@@ -111,6 +123,8 @@ class Supervisor(JobCoordinatorListener):
             self._permit_until = command.until
         with self._child_lock:
             child = self._child
+            if isinstance(command, StartTask):
+                self._open[command.task] = command.generation, command.attempt
         if child is not None:
             child.send(command)
 
@@ -120,7 +134,8 @@ class Supervisor(JobCoordinatorListener):
         log.info("version %d, epoch %d: %s", job_model.version, job_model.epoch, tasks)
 
     def on_drain(self, notification: DrainNotification) -> None:
-        log.info("drain %s", notification.step)
+        by = f", asked for by {notification.by}" if notification.reached == "FREEZE" and notification.by else ""
+        log.info("drain %s%s", notification.reached, by)
 
     def on_coordinator_stop(self) -> None:
         self._finish(Ending(Verdict.DONE, ""))
@@ -221,12 +236,14 @@ class Supervisor(JobCoordinatorListener):
             elif isinstance(report, Rejected):
                 self._start_at = math.inf  # another container would say the same
             elif isinstance(report, TaskReport):
+                self._note_closed(report)
                 self._show(report)
             self._coordinator.report(report)
 
     def _child_died(self, child: Child) -> None:
         with self._child_lock:
             self._child = None
+            self._open.clear()
         code = child.end(GOODBYE_S)
         child.kill()
         if self._ending is not None or self._start_at == math.inf:
@@ -253,6 +270,13 @@ class Supervisor(JobCoordinatorListener):
         self._start_at = math.inf
         self._coordinator.stop()
 
+    def _note_closed(self, report: TaskReport) -> None:
+        """A task that was released or drained appends nothing more, and nothing of it is unsettled."""
+        with self._child_lock:
+            is_last = self._open.get(report.task) == (report.generation, report.attempt)
+            if is_last and report.phase in (Phase.RELEASED, Phase.DRAINED):
+                del self._open[report.task]
+
     def _show(self, report: TaskReport) -> None:
         shown = (report.attempt, report.phase)
         if self._phases.get(report.task) == shown:
@@ -267,7 +291,9 @@ class Supervisor(JobCoordinatorListener):
         child = self._child
         if child is None:
             return
-        if self._is_ready:
+        with self._child_lock:
+            has_open_tasks = bool(self._open)
+        if self._is_ready and has_open_tasks:  # else closing the session would only take time: nothing of it is kept
             child.send(Exit())
             child.end(GOODBYE_S)
         child.kill()

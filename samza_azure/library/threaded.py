@@ -204,7 +204,8 @@ class ThreadedCoordinator(JobCoordinator):
         value = view.control
         if not isinstance(value, Control):
             return
-        now_told = (value.version, value.drain and (value.drain.uuid, value.drain.step))  # its history grows meanwhile
+        # Its step stays FLUSH at DRAINED; how far it has come does not.
+        now_told = (value.version, value.drain and (value.drain.uuid, value.drain.reached))
         if now_told == self._told:
             return
         before, self._told = self._told, now_told

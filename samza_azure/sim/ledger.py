@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from samza_azure.group.control import BarrierState, Control, DrainNotification, Owner, RunPhase, decode
+from samza_azure.group.control import BarrierState, Control, Owner, RunPhase, decode
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import State, processor_row
 from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
 from samza_azure.logs.record import Header, Kind, Writer, decode_header

@@ -1,10 +1,15 @@
 """When there is reason for a batch, and which offset it ends at."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.streams.idleness import is_quiet
 from samza_azure.streams.offset import Offset, Place, least_us
+
+#: At its end in a drain a source waits this long for the flush before it makes a batch that only moves event time. That
+#: one is needed where another source of the task has much to read still: its rows must not wait in the state meanwhile.
+STEP_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Progress:
     is_at_end: bool  # a drain has told the ends, and all of it is read
     since_rows: float  # seconds since the last batch with rows
     since_tick: float  # seconds since the last batch without
+    since_end: float = math.inf  # seconds since all of it was read, if it is
 
 
 def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draining: bool) -> Offset:
@@ -36,6 +42,8 @@ def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draini
         return Offset(start.of, step, onward.fired_us, found.heads)
     if start.step or not _is_tick_due(start, found.heads, pace):
         return start
+    if found.is_at_end and found.since_end < STEP_S:
+        return start  # the flush moves event time further than this tick would, and is about to come
     return onward if draining or found.since_tick >= pace.between_ticks else start
 
 

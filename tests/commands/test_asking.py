@@ -5,6 +5,8 @@ The members live on threads of this process, the commands are processes of their
 
 import asyncio
 import os
+import queue
+import re
 import subprocess
 import sys
 import threading
@@ -17,10 +19,19 @@ from typing import Any
 
 import pytest
 
-from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+from samza_azure import (
+    AzureJobCoordinatorFactory,
+    Config,
+    ConfigError,
+    DrainMonitor,
+    DrainNotification,
+    DrainNotifications,
+    SharedTasks,
+)
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import Ending
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
+from samza_azure.host.asking import asker
 from samza_azure.host.status import document, read
 from samza_azure.storage.connection import Account
 
@@ -37,6 +48,7 @@ class Member(SharedTasks):
 
     def __init__(self, config: Config, name: str, count: int, *, reads: bool) -> None:
         super().__init__(AzureJobCoordinatorFactory().get_job_coordinator(name, config), "part", count)
+        self.steps: list[str] = []
         self.may_let_go = threading.Event()
         self.may_let_go.set()
         if reads:
@@ -45,6 +57,9 @@ class Member(SharedTasks):
 
     def on_stop(self, task: str) -> None:
         self.may_let_go.wait(PATIENCE_S)
+
+    def on_drain(self, notification: DrainNotification) -> None:
+        self.steps.append(notification.reached)
 
     @property
     def ending(self) -> Ending | None:
@@ -183,19 +198,108 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     assert group.command("drain") == (0, "", f"Drain of run {run_id} requested.\n")
     group.until("flushing", lambda shown: (shown["drain"] or {}).get("step") == "FLUSH")
     end = "samza-azure drain --wait waits for its end.\n"
-    assert group.command("drain", "--cancel") == (
-        2,
-        "",
-        f"samza-azure: Run {run_id} flushes already: its drain cannot be cancelled any more. {end}",
-    )
-    assert group.command("stop") == (
-        2,
-        "",
-        f"samza-azure: Run {run_id} flushes already: it ends by itself and cannot be stopped any more. {end}",
-    )
+    since = rf", final since \d\d:\d\d:\d\d, asked by {re.escape(asker())}"
+    flushes = f"samza-azure: Run {run_id} flushes already{since}"
+    code, said, progress = group.command("drain", "--cancel")
+    assert (code, said) == (2, "")
+    assert re.fullmatch(f"{flushes}: its drain cannot be cancelled any more. {end}", progress)
+    code, said, progress = group.command("stop")
+    assert (code, said) == (2, "")
+    assert re.fullmatch(f"{flushes}: it ends by itself and cannot be stopped any more. {end}", progress)
     member.may_let_go.set()
     assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
-    assert group.command("drain", "--cancel")[:2] == (2, "")
+    code, said, progress = group.command("drain", "--cancel")
+    assert (code, said) == (2, "")
+    assert re.search(f"Run {run_id} is drained{since}. There is no way back", progress)
+
+
+def test_the_listener_hears_each_step_once_and_the_last_is_drained(group: Group) -> None:
+    [member] = group.start("a", reads=False)
+    run_id = group.until("all run", all_run)["run_id"]
+    code, said, _ = group.command("drain", "--wait", "--timeout", "30")
+    assert code == 0
+    took = "taken up after .* s, sources stopped after .* s, flushed after .* s"
+    assert re.search(f"drain DRAINED of run {run_id}, asked by {re.escape(asker())} at .*, {took}", said)
+    assert member.coordinator.wait(PATIENCE_S)  # type: ignore[attr-defined]
+    shown, steps = group.status()["drain"], ["FREEZE", "FLUSH", "DRAINED"]
+    assert member.steps == steps or member.steps == steps[1:]  # nobody reads: the first two may be one write
+    assert (shown["run_id"], shown["history"], shown["asked_by"]) == (run_id, steps, asker())
+    assert shown["at_ms"] == sorted(shown["at_ms"]) and len(shown["at_ms"]) == 3 and shown["asked_ms"] > 0
+
+
+def test_the_next_run_remembers_how_the_last_one_was_drained(group: Group) -> None:
+    group.start("a", reads=False)
+    first = group.until("all run", all_run)["run_id"]
+    assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
+    group.start("b", count=5, reads=False)
+    shown = group.until("the next run", lambda shown: all_run(shown) and shown["run_id"] != first)
+    assert shown["drain"] is None
+    assert [(each["run_id"], each["step"], each["ends"]) for each in shown["drains"]] == [(first, "DRAINED", {})]
+    assert f"drain DRAINED of run {first}, asked by" in group.command("status")[1].replace("\n", " ")
+
+
+def test_waiting_for_a_drain_ends_when_nobody_is_left_who_could_do_it(group: Group) -> None:
+    [member] = group.start("a")
+    run_id = group.until("all run", all_run)["run_id"]
+    waiting = group.begin("drain", "--wait")
+    group.until("frozen", lambda shown: (shown["drain"] or {}).get("step") == "FREEZE")
+    member.stop()
+    [misfit] = group.start("b", count=5)
+    assert misfit.coordinator.wait(PATIENCE_S)  # type: ignore[attr-defined]
+    assert misfit.ending is not None and misfit.ending.code == 2
+    said, progress = waiting.communicate(timeout=60)
+    assert (waiting.returncode, said) == (2, "")
+    assert f"No processor is alive. b ended with 2: {misfit.ending.message}" in progress
+    assert "The request stays" in progress
+    assert group.command("drain", "--wait")[0] == 2  # and who comes later need not wait either
+    group.members.remove(misfit)
+    with pytest.raises(ConfigError, match="has another pipeline than this processor"):
+        misfit.stop()
+
+    group.start("c", reads=True)  # the request stays
+    group.until("draining", lambda shown: shown["phase"] == "DRAINING" and shown["run_id"] == run_id)
+    assert group.command("drain", "--cancel")[0] == 0
+
+
+Watch = tuple[DrainNotifications, DrainMonitor, "queue.SimpleQueue[DrainNotification]"]
+
+
+def watching(group: Group, run_id: str) -> Watch:
+    """A monitor beside the group, and what it says."""
+    drains, heard = DrainNotifications.of(group.config), queue.SimpleQueue[DrainNotification]()
+    monitor = DrainMonitor(drains, run_id, 0.05)
+    monitor.register_drain_callback(heard.put)
+    monitor.start()
+    return drains, monitor, heard
+
+
+def test_a_monitor_beside_a_group_speaks_when_the_drain_is_final(group: Group) -> None:
+    group.start("a", reads=False)
+    run_id = group.until("all run", all_run)["run_id"]
+    drains, monitor, heard = watching(group, run_id)
+    asked = drains.write()
+    assert (asked.run_id, drains.read().malformed) == (run_id, 0)
+    drain = heard.get(timeout=PATIENCE_S)
+    assert (drain.uuid, drain.run_id, drain.step) == (asked.uuid, run_id, "FLUSH")
+    assert monitor.state == "STOPPED"
+    group.until("drained", lambda shown: shown["phase"] == "DRAINED")
+    drains.clean(run_id)
+    assert drains.read().notifications == ()
+    known = drains.wanted(run_id)  # the rows are gone, the control blob knows
+    assert known is not None and known.uuid == asked.uuid
+
+
+def test_a_monitor_says_nothing_of_a_drain_that_is_cancelled(group: Group) -> None:
+    group.start("a")
+    run_id = group.until("all run", all_run)["run_id"]
+    drains, monitor, heard = watching(group, run_id)
+    drains.write()
+    group.until("frozen", lambda shown: (shown["drain"] or {}).get("step") == "FREEZE")
+    assert drains.wanted(run_id) is None
+    assert group.command("drain", "--cancel")[0] == 0
+    assert drains.wanted(run_id) is None
+    assert (heard.empty(), monitor.state, monitor.failures) == (True, "RUNNING", 0)
+    monitor.stop()
 
 
 def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: Group) -> None:

@@ -6,24 +6,27 @@ from typing import Any
 
 import pytest
 
-from samza_azure.commands.show import DrainDisplay, status_view
+from samza_azure.commands.show import DrainDisplay, drain_table, status_view
 from samza_azure.commands.terminal import console, error_lines, printable, say
 
 #: A closing tag ends rich's markup in an error, an opening one is eaten, and an escape steers the terminal.
 HOSTILE = ["[/x]", "[a]", "[streams.matched]", "[red]no[/red]", "\x1b[31m", "\x1b]0;title\x07", ":warning:", "\\[b]"]
 LONG = "w" * 300
+DRAIN = {"step": "", "run_id": "", "asked_by": "", "asked_ms": 0, "history": [], "at_ms": []}
 EMPTY = {
     "app": "", "run_id": "", "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
-    "barrier": {"version": 1, "state": ""}, "drain": {"step": "", "run_id": ""}, "stop": {"uuid": ""},
+    "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
     "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None}],
     "tasks": [
-        {"name": "", "owner": "", "phase": "", "batch": 1, "late": 0,
+        {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
          "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
     ],
     "kept": {}, "failure": {"task": "", "message": ""},
 }  # fmt: skip
 #: What no person is shown.
-HIDDEN = ("stop.uuid", "tasks.0.error.traceback")
+HIDDEN = ("stop.uuid", "tasks.0.stage", "tasks.0.error.traceback")
+#: What the table of a drain that goes on shows.
+OF_A_DRAIN = ("drain.step", "drain.run_id", "drain.asked_by", "tasks.0.name", "tasks.0.stage", "tasks.0.owner")
 
 
 def fields(value: Any, path: str = "") -> Iterator[str]:
@@ -66,8 +69,19 @@ def test_a_word_that_is_wider_than_the_terminal_is_folded_and_not_cut(path: str)
 def test_a_drain_shows_every_task_as_it_is(text: str) -> None:
     printed = io.StringIO()
     with DrainDisplay(printed) as display:
-        display.update(with_text(with_text(EMPTY, "tasks.0.name", text), "tasks.0.phase", text))
-    assert printed.getvalue() == f"{printable(text)} {printable(text)}\n"
+        display.update(with_text(with_text(EMPTY, "tasks.0.name", text), "tasks.0.phase", text), {})
+        display.say(text)
+    assert printed.getvalue() == f"{printable(text)} {printable(text)}\n{printable(text)}\n"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize("path", OF_A_DRAIN)
+def test_so_does_the_table_of_a_drain(path: str, text: str) -> None:
+    printed = io.StringIO()
+    wide = console(printed)
+    wide.width = 300
+    wide.print(drain_table(with_text(EMPTY, path, text), {}))
+    assert printable(text) in printed.getvalue()
 
 
 def test_no_escape_reaches_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,6 @@ from samza_azure.group.control import (
     Barrier,
     BarrierState,
     Control,
-    DrainNotification,
     Failure,
     GivenUp,
     Member,
@@ -35,6 +34,7 @@ from samza_azure.group.control import (
     encode,
     signal,
 )
+from samza_azure.group.notification import DrainNotification
 from samza_azure.messages import DrainStep
 
 LIMIT = 5_120_000
@@ -59,7 +59,7 @@ FULL = Control(
     given_up={"clean-0": GivenUp(Owner("p2", "older", 12), "OSError: no space left on device")},
     barrier=Barrier(40, BarrierState.START),
     drain=DrainNotification(
-        "u", "1700000000000-abcdef01", DrainStep.FLUSH, ends={"flights/0": (1, 77)}, history=("FREEZE",)
+        "u", "1700000000000-abcdef01", step=DrainStep.FLUSH, ends={"flights/0": (1, 77)}, history=("FREEZE",)
     ),
     positions={"flights/0": (0, 5)},
     past=("older", "old"),
@@ -89,6 +89,13 @@ texts = st.text(max_size=20)
 def test_what_was_encoded_is_decoded() -> None:
     assert decode(encode(FULL, limit=LIMIT)) == FULL
     assert decode(encode(Control("g"), limit=LIMIT)) == Control("g")
+
+
+def test_drains_keep_who_asked_and_the_times_of_their_steps() -> None:
+    assert FULL.drain is not None
+    told = replace(FULL.drain, by="ada@here", asked_ms=5, at_ms=(6, 7))
+    control = replace(FULL, drain=told, drains=(replace(told, ends={}), DrainNotification("v", "older")))
+    assert decode(encode(control, limit=LIMIT)) == control
 
 
 def test_format_1_is_still_what_it_was() -> None:
@@ -279,8 +286,10 @@ def test_it_stays_with_what_it_was_said_of() -> None:
     assert again["drain"] == written["drain"]
 
 
-def test_followers_are_told_of_run_phase_drain_and_vacancy() -> None:
-    leading = replace(FULL, drain=None)
+def test_followers_are_told_of_run_phase_drain_vacancy_and_patience() -> None:
+    patient = replace(FULL, drain=None, churn=1)
+    assert signal(patient) == "1700000000000-abcdef01:DRAINING:-:churn 1"
+    leading = replace(patient, churn=0)
     assert signal(leading) == "1700000000000-abcdef01:DRAINING:-"
-    assert signal(FULL) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
+    assert signal(replace(FULL, churn=0)) == "1700000000000-abcdef01:DRAINING:u:FLUSH"
     assert signal(replace(leading, leader=None)) == "1700000000000-abcdef01:DRAINING:-:vacant"

@@ -6,14 +6,15 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState
-from samza_azure.group.control import Control, DrainNotification, RunPhase
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import checked
 from samza_azure.messages import DrainStep
 from tests.group.situation import CONTROL
 
 BEGUN = replace(CONTROL, positions={"flights/0": (1, 10), "flights/1": (0, 0)})
 ENDS = {"flights/0": (1, 20), "flights/1": (0, 5)}
-FLUSH = replace(BEGUN, phase=RunPhase.DRAINING, drain=DrainNotification("d", "run", DrainStep.FLUSH, ends=ENDS))
+FLUSH = replace(BEGUN, phase=RunPhase.DRAINING, drain=DrainNotification("d", "run", step=DrainStep.FLUSH, ends=ENDS))
 DRAINED = replace(FLUSH, phase=RunPhase.DRAINED)
 
 

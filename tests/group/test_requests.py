@@ -18,9 +18,10 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Answer, No, Trouble
-from samza_azure.group.control import Control, DrainNotification, Member, RunPhase, Stop, signal
+from samza_azure.group.control import Control, Member, RunPhase, Stop, signal
 from samza_azure.group.election import successors_of
 from samza_azure.group.learn import heard_task, learn, perform_locally
+from samza_azure.group.notification import REMEMBERED, DrainNotification, remembered, timed
 from samza_azure.group.publish import next_control
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
 from samza_azure.group.rows import Request, RequestKind, State, request
@@ -29,10 +30,12 @@ from samza_azure.messages import Drain, DrainStep, ReleaseTask
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, life_of, member, report, row, view_of
 
 FREEZE = replace(
-    CONTROL, phase=RunPhase.DRAINING, drain=DrainNotification("d", "run", DrainStep.FREEZE, history=("FREEZE",))
+    CONTROL,
+    phase=RunPhase.DRAINING,
+    drain=DrainNotification("d", "run", step=DrainStep.FREEZE, history=("FREEZE",), at_ms=(1,)),
 )
 assert FREEZE.drain is not None
-FLUSH = replace(FREEZE, drain=replace(FREEZE.drain, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH")))
+FLUSH = replace(FREEZE, drain=replace(FREEZE.drain, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"), at_ms=(1, 1)))
 DRAINED = replace(FLUSH, phase=RunPhase.DRAINED, past=("run",))
 
 
@@ -103,6 +106,35 @@ def test_nothing_is_obeyed_before_the_requests_were_read_under_this_leadership()
     assert next_control(view, CONTROL, NOW) == CONTROL
 
 
+@pytest.mark.parametrize("columns", [{"drainMode": "SAVEPOINT", "runId": "run"}, {"drainMode": "DEFAULT"}])
+def test_a_drain_of_an_unknown_mode_or_of_no_run_is_for_nobody(columns: dict[str, str]) -> None:
+    asked_for = request("u", "e", {"kind": "drain", "uuid": "u", **columns})
+    assert obey(CONTROL, asked_for) == CONTROL
+    assert ignored(CONTROL, [asked_for]) == 1
+
+
+def test_who_asked_and_when_each_step_was_taken_stay_with_the_drain() -> None:
+    frozen = obey(CONTROL, replace(drain(), by="ada@here", asked_ms=7)).drain
+    assert frozen is not None
+    assert (frozen.by, frozen.asked_ms, frozen.at_ms) == ("ada@here", 7, (1,))
+    later = replace(frozen, history=("FREEZE", "FLUSH"))
+    assert timed(later, frozen, 9) == replace(later, at_ms=(1, 9))
+    assert timed(frozen, frozen, 9) == frozen
+    assert timed(replace(later, at_ms=()), None, 9) == replace(later, at_ms=(9, 9))
+    by_an_earlier_version = replace(frozen, at_ms=())
+    assert timed(by_an_earlier_version, by_an_earlier_version, 9) == by_an_earlier_version
+    assert timed(replace(later, at_ms=()), by_an_earlier_version, 9) == replace(later, at_ms=(0, 9))
+
+
+def test_the_next_run_remembers_the_drains_of_the_last_five() -> None:
+    drains: tuple[DrainNotification, ...] = ()
+    for number in range(REMEMBERED + 1):
+        drains = remembered(drains, DrainNotification(f"d{number}", "run", ends={"in/0": (0, 5)}))
+    assert [each.uuid for each in drains] == ["d1", "d2", "d3", "d4", "d5"]
+    assert all(each.ends == {} for each in drains)
+    assert remembered(drains, None) == drains
+
+
 # Its cancellation.
 
 
@@ -155,7 +187,7 @@ def test_of_a_strangers_thousand_cancellations_a_few_are_obeyed_at_a_time() -> N
 
 def test_a_drain_asked_for_after_the_cancellation_was_answered_begins_anew() -> None:
     after = obey(CONTROL, drain(answer="accepted"), cancel(answer="cancelled"), drain("again"))
-    assert after.drain == DrainNotification("again", "run", DrainStep.FREEZE, history=("FREEZE",))
+    assert after.drain == DrainNotification("again", "run", step=DrainStep.FREEZE, history=("FREEZE",), at_ms=(1,))
 
 
 def test_the_container_hears_that_the_freeze_is_over() -> None:

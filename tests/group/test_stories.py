@@ -40,7 +40,6 @@ from samza_azure.group.control import (
     Barrier,
     BarrierState,
     Control,
-    DrainNotification,
     Failure,
     GivenUp,
     Owner,
@@ -53,6 +52,7 @@ from samza_azure.group.election import successors_of
 from samza_azure.group.ending import GIVEN_UP, RESTORED, verdict
 from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally, turn
 from samza_azure.group.membership import own_row
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
 from samza_azure.group.tasks import retry_at
@@ -614,7 +614,7 @@ def leads_after_it_moved(**rows: ProcessorRow) -> View:
 
 @pytest.mark.parametrize("phase", [RunPhase.RUNNING, RunPhase.DRAINING])
 def test_a_task_that_its_processor_gave_up_is_moved_at_once_and_no_other_task_is(phase: RunPhase) -> None:
-    drain = DrainNotification("u", "run", DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
+    drain = DrainNotification("u", "run", step=DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
     control = replace(CONTROL, phase=phase, drain=drain)
     view = leader(control, published_at=NOW)
     view.others.members = {**ROWS, "p3": failing()}
@@ -931,7 +931,7 @@ def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() ->
 DRAINING = replace(
     CONTROL,
     phase=RunPhase.DRAINING,
-    drain=DrainNotification("u", "run", DrainStep.FREEZE, history=("FREEZE",)),
+    drain=DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",)),
     positions={"flights/0": (0, 3)},
 )
 

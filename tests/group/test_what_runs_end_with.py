@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from samza_azure.group.actions import BeginEnd, MergeOwnRow, Rejoin, WriteControl
-from samza_azure.group.control import Control, DrainNotification, Failure, RunPhase
+from samza_azure.group.control import Control, Failure, RunPhase
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, member, view_of
@@ -37,7 +38,7 @@ def test_who_comes_after_it_resumes_the_run_and_its_drain() -> None:
     assert verdicts(view_of("p2", FAILED, active_run="")) == []
     (resumed,) = written(leader(FAILED, active_run=""))
     assert (resumed.phase, resumed.failure, resumed.run_id) == (RunPhase.RUNNING, None, "run")
-    drain = DrainNotification("uuid", "run", DrainStep.FREEZE)
+    drain = DrainNotification("uuid", "run", step=DrainStep.FREEZE)
     (resumed,) = written(leader(replace(FAILED, drain=drain), active_run=""))
     assert (resumed.phase, resumed.drain) == (RunPhase.DRAINING, drain)
 

@@ -17,6 +17,12 @@ def test_blobs_are_deleted_and_no_row_is_lost(seed: int) -> None:
     assert result.seen["rows checked"] > 0
 
 
+def test_followers_learn_that_wrong_suspicions_are_forgotten() -> None:
+    """A follower that had read of one waited twice as long for the next leader, long after the leader forgot it."""
+    result = World(replace(draw(1027705687, fault_s=60.0), forgets=True)).play()
+    assert result.violation is None
+
+
 def test_a_fresh_seed_finds_nothing() -> None:
     seed = Random().randrange(1 << 31)
     result = World(replace(draw(seed, fault_s=60.0), forgets=True)).play()

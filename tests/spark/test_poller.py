@@ -308,6 +308,24 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
     assert source.latest(at_end)["step"] == 1
 
 
+def test_an_end_without_a_row_before_it_needs_no_batch(source: Poller, reads: Reads) -> None:
+    """A record that only moves event time lies there. The flush says more than it."""
+    gate = Path(source.spec.files["gate"])
+    at = source.latest(START)
+    reads.writer.close()
+    end = [0, reads.blobs.read("streams/numbers/0/00000000", 0, 1).size]
+    assert at["at"][0][:2] < end
+    Gate(version=1, frozen=True, draining=True, ends={"numbers/0": (end[0], end[1])}).write(gate)
+    assert source.latest(at) == at
+    acknowledged = said(source)
+    assert (acknowledged.is_at_end, acknowledged.offset) == (True, at)
+    assert acknowledged.end is not None and acknowledged.end["at"][0][:2] == end
+
+    Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (end[0], end[1])}, step=1).write(gate)
+    stepped = source.latest(at)
+    assert (stepped["step"], stepped["at"][0][:2]) == (1, end)
+
+
 def test_an_end_behind_its_position_is_an_error_and_not_the_end(source: Poller, reads: Reads) -> None:
     """The next run would begin there, and read again what this one has read."""
     gate = Path(source.spec.files["gate"])

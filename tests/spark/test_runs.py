@@ -1,5 +1,6 @@
 """Whole runs: rows through two stages and their logs, moved between writers, drained, and compared with a batch."""
 
+import json
 import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
@@ -14,11 +15,13 @@ from pyspark.sql import functions as F
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError
 from samza_azure.logs.partition import partition_of
+from samza_azure.logs.position import Position
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase
 from samza_azure.spark.source.poller import PREFETCH_BYTES
 from samza_azure.spark.task.task import in_short
-from samza_azure.storage.log import take_over
+from samza_azure.storage.log import Restored, take_over
+from samza_azure.streams.offset import Offset
 
 from .fleet import Fleet
 
@@ -169,6 +172,42 @@ def test_the_flush_fires_every_window_also_after_a_restart_between_its_steps(fle
     run.until(run.is_drained)
 
     assert put_out(run) == as_batch(rows)
+
+
+def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> None:
+    """It has nothing to fire: its log ends in DRAINED as soon as all that it read is in it. One with state steps."""
+    run = fleet(counting("bare"), COUNTED % ("bare", "64 KiB"))
+    rows = rows_of(400)
+    produce(run, "bare", rows, flush_rows=50)
+    run.start("clean-0", "clean-1", "daily-0", "daily-1")
+    run.until_all_is_read("bare")
+    run.drain()
+    steps = {name: task._gate.step for name, task in run.tasks.items()}
+    assert steps == {"clean-0": 0, "clean-1": 0, "daily-0": 2, "daily-1": 2}
+    assert put_out(run) == as_batch(rows)
+    ends = {partition: end for task in run.tasks.values() for partition, end in (task.report.ends or {}).items()}
+    assert run.read() == ends
+    for name in ("clean-0", "clean-1"):  # whoever comes next finds a log that says so, with where it stood
+        _, restored = take_over(
+            run._around.blobs,
+            f"runs/{run.run_id}/{name}",
+            group_id=bytes.fromhex(run.group_id),
+            task=name,
+            writer=Writer(99, 1),
+            first=False,
+            may_append=run.permit.holds,
+            meta={},
+        )
+        assert restored.drained
+        assert last_offset(restored) == [ends[f"bare/{name[-1]}"]]
+
+
+def last_offset(restored: Restored) -> list[Position]:
+    """Where the last record of a restored log says that its task stood."""
+    *_, line = restored.files[f"offsets/{restored.last_batch}"].decode().splitlines()
+    offset = Offset.from_json(json.loads(line))
+    assert offset.step == 2
+    return offset.positions
 
 
 def test_a_drain_before_the_start_reads_nothing(fleet: MakeFleet) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from samza_azure import tables
 from samza_azure.application import Application, Stage
+from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.segments import Granularity, Interval, Owner, Task
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
@@ -27,6 +28,9 @@ event_time = "ts"
 [streams.big]
 table.time = "ts"
 """
+
+
+JOB = '[app]\nname = "a"\nmain = "m:app"'
 
 
 def pipeline(spark: SparkSession, directory: Path, streams: str = STREAMS, **stage: object) -> Pipeline:
@@ -59,7 +63,9 @@ def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_pa
 def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) -> None:
     first = pipeline(spark, tmp_path).plan.fingerprint
     assert pipeline(spark, tmp_path, STREAMS + 'table.flush = "5 s"\n').plan.fingerprint == first
-    assert pipeline(spark, tmp_path, STREAMS.replace("table.time = \"ts\"", "table.time = \"day\"")).plan.fingerprint != first
+    assert (
+        pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', 'table.time = "day"')).plan.fingerprint != first
+    )
     assert pipeline(spark, tmp_path, STREAMS.replace("[streams.big]\ntable.time", "#")).plan.fingerprint != first
 
 
@@ -113,7 +119,11 @@ def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account
         rows = pa.table([[datetime(2024, 1, day, hour, tzinfo=UTC) for hour in (1, 2)], [day, 10 * day]], schema=schema)
         appender.append(rows.append_column("more", pa.array(["x", "y"])) if day == 3 else rows)
     appender.close()
-    snapshot = tables.open(storage, "frames")
+    assert storage.connect is not None
+    names = f'container = "{storage.container}"\ntable = "{storage.table}"'
+    text = f'{JOB}\n[azure.storage]\nconnect = "${{CONNECT}}"\n{names}'
+    config = Config.parse(text, environment={"CONNECT": storage.connect.get_secret_value()})
+    snapshot = tables.open(config.storage, "frames")
     frame = snapshot.spark(spark)
     assert frame.columns == ["at", "number", "more"]
     assert sorted((row.number, row.more) for row in frame.collect()) == [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import INFINITY_US, Offset, Place, State, by_stream, least_us
-from samza_azure.streams.pace import Pace, Progress, next_offset
+from samza_azure.streams.pace import STEP_S, Pace, Progress, next_offset
 
 IDLE, DRAINED = State.IDLE, State.DRAINED
 PACE = Pace(between_rows=1.0, between_ticks=1.0, has_watermark=True)
@@ -120,6 +120,16 @@ def test_a_flush_begins_when_all_is_read() -> None:
     assert onward(FOUND, step=1) is START
     assert onward(at_end, step=1) == Offset("s", 1, 7, START.at)
     assert onward(replace(at_end, rows=3, heads=heads), step=1, draining=True) == Offset("s", 0, 7, heads)
+
+
+def test_at_the_end_the_flush_is_waited_for_a_while_before_event_time_moves_by_itself() -> None:
+    """It comes at once, unless another source of the task has much to read still."""
+    at_end = replace(FOUND, heads=(place(8, end=20), place(9, end=10)), is_at_end=True)
+
+    assert onward(replace(at_end, since_end=0.1), draining=True) is START
+    assert onward(replace(at_end, since_end=STEP_S), draining=True) == Offset("s", 0, 7, at_end.heads)
+    assert onward(replace(at_end, since_end=0.1), step=1, draining=True) == Offset("s", 1, 7, at_end.heads)
+    assert onward(replace(at_end, since_end=0.1, rows=1), draining=True) == Offset("s", 0, 7, at_end.heads)
 
 
 def test_the_steps_of_a_flush_follow_each_other_and_end() -> None:

@@ -78,7 +78,8 @@ class Acknowledgement:
 
     version: int  # of the gate under which the last call was answered; -1 before the first answer
     offset: dict[str, Any] | None = None  # given out last
-    is_at_end: bool = False
+    is_at_end: bool = False  # a drain has told the ends, and no row lies between `offset` and them
+    end: dict[str, Any] | None = None  # the offset there, if it is at the end; not given out yet
     is_quiet: bool = False
     trouble: str | None = None  # storage that does not answer: it is tried again
     corrupt: str | None = None  # a log that cannot be read, or holds other columns: the task fails

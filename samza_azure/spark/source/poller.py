@@ -38,6 +38,9 @@ PATIENCE_S = 0.8
 #: Every producer is asked at least so often, whatever its hint says; with many of them less often.
 UNASKED_S = 5.0
 UNASKED_EACH_S = 0.5
+#: The same while a run flushes: what is waited for is seconds away.
+LAST_WORDS_S = 0.2
+LAST_WORDS_EACH_S = 0.01
 #: A hint that was ahead of the log is not believed again at once.
 DOUBT_S = 1.0
 #: After a storage error.
@@ -131,6 +134,7 @@ class Poller:
         self.is_checked = [False] * len(self.readers)  # partitioned as the job file says
         self.resting_until = 0.0
         self.last_rows = self.last_tick = -1e9
+        self.at_end_since: float | None = None  # in a drain
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
         self.found: tuple[str, str, list[list[Part]]] | None = None  # of a range that a worker reads
         self.questioned_at = -1e9
@@ -172,8 +176,14 @@ class Poller:
         result = start if offset.to_json() == start else offset.to_json()
         if result is not start:
             self._given()
-        self._answered(gate, result, self._is_at_end(offset.at, gate))
+        self._answered(gate, result, self._is_at_end(offset.at, gate) or self._has_only_the_end_before_it(start, gate))
         return result
+
+    def _has_only_the_end_before_it(self, start: dict[str, Any], gate: Gate) -> bool:
+        """Whether no row lies between here and the end, so that the flush needs no batch to get there first."""
+        if self.based_on is None or self.based_on[0].to_json() != start:
+            return False  # what was seen is about another place
+        return not any(self.parts) and self._is_at_end(self.heads, gate)
 
     def prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
         """The rows of this range, if they are here. None: a worker reads them."""
@@ -211,10 +221,13 @@ class Poller:
         if now >= self.resting_until and not start.step:
             self._scan_all(gate, now)
         self._question_the_idle(now)
+        is_at_end = bool(start.step) or self._is_at_end(self.heads, gate)
+        self.at_end_since = (self.at_end_since or now) if is_at_end else None
         found = Progress(
             heads=tuple(self.heads),
             rows=sum(part.rows for parts in self.parts for part in parts),
-            is_at_end=bool(start.step) or self._is_at_end(self.heads, gate),
+            is_at_end=is_at_end,
+            since_end=now - (self.at_end_since or now),
             since_rows=now - self.last_rows,
             since_tick=now - self.last_tick,
         )
@@ -249,8 +262,8 @@ class Poller:
         if head.state is State.DRAINED:
             return False
         end = self._end(number, gate)
-        if self.spec.is_source_stream and gate.frozen and (end is None or head.position >= end):
-            return False
+        if self.spec.is_source_stream and gate.frozen:
+            return end is not None and head.position < end  # there is more for certain: nobody has to hint at it
         hint = hints[number]
         return now >= self.due[number] or (hint is not None and hint > head.position)
 
@@ -278,6 +291,8 @@ class Poller:
             self.heads[number] = Place(found.end, head.frontier_us, head.state)
         if found.at_end:
             self._at_its_end(number, now, hints)
+            if gate.ends is not None:  # the producers are about to say their last words
+                self.due[number] = min(self.due[number], now + max(LAST_WORDS_S, LAST_WORDS_EACH_S * len(self.readers)))
         else:
             self.due[number] = 0.0
         return found.size
@@ -365,6 +380,7 @@ class Poller:
                 version=gate.version,
                 offset=offset if gate.frozen or gate.shut or is_quiet(places) else None,
                 is_at_end=at_end,
+                end=Offset(self.spec.stream, 0, None, tuple(self.heads)).to_json() if at_end else None,
                 is_quiet=is_quiet(places) and is_quiet(self.heads),
             )
         )

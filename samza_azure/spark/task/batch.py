@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame
 
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Kind, Slice
+from samza_azure.logs.record import Buffer, Kind, Slice
 from samza_azure.spark.jvm.output import Outlet
 from samza_azure.spark.jvm.watermark import OwnedWatermark
 from samza_azure.spark.pipeline.destination import COLUMN
 from samza_azure.spark.pipeline.pipeline import AnalysedStage
 from samza_azure.spark.pipeline.schema import arrow_schema
-from samza_azure.spark.task.checkpoint import NewFiles, Planned, planned
+from samza_azure.spark.task.checkpoint import NewFiles, Planned, as_file, planned
 from samza_azure.storage.arrow import one_slice, slices, tables
 from samza_azure.storage.log import LogWriter
 from samza_azure.streams.watermark import frontier_us, next_watermark_us
@@ -120,6 +120,25 @@ class BatchWriter:
             finally:
                 self._running.release()
 
+    def drain(self, plan: Callable[[], Planned | None], seconds: float) -> bool:
+        """Append DRAINED without a batch of Spark's: of a task without state that has put out all that it has read.
+
+        `plan` says where it stands, looked at while no batch runs; None: not there after all. A batch that Spark runs
+        after this is one that reads nothing, and counts as a replay.
+        """
+        if not self._running.acquire(timeout=seconds):
+            return False
+        try:
+            stands = plan()
+            if stands is None or self.error is not None or self.closed.is_set():
+                return False
+            batch = self._log.last_batch + 1
+            files: dict[str, Buffer] = {f"offsets/{batch}": as_file(stands)}
+            self._append(batch, stands, [], files)
+        finally:
+            self._running.release()
+        return True
+
     def _write(self, frame: DataFrame, batch: int) -> None:
         with self._outlet.run(frame) as rows:  # the plan has run, its state files are on disk
             if batch <= self._log.last_batch:
@@ -129,13 +148,17 @@ class BatchWriter:
         files = self._files.of_batch(batch)
         watermark = _watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
+        self._append(batch, plan, parts, files)
+
+    def _append(self, batch: int, plan: Planned, parts: list[Slice], files: Mapping[str, Buffer]) -> None:
+        """The record of a batch, and what follows from it."""
         batch_bytes = self._batch_bytes()
         self._insist(
             lambda: self._log.append(
                 batch,
                 kind=Kind.DRAINED if plan.step >= 2 else Kind.BATCH,
                 frontier_us=_frontier_us(plan, self._stage),
-                watermark_us=watermark,
+                watermark_us=_watermark_us(plan, self._stage),
                 slices=parts,
                 files=files,
                 needs=self._needs(),

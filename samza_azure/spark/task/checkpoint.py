@@ -39,6 +39,15 @@ def planned(checkpoint: Path, batch: int) -> Planned:
     return _parse(checkpoint.joinpath("offsets", str(batch)).read_bytes())
 
 
+def as_file(plan: Planned) -> bytes:
+    """The content of offsets/N that says this, for a batch that Spark has no part in."""
+    lines = [
+        json.dumps({"batchWatermarkMs": plan.watermark_ms}),
+        *(json.dumps(each.to_json()) for each in plan.offsets),
+    ]
+    return "\n".join(["v1", *lines]).encode()
+
+
 def _parse(data: bytes) -> Planned:
     _, metadata, *offsets = data.decode().splitlines()
     read = [Offset.from_json(json.loads(line)) for line in offsets if line != "-"]

@@ -24,7 +24,7 @@ from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport
-from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
@@ -93,6 +93,7 @@ class Task:
         self.is_finished = threading.Event()  # its query is gone, the task may be started here again
         self._step = 0  # that the last record has reached
         self._stands_at: Sequence[Offset] = ()  # where it stands in its inputs
+        self._flushing: threading.Thread | None = None
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
         self._blob = 0  # of the log, that the last record went to
@@ -471,12 +472,56 @@ class Task:
             self._tell(ends=ends, frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
         if drain.step is not DrainStep.FLUSH or gate.ends is None:
             return
+        is_at_end = gate.step == 0 and has_answered and all(each.is_at_end for each in said)
+        if is_at_end and not self.stage.plan.stateful:
+            self._flush_without_batch(said)
+            return
         with self._lock:
-            if gate.step == 0 and has_answered and all(each.is_at_end for each in said):
+            if is_at_end:
                 self._set_gate(self._gate.changed(step=1))
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
             elif gate.step == 1 and self._step >= 1:
                 self._set_gate(self._gate.changed(step=2))
+
+    def _flush_without_batch(self, said: list[Acknowledgement]) -> None:
+        """A task without state has nothing to fire: its log may end in DRAINED once all that it was given is in it.
+
+        Off this thread, which looks after all tasks: the storage may take its time.
+        """
+        batches = self._batches
+        assert batches is not None
+        if self._flushing is not None and self._flushing.is_alive():
+            return
+        ends = [replace(Offset.from_json(each.end), step=2) for each in said if each.end is not None]
+
+        def plan() -> Planned | None:
+            stands = len(ends) == len(said) and self._has_put_out(said) and not self._releasing
+            return Planned(INFINITY_MS, tuple(ends)) if stands else None
+
+        def flush() -> None:
+            try:
+                batches.drain(plan, self._around.config.task.shutdown_ms / 1000)
+            except Superseded as error:
+                log.info("%s: %s", self.name, error)
+                self._end(Phase.SUPERSEDED)
+            except Exception as error:  # noqa: BLE001
+                self._end(Phase.RESTART if is_waiting_for_storage(error) else Phase.FAILED, error)
+
+        with self._lock:
+            self._report = replace(self._report, drain=DrainPhase.FLUSHING)
+        self._flushing = threading.Thread(target=flush, name=f"flush-{self.name}", daemon=True)
+        self._flushing.start()
+
+    def _has_put_out(self, said: list[Acknowledgement]) -> bool:
+        """Whether all rows that the sources have given out are in the log; also if they have given out none at all."""
+        if self._has_appended(said):
+            return True
+        given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
+        return not self._stands_at and bool(given) and all(self._is_where_it_begins(each) for each in given)
+
+    def _is_where_it_begins(self, offset: Offset) -> bool:
+        producers = next(each for each in self.inputs if each.stream == offset.of).producers
+        return offset.positions == [self._starts(producer) for producer in producers]
 
     def _read_to(self, offsets: Iterable[Offset]) -> Ends:
         """How far each source partition has been read, over all sources of the task."""

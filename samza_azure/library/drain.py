@@ -1,0 +1,376 @@
+"""Drains for programs without Spark: ask for one, see one coming, count who is done.
+
+There is one truth, and these are views of it. A notification is a request row of the application's table, and once the
+leader has taken it up it stands in the control blob. `DrainNotifications` writes and reads both; `DrainMonitor` waits
+until a run is drained. Where no processor has ever coordinated there is no control blob: then the rows alone decide,
+which is Samza's form, a metadata store with nothing else beside it.
+
+A drain can be cancelled until its FLUSH, so the monitor speaks at FLUSH, not at FREEZE. A member of the group hears
+each step sooner, through `JobCoordinatorListener.on_drain`.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol, TypeVar
+
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.notification import DrainNotification, from_fields
+from samza_azure.group.rows import REQUESTS, RequestKind
+from samza_azure.host.asking import write_request
+from samza_azure.host.status import CALL_S, control_of
+from samza_azure.messages import DrainStep
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import ControlBlob, Row, Rows
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+#: How often a monitor looks, as Samza's does.
+POLL_S = 60.0
+
+
+class DrainAccount(Protocol):
+    """What an account has to offer here: a storage account, or `samza_azure.storage.memory.MemoryAccount`."""
+
+    def ensure_created(self) -> None: ...
+    def control_blob(self) -> ControlBlob: ...
+    def rows(self) -> Rows: ...
+    async def aclose(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The notifications that are there, in the order of their keys, and how many rows were not readable as one."""
+
+    notifications: tuple[DrainNotification, ...]
+    malformed: int
+
+
+class DrainNotifications:
+    """The drain notifications of one application. Each call asks the storage and may raise `StorageUnavailable`.
+
+    Safe for several threads; not to be called from a running event loop.
+    """
+
+    def __init__(self, account: DrainAccount) -> None:
+        if account is None:
+            raise ConfigError("DrainNotifications needs an account: DrainNotifications.of(Config.load('job.toml')).")
+        self._account = account
+        self._lock = threading.Lock()  # the account's asynchronous side serves one event loop at a time
+        self._is_created = False
+
+    @classmethod
+    def of(cls, config: Config) -> "DrainNotifications":
+        """Those of the application that a job file describes. Nothing is sent yet."""
+        return cls(Account.from_config(config.storage))
+
+    def write(self, run_id: str = "") -> DrainNotification:
+        """Ask for the drain of a run; without an id, of the run in progress.
+
+        `ConfigError` if there is none: a drain of a run that nobody has named yet is for `samza-azure drain`.
+        """
+
+        async def ask() -> DrainNotification:
+            wanted = run_id
+            if not wanted:
+                control = await self._control()
+                if control is None or control.phase in (RunPhase.NONE, RunPhase.DRAINED):
+                    raise ConfigError("No run is in progress, so the run to drain must be named: write(run_id).")
+                wanted = control.run_id
+            key = await write_request(self._account.rows(), RequestKind.DRAIN, wanted)
+            return DrainNotification(key, wanted)
+
+        return self._run(ask)
+
+    def read(self) -> Found:
+        """All requests for drains, obeyed or not, until the leader forgets them after a day. Bad rows are counted."""
+
+        async def look() -> Found:
+            return _found(await self._drains())
+
+        return self._run(look)
+
+    def wanted(self, run_id: str) -> DrainNotification | None:
+        """The drain of this run if it is certain: it flushes, or is drained. None if there is none, or it may still be
+        cancelled. Where nothing is coordinated, any request for the drain of this run is certain.
+        """
+
+        async def look() -> DrainNotification | None:
+            control = await self._control()
+            if control is None:
+                found = _found(await self._drains()).notifications
+                return next((each for each in found if each.run_id == run_id), None)
+            return _certain(control, run_id)
+
+        return self._run(look)
+
+    def clean(self, run_id: str) -> int:
+        """Delete the requests for the drain of this run; how many there were. What was taken up goes on."""
+        return self._run(lambda: self._delete(lambda values: values.get("runId") == run_id))
+
+    def clean_all(self) -> int:
+        """Delete all requests for drains, those that are malformed too; how many there were."""
+        return self._run(lambda: self._delete(lambda values: True))
+
+    async def _delete(self, goes: Callable[[Mapping[str, Any]], bool]) -> int:
+        table, deleted = self._account.rows(), 0
+        for row in await self._drains():
+            if goes(row.values):
+                answer = await table.delete(REQUESTS, row.key, etag=row.etag, timeout=CALL_S)
+                deleted += answer is None  # refused: the leader has just answered it, and forgets it itself
+        return deleted
+
+    async def _control(self) -> Control | None:
+        return await control_of(self._account.control_blob())
+
+    async def _drains(self) -> list[Row]:
+        rows = await self._account.rows().query(REQUESTS, timeout=CALL_S)
+        return [row for row in rows if row.values.get("kind") == RequestKind.DRAIN]
+
+    def _run(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        async def once() -> T:
+            try:
+                return await ask()
+            finally:
+                await self._account.aclose()
+
+        with self._lock:
+            if not self._is_created:
+                self._account.ensure_created()
+                self._is_created = True
+            return asyncio.run(once())
+
+
+def _found(rows: Iterable[Row]) -> Found:
+    notifications, malformed = [], 0
+    for row in rows:
+        try:
+            notifications.append(from_fields(row.values))
+        except ValueError as error:
+            log.warning("Request %.80s is skipped: %s", row.key, error)
+            malformed += 1
+    return Found(tuple(notifications), malformed)
+
+
+def _certain(control: Control, run_id: str) -> DrainNotification | None:
+    drain = control.drain
+    if drain is not None and drain.run_id == run_id:
+        return drain if drain.step is DrainStep.FLUSH else None
+    if run_id not in control.past:
+        return None
+    past = next((each for each in reversed(control.drains) if each.run_id == run_id), None)
+    return past or DrainNotification("", run_id, step=DrainStep.FLUSH, history=("DRAINED",))
+
+
+class MonitorState(StrEnum):
+    """Where a monitor is."""
+
+    INIT = "INIT"  # has not looked yet, or found a drain with its first look and never began to wait
+    RUNNING = "RUNNING"
+    STOPPED = "STOPPED"
+
+
+class DrainMonitor:
+    """Calls back once when a run is drained.
+
+    Promised: at most one call, also if it raises; no call begins after `stop` has returned; no malformed row, no error
+    of the storage ends the watch. `failures` counts the looks that failed, `last_error` is the last of them.
+    Not promised: how soon. A look is made every `interval_s` seconds.
+    """
+
+    def __init__(self, notifications: DrainNotifications, run_id: str, interval_s: float = POLL_S) -> None:
+        """`run_id` is what `app.run.id` names, or what the coordinator's job model says."""
+        if notifications is None:
+            raise ConfigError("A DrainMonitor needs DrainNotifications: DrainNotifications.of(config).")
+        if not run_id:
+            raise ConfigError("A DrainMonitor needs the id of the run: app.run.id, or run_id of the job model.")
+        if isinstance(interval_s, bool) or not isinstance(interval_s, int | float) or not math.isfinite(interval_s):
+            raise ConfigError(f"interval_s is {interval_s!r}; it must be a number of seconds.")
+        if interval_s <= 0:
+            raise ConfigError(f"interval_s is {interval_s:g}; it must be greater than 0.")
+        self._notifications, self._run_id, self._interval_s = notifications, run_id, interval_s
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._callback: Callable[[DrainNotification], None] | None = None
+        self._called = False
+        self._state = MonitorState.INIT
+        self.failures = 0
+        self.last_error: Exception | None = None
+
+    @property
+    def state(self) -> MonitorState:
+        """INIT, RUNNING or STOPPED."""
+        return self._state
+
+    def register_drain_callback(self, callback: Callable[[DrainNotification], None]) -> bool:
+        """Whom to call. False, and nothing changes, if somebody is registered or the monitor has begun to wait."""
+        with self._lock:
+            if self._callback is not None or self._state is not MonitorState.INIT:
+                return False
+            self._callback = callback
+            return True
+
+    def start(self) -> None:
+        """Look once, and call back at once if the run is drained already: then the state stays INIT, for nothing is
+        waited for. Otherwise wait in the background. Later calls do nothing.
+        """
+        with self._lock:
+            if self._callback is None:
+                raise ConfigError("Register a callback before the start: register_drain_callback(callback).")
+            if self._state is not MonitorState.INIT or self._called:
+                return
+        drain = self._look()
+        if drain is not None:
+            self._call(drain, MonitorState.INIT)
+            return
+        with self._lock:
+            if self._state is not MonitorState.INIT or self._called:
+                return  # stopped, or started by another thread, meanwhile
+            self._state = MonitorState.RUNNING
+        threading.Thread(target=self._watch, name="drain-monitor", daemon=True).start()
+
+    def stop(self) -> None:
+        """Wait no more. Safe from any thread and from the callback; does nothing before the start. Idempotent."""
+        with self._lock:
+            if self._state is MonitorState.RUNNING:
+                self._state = MonitorState.STOPPED
+                self._stopped.set()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(self._interval_s):
+            drain = self._look()
+            if drain is not None:
+                self._call(drain, MonitorState.RUNNING)
+                return
+
+    def _look(self) -> DrainNotification | None:
+        """Any error is counted and forgotten: one bad answer must not end the watch in silence."""
+        try:
+            return self._notifications.wanted(self._run_id)
+        except Exception as error:  # noqa: BLE001
+            self.failures += 1
+            self.last_error = error
+            log.warning("The drain of run %s cannot be looked for: %s", self._run_id, error)
+            return None
+
+    def _call(self, drain: DrainNotification, expected: MonitorState) -> None:
+        with self._lock:
+            if self._called or self._state is not expected or self._callback is None:
+                return
+            self._called = True
+            if expected is MonitorState.RUNNING:
+                self._state = MonitorState.STOPPED
+            callback = self._callback
+        self._stopped.set()
+        try:
+            callback(drain)  # without the lock: it may call `stop`
+        except Exception:
+            log.exception("The callback of the drain of run %s failed; it is not called again", self._run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainMessage:
+    """In a stream between two stages: nothing more comes from this task in this run.
+
+    Without a task it comes from the source, or from the partition that has heard every producer, and speaks for all.
+    """
+
+    run_id: str
+    task: str | None = None
+
+    def to_json(self) -> str:
+        """Under Samza's names."""
+        return json.dumps({"task-name": self.task, "run-id": self.run_id})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "DrainMessage":
+        """As `to_json` made it; `ValueError` says what is wrong with another text."""
+        fields = json.loads(text)
+        run_id, task = (fields.get("run-id"), fields.get("task-name")) if isinstance(fields, dict) else (None, None)
+        if not isinstance(run_id, str) or not (task is None or isinstance(task, str)):
+            raise ValueError('A drain message is {"task-name": text or null, "run-id": text}')
+        return cls(run_id, task)
+
+
+class DrainStates:
+    """Which partitions of which streams are drained, for a task that reads streams with control messages in them.
+
+    A stage of a Spark job reads the same from the logs of its producers: the record that says DRAINED is their message.
+    This is for streams to which many producers write, as Event Hubs. Safe for several threads.
+    """
+
+    def __init__(self, run_id: str, partitions: Mapping[str, Iterable[int]], producers: Mapping[str, int]) -> None:
+        """`partitions`: those that are read, by stream. `producers`: how many tasks write a stream; none: a source."""
+        self.run_id = run_id
+        self._producers = {stream: producers.get(stream, 0) for stream in partitions}
+        self._heard: dict[tuple[str, int], set[str]] = {
+            (stream, partition): set() for stream, numbers in partitions.items() for partition in numbers
+        }
+        self._done: set[tuple[str, int]] = set()
+        self._lock = threading.Lock()
+        if any(count < 0 for count in self._producers.values()):
+            raise ConfigError(f"A stream has a number of producers below 0: {self._producers}.")
+
+    def update(self, message: DrainMessage, stream: str, partition: int) -> bool:
+        """Take note of a message; true once for each partition, for the message that drains it.
+
+        If that message names a task, this partition is the one that its producers tell: who got true passes
+        `DrainMessage(run_id)` on to the stream's other partitions. Messages of another run are ignored.
+        """
+        place = self._place(stream, partition)
+        with self._lock:
+            if message.run_id != self.run_id or place in self._done:
+                return False
+            if message.task is not None:
+                heard = self._heard[place]
+                heard.add(message.task)
+                if not 0 < self._producers[stream] <= len(heard):
+                    return False
+            self._done.add(place)
+            return True
+
+    def end(self, stream: str, partition: int) -> None:
+        """The partition has come to its own end: no drain message follows, and none is waited for."""
+        place = self._place(stream, partition)
+        with self._lock:
+            self._done.add(place)
+
+    def is_drained(self, stream: str | None = None, partition: int | None = None) -> bool:
+        """Whether a partition is drained, or all of a stream, or all that is read."""
+        if stream is not None and stream not in self._producers:
+            raise ConfigError(f"This task does not read stream {stream!r}; it reads {sorted(self._producers)}.")
+        if stream is not None and partition is not None:
+            place = self._place(stream, partition)
+            with self._lock:
+                return place in self._done
+        with self._lock:
+            return all(place in self._done for place in self._heard if stream in (None, place[0]))
+
+    def heard(self, stream: str, partition: int) -> frozenset[str]:
+        """The producers that a partition has heard of."""
+        place = self._place(stream, partition)
+        with self._lock:
+            return frozenset(self._heard[place])
+
+    def _place(self, stream: str, partition: int) -> tuple[str, int]:
+        if (stream, partition) not in self._heard:
+            raise ConfigError(f"This task does not read {stream}/{partition}.")
+        return stream, partition
+
+
+__all__ = [
+    "DrainMessage",
+    "DrainMonitor",
+    "DrainNotifications",
+    "DrainStates",
+    "Found",
+    "MonitorState",
+]

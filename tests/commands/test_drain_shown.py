@@ -1,0 +1,154 @@
+"""What `drain --wait` and `status` show of a drain. No process, no emulator."""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from rich.console import Console
+
+from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
+from samza_azure.commands.terminal import clock
+from samza_azure.commands.waiting import RowsLeft, nobody_is_left
+from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
+from samza_azure.group.notification import DrainNotification
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.host.status import document
+from samza_azure.messages import DrainPhase, DrainStep, Phase, TaskReport
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.source_stream import SourceWriter
+
+ASKED_MS = 1_700_000_000_000
+DRAIN = DrainNotification(
+    "u",
+    "run",
+    step=DrainStep.FLUSH,
+    ends={"in/0": (0, 400)},
+    history=("FREEZE", "FLUSH"),
+    by="ada@here",
+    asked_ms=ASKED_MS,
+    at_ms=(ASKED_MS + 600, ASKED_MS + 2_600),
+)
+OWNER = Owner("p1", "life", 1)
+CONTROL = Control(
+    "g",
+    run_id="run",
+    phase=RunPhase.DRAINING,
+    sources={"in": 1},
+    members=(Member("p1", "life"),),
+    tasks={name: Assignment(OWNER, first=False) for name in ("clean-0", "clean-1", "daily-0")},
+    drain=DRAIN,
+)
+ROW = ProcessorRow(
+    "p1",
+    "life",
+    state=State.ACTIVE,
+    tasks={
+        "clean-0": TaskReport("clean-0", 1, 1, Phase.DRAINED, batch=7, read={"in/0": (0, 400)}),
+        "clean-1": TaskReport("clean-1", 1, 1, Phase.RUNNING, batch=6, drain=DrainPhase.FLUSHING),
+        "daily-0": TaskReport("daily-0", 1, 1, Phase.RUNNING, drain=DrainPhase.REQUESTED),
+    },
+)
+
+
+def shown(control: Control = CONTROL, row: ProcessorRow = ROW) -> dict[str, Any]:
+    return document("app", control, [row])
+
+
+def printed(what: Any) -> list[str]:
+    file = io.StringIO()
+    Console(file=file, width=220).print(what)
+    return [" ".join(line.split()) for line in file.getvalue().splitlines()]
+
+
+def test_a_drain_is_told_with_who_asked_when_and_how_long_each_phase_took() -> None:
+    asked = f"asked by ada@here at {clock(ASKED_MS)}, taken up after 0.6 s, sources stopped after 2.0 s"
+    assert drain_in_words(shown()["drain"]) == f"drain FLUSH of run run, {asked}"
+    over = replace(DRAIN, history=(*DRAIN.history, "DRAINED"), at_ms=(*DRAIN.at_ms, ASKED_MS + 2_700))
+    after = shown(replace(CONTROL, drain=over, phase=RunPhase.DRAINED))["drain"]
+    assert drain_in_words(after) == f"drain DRAINED of run run, {asked}, flushed after 0.1 s"
+
+
+def test_a_drain_of_an_earlier_version_is_told_without_times() -> None:
+    plain = DrainNotification("u", "run", step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"))
+    assert drain_in_words(shown(replace(CONTROL, drain=plain))["drain"]) == "drain FLUSH of run run"
+    half = replace(plain, history=(*plain.history, "DRAINED"), at_ms=(0, 0, ASKED_MS))
+    assert drain_in_words(shown(replace(CONTROL, drain=half))["drain"]) == "drain FLUSH of run run"
+
+
+def test_clocks_that_disagree_show_no_time_below_zero() -> None:
+    early = replace(DRAIN, at_ms=(ASKED_MS - 5_000, ASKED_MS - 4_000))
+    assert "taken up after 0.0 s, sources stopped after 1.0 s" in drain_in_words(
+        shown(replace(CONTROL, drain=early))["drain"]
+    )
+
+
+def test_the_status_shows_the_drains_of_earlier_runs_the_last_one_first() -> None:
+    past = tuple(replace(DRAIN, run_id=run, history=("FREEZE", "FLUSH", "DRAINED")) for run in ("first", "second"))
+    lines = printed(status_view(shown(replace(CONTROL, drains=past, drain=None, phase=RunPhase.RUNNING))))
+    drains = [line.partition(",")[0] for line in lines if line.startswith("drain ")]
+    assert drains == ["drain DRAINED of run second", "drain DRAINED of run first"]
+
+
+def test_the_table_counts_the_tasks_of_each_stage_that_have_reached_a_step() -> None:
+    lines = printed(drain_table(shown(), {"clean-0": 1_234}))
+    assert lines[0] == "stage, task on REQUESTED SOURCES_STOPPED FLUSHING COMMITTED DRAINED batch rows to read"
+    assert "clean 2 of 2 2 of 2 2 of 2 1 of 2 0 of 2 1,234" in lines
+    assert "clean-0 p1 ● ● ● ● · 7 1,234" in lines
+    assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1" in lines
+    assert any("asked by ada@here" in line for line in lines)
+
+
+def test_elsewhere_than_on_a_terminal_there_is_a_line_for_each_change() -> None:
+    file = io.StringIO()
+    with DrainDisplay(file) as display:
+        display.update(shown(), {"clean-1": 5, "clean-0": 9})
+        display.update(shown(), {"clean-1": 4})
+        flushed = TaskReport("daily-0", 1, 1, Phase.DRAINED)
+        display.update(shown(row=replace(ROW, tasks={**ROW.tasks, "daily-0": flushed})), {})
+    assert file.getvalue().splitlines() == [
+        "clean-0 COMMITTED",
+        "clean-1 FLUSHING, 5 rows to read",
+        "daily-0 REQUESTED",
+        "daily-0 COMMITTED",
+    ]
+
+
+def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> None:
+    account = MemoryAccount()
+    writer, ends = SourceWriter(account.blobs(), account.hints(), "in", 1), [0]
+    for rows in ([1, 2], [3, 4, 5], [6]):
+        writer.write(pa.table({"n": rows}))
+        writer.flush()
+        ends.append(account.blobs().read("streams/in/0/00000000", 0, 1).size)  # type: ignore[union-attr]
+    now = shown(replace(CONTROL, drain=replace(DRAIN, ends={"in/0": (0, ends[2])})))
+    now["tasks"][0]["read"] = {"in/0": [0, ends[1]], "other/0": [0, 1]}
+    left = RowsLeft(account.blobs())
+    assert left.of(now) == {"clean-0": 3}
+    assert left.of(shown(replace(CONTROL, drain=replace(DRAIN, step=DrainStep.FREEZE)))) == {}
+    assert left.of(shown(replace(CONTROL, drain=None))) == {}
+
+
+LEFT = replace(ROW, state=State.LEFT)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], ""),
+        ([ROW], ""),
+        ([replace(LEFT, ending="0 Left the group; its tasks were handed over.")], ""),
+        ([replace(LEFT, ending="2 Run run has another pipeline."), ROW], ""),
+        (
+            [replace(LEFT, ending="2 Run run has another pipeline."), replace(ROW, state=State.DEAD)],
+            "No processor is alive. p1 ended with 2: Run run has another pipeline.",
+        ),
+        (
+            [replace(LEFT, ending="2 Why."), replace(LEFT, ending="5 Why else.")],
+            "No processor is alive. p1 ended with 2: Why. (1 more had to end, too.)",
+        ),
+    ],
+)
+def test_nobody_is_left_when_all_have_gone_and_somebody_had_to(rows: list[ProcessorRow], said: str) -> None:
+    assert nobody_is_left(rows) == said
