@@ -198,11 +198,11 @@ class _Faulty:
 
 
 @pytest.mark.parametrize(
-    ("segment_stores", "seed"),
-    [*(("memory", seed) for seed in range(12)), ("azurite", 1)],
+    ("segment_stores", "seed", "steps"),
+    [*(("memory", seed, 25) for seed in range(12)), ("azurite", 1, 10)],
     indirect=["segment_stores"],
 )
-def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int) -> None:
+def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int, steps: int) -> None:
     """Three logs, owners that are replaced at random and go on all the same, compactions: each row once."""
     dice, store = random.Random(seed), segment_stores()
     logs = ("count-0", "count-1", "count-2")
@@ -218,7 +218,7 @@ def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int
         sinks.append(sink)
 
     another()
-    for _ in range(25):
+    for _ in range(steps):
         match dice.randrange(6):
             case 0 if len(sinks) < 6:
                 another()
