@@ -24,7 +24,7 @@ from common import Claim, main, middle, say, scratch
 from samza_azure import tables
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.segments import Granularity, Owner, Published, Task
 from samza_azure.storage.connection import Account
 
 APPENDERS, COMPACTORS = 4, 2
@@ -62,7 +62,7 @@ class Ours:
     def append(self, rows: pa.Table) -> None:
         self._appender = self._appender or tables.Appender(self._store, self._task)
         answer = self._appender.append(rows)
-        if not isinstance(answer, tables.Published):
+        if not isinstance(answer, Published):
             raise RuntimeError(answer.reason)
 
     def compact(self) -> int:
@@ -155,6 +155,10 @@ SYSTEMS: dict[str, Any] = {"ours": Ours, "deltalake": Delta, "pyiceberg": Iceber
 def work(system: str, role: str, directory: str, seconds: float) -> None:
     """One process: appends or compacts until the time is over, and leaves what happened in a file."""
     table: Table = SYSTEMS[system](os.environ["CONNECT"], directory, role)
+    table.rows()  # what is imported and opened first takes its time
+    Path(directory, f"{role}.ready").touch()
+    while not Path(directory, "go").exists():
+        time.sleep(0.01)
     until, took, failures, done, number = time.monotonic() + seconds, [], Counter[str](), 0, 0
     acknowledged: list[int] = []
     while time.monotonic() < until:
@@ -192,6 +196,11 @@ def together(system: str, connect: str, seconds: float, compactors: int) -> dict
         command = [sys.executable, __file__, "--work", system]
         environment = {**os.environ, "CONNECT": connect}
         running = [subprocess.Popen([*command, role, str(directory), str(seconds)], env=environment) for role in roles]
+        while not all((directory / f"{role}.ready").exists() for role in roles):
+            if any(process.poll() is not None for process in running):
+                raise RuntimeError(f"A process of {system} did not begin.")
+            time.sleep(0.05)
+        (directory / "go").touch()
         for process in running:
             process.wait()
         found = {

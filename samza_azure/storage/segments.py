@@ -619,7 +619,9 @@ class SegmentStore:
                 overwritten=state.head.values.get("overwritten"),
                 head=head,
             )
-            waiting = (*known.waiting, *(one for one in changed if not state.sequence.includes(one)))
+            waiting = tuple(
+                one for one in dict.fromkeys((*known.waiting, *changed)) if not state.sequence.includes(one)
+            )
             self._known = _Known(snapshot, restored, collected, waiting)
             return snapshot
 
@@ -674,8 +676,6 @@ class SegmentStore:
     def _changed_since(self, known: "_Known", state: State) -> list[Segment] | None:
         """The segments of all publishes since then. None: that cannot be said, and all rows have to be read."""
         since, now = known.snapshot.sequence, state.sequence
-        if any(now.includes(one) for one in known.waiting):
-            return None
         ranges = [(change_key(since.granted + 1, 0), past(CHANGE))] if now.granted > since.granted else []
         for lock, count in since.counts.items():
             if (later := now.count(lock)) is None or later > count:
@@ -691,7 +691,13 @@ class SegmentStore:
                 if (segments := changed_by(row, reader)) is None:
                     return None
                 found |= {one.id: one for one in segments}
-        return list(found.values())
+        found |= {one.id: one for one in known.waiting if now.includes(one)}
+        return [one for one in found.values() if not now.includes(one) or self._is_there(one)]
+
+    def _is_there(self, segment: Segment) -> bool:
+        """Whether what a publish has repeated is in the table. A copy is taken back if its REPLACE gives up, and that
+        one's lock is gone then, as if it had published."""
+        return len(segment.published) == 1 or bool(self._read(segment_key(segment.id), segment_key(segment.id) + "."))
 
     def pin(self, reader: str, snapshot: Snapshot, until_us: int) -> None:
         """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it."""
@@ -759,6 +765,10 @@ class SegmentStore:
         """Where the files of this table are."""
         return f"tables/{self.name}/"
 
+    def upload(self, name: str, data: bytes) -> None:
+        """Put a file that nobody sees yet; again if the answer is lost."""
+        self._try(lambda: self.blobs.put(name, data))
+
     def file_name(self, lock: int, unique: str) -> str:
         """The name of a file that is uploaded under a lock. Who has lost it cannot publish the file."""
         return f"{self.prefix}{lock:012d}-{unique}.parquet"
@@ -805,8 +815,9 @@ class SegmentStore:
             able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
             kept = [one for one in marks if one not in old or one == old[-1]][-20:]
             values: dict[str, Value] = {"marks": json.dumps([*kept, (now_us, str(snapshot.sequence))])}
-            if able:
-                values["collected"] = able[-1]
+            before = str(state.head.values.get("collected", ""))
+            if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
+                values["collected"] = able[-1]  # never back: another collector may have a shorter grace
             return (SequenceNumber.parse(able[-1]) if able else None), [Write(Act.MERGE, HEAD, values)]
 
         return snapshot, self._with_head(decide)

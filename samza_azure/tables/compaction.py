@@ -298,7 +298,7 @@ class _Output:
         self._writer = None
         data = self._out.getvalue()
         name = self._store.file_name(self._lock, uuid.uuid4().hex)
-        self._store.blobs.put(name, data)
+        self._store.upload(name, data)
         return files.file_of(name, data)
 
 

@@ -130,7 +130,7 @@ class Appender:
             under.add(lock)
             data = files.encode(part)
             name = self._store.file_name(lock, uuid.uuid4().hex)
-            self._store.blobs.put(name, data)
+            self._store.upload(name, data)
             segments.append(
                 Segment.root(self._store.name, interval, version, partition, file=files.file_of(name, data))
             )

@@ -60,6 +60,8 @@ class Actor:
 
     def go_on(self) -> None:
         """Make one call, and stand before the next one."""
+        if self.is_over:
+            return
         self.waits.clear()
         self._turn.set()
         self.waits.wait()
@@ -176,8 +178,9 @@ class World:
         self.accepted += 1
         snapshot = self.judge.snapshot()
         for one in (*snapshot.timeline, *snapshot.staged):
-            if snapshot.sequence.has(*one.published[0]) and one.is_root and one.file and "+" not in one.file.name:
-                self.published |= {row for row in rows_of(one) if row.startswith("row-")}
+            is_appended = one.file is not None and one.file.bytes == 1
+            if is_appended and snapshot.sequence.has(*one.published[0]):
+                self.published |= set(rows_of(one))
         self._judge(snapshot, who)
         if self.dice.random() < 0.2:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
@@ -230,8 +233,9 @@ def _compact(actor: Actor, store: SegmentStore) -> None:
     inputs = [one for one in here if one.covers in covers]
     made = _patiently(lambda: compaction(store, who, inputs, dice.choice((1, 2))))
     if made:
-        held = _patiently(lambda: [lock.id for lock in store.state().box.held(who.id)])
-        _patiently(lambda: store.publish(who.id, made, inputs=inputs, under=held))
+        # All locks that it was granted; somebody may have ended its life by now.
+        under = range(1, _patiently(lambda: store.state().box.granted) + 1)
+        _patiently(lambda: store.publish(who.id, made, inputs=inputs, under=under))
     _release(store, who)
 
 
@@ -246,7 +250,7 @@ def _rewrite(actor: Actor, store: SegmentStore) -> None:
         names = sorted(row for one in seen for row in rows_of(one))
         if names and all(lock.interval.contains(one.interval) for one in seen):
             (name,) = _patiently(lambda: store.numbers(lock.interval, lock.version, 1))
-            made = [Segment.root(store.name, *name, file=File("+".join(names) + "+", len(names)))]
+            made = [Segment.root(store.name, *name, file=File("+".join(names), len(names)))]
             if dice.random() < 0.3:
                 _patiently(lambda: store._announce(store.state().box.locks.get(lock.id, lock), made))
             else:

@@ -113,6 +113,37 @@ def test_garbage_of_a_checkpoint_that_a_collector_left(stores: Stores) -> None:
     assert [name for name, _ in writer.blobs.list(writer.prefix)] == [kept]
 
 
+def test_a_copy_of_a_replace_that_gave_up_is_not_there(stores: Stores) -> None:
+    """Found by seed 34 of `datasource`: its publish repeats it, its row is gone, and so is the lock that it waits for.
+    Whoever took it for visible would append beside it, at a version that hides all that there is."""
+    writer, reader, late = stores(), stores(), stores()
+    appended(writer, "a")
+    assert rows(reader.latest()) == ["a"]
+    writer.checkpoint()
+    held = acquired(writer, task("replace", 5), MONTH, LockType.REPLACE)
+    (name,) = writer.numbers(MONTH, held.version, 1)
+    writer._announce(held, [Segment.root(writer.name, *name)])
+    appended(writer, "b")
+    assert rows(reader.latest()) == ["a", "b"]
+    writer.release("replace.1", held.id)
+    for each in (reader, late):
+        assert rows(each.latest()) == ["a", "b"]
+        assert {one.interval for one in each.latest().timeline} == {DAY}
+
+
+def test_what_was_collected_never_goes_back(stores: Stores) -> None:
+    """Found by seed 16: a collector with a longer grace says less. Whoever had the table open from between the two
+    would have missed that publishes are repeated no longer."""
+    one, other = stores(), stores()
+    marks = []
+    for number in range(3):
+        appended(one, f"{number}")
+        one.collect(1_000 + 100 * number, 50)
+        marks.append(one.state().head.values["collected"])
+    other.collect(1_250, 200)
+    assert other.state().head.values["collected"] == marks[-1] != ""
+
+
 @pytest.mark.parametrize(
     ("segment_stores", "seed", "steps"),
     [*(("memory", seed, 40) for seed in range(25)), ("azurite", 1, 12)],
