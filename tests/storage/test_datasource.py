@@ -65,13 +65,18 @@ def inputs_need_not_be_there(patch: Patch) -> None:
     a_lock_without_an_etag(patch)
 
 
+def a_copy_that_was_taken_back_counts(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_is_there", lambda store, segment: True)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [
-    (staged_rows_count, 0, "I1"),
-    (nothing_is_carried, 0, "I23"),
-    (numbers_are_given_twice, 0, ""),
+    (staged_rows_count, 0, "I23"),
+    (nothing_is_carried, 2, "I23"),
+    (numbers_are_given_twice, 7, "generation"),
     (copies_that_are_not_written, 0, "I23"),
-    (copies_wait_for_nobody, 0, "I17"),
-    (inputs_need_not_be_there, 0, ""),
+    (copies_wait_for_nobody, 3, "I23"),
+    (inputs_need_not_be_there, 0, "I23"),
+    (a_copy_that_was_taken_back_counts, 34, "I"),
 ]
 
 
