@@ -33,6 +33,7 @@ START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("who", pa.string()), ("number", pa.int64())])
 #: So many times more publishes than deltalake in the same run, and so much slower at most beside a compaction.
 TIMES, SLOWER = 3.0, 1.1
+PAUSE_S = 0.5
 
 
 class Table(Protocol):
@@ -152,7 +153,7 @@ class Iceberg:
 SYSTEMS: dict[str, Any] = {"ours": Ours, "deltalake": Delta, "pyiceberg": Iceberg}
 
 
-def work(system: str, role: str, directory: str, seconds: float) -> None:
+def work(system: str, role: str, directory: str, seconds: float, pause: float) -> None:
     """One process: appends or compacts until the time is over, and leaves what happened in a file."""
     table: Table = SYSTEMS[system](os.environ["CONNECT"], directory, role)
     table.rows()  # what is imported and opened first takes its time
@@ -174,8 +175,7 @@ def work(system: str, role: str, directory: str, seconds: float) -> None:
         except Exception as error:  # noqa: BLE001 - whatever a system says when it loses a race
             failures[f"{type(error).__name__}: {str(error)[:120]}"] += 1
         number += 1
-        if role.startswith("compact"):
-            time.sleep(0.5)  # a pause, as a policy has one
+        time.sleep(0.5 if role.startswith("compact") else pause)  # a pause, as a policy has one
     found = {"took": took, "failures": failures, "done": done, "acknowledged": acknowledged}
     Path(directory, f"{role}.json").write_text(json.dumps(found))
 
@@ -186,8 +186,8 @@ def made(role: str, number: int) -> pa.Table:
     return pa.table([times, [role] * ROWS, [number * ROWS + row for row in range(ROWS)]], schema=SCHEMA)
 
 
-def together(system: str, connect: str, seconds: float, compactors: int) -> dict[str, Any]:
-    """A fresh account, a table, all the processes, and what became of it."""
+def together(system: str, connect: str, seconds: float, compactors: int, pause: float = 0.0) -> dict[str, Any]:
+    """A fresh account, a table, all the processes, and what became of it. `pause` is between two appends of one."""
     with scratch() as directory:
         table: Table = SYSTEMS[system](connect, str(directory), "look")
         table.create()
@@ -195,7 +195,10 @@ def together(system: str, connect: str, seconds: float, compactors: int) -> dict
         roles += [f"compact-{number}" for number in range(compactors)]
         command = [sys.executable, __file__, "--work", system]
         environment = {**os.environ, "CONNECT": connect}
-        running = [subprocess.Popen([*command, role, str(directory), str(seconds)], env=environment) for role in roles]
+        running = [
+            subprocess.Popen([*command, role, str(directory), str(seconds), str(pause)], env=environment)
+            for role in roles
+        ]
         while not all((directory / f"{role}.ready").exists() for role in roles):
             if any(process.poll() is not None for process in running):
                 raise RuntimeError(f"A process of {system} did not begin.")
@@ -250,11 +253,15 @@ def measure(quick: bool) -> list[Claim]:
         claims.append(Claim(what, figure, "no conflict, exact", is_exact) if system == "ours" else Claim(what, figure))
         for why, count in one["why"].most_common(2):
             say(f"{system}: {count} times {why}")
-    with Azurite().start() as azurite:
-        alone = together("ours", azurite.connection_string, seconds, 0)
-    slower = found["ours"]["latency"] / alone["latency"]
-    figure = f"{found['ours']['latency'] * 1e3:.1f} ms, alone {alone['latency'] * 1e3:.1f} ms: {slower - 1:+.0%}"
-    claims.append(Claim("an append beside two compactors", figure, "<= 10 % slower", slower <= SLOWER))
+    # Not as fast as they can, which would measure who gets the processors.
+    latency = {}
+    for compactors in (0, COMPACTORS):
+        with Azurite().start() as azurite:
+            latency[compactors] = together("ours", azurite.connection_string, seconds, compactors, PAUSE_S)["latency"]
+    slower = latency[COMPACTORS] / latency[0]
+    figure = f"{latency[COMPACTORS] * 1e3:.1f} ms, alone {latency[0] * 1e3:.1f} ms: {slower - 1:+.0%}"
+    what = f"an append beside two compactors, {1 / PAUSE_S:g} a second from each of {APPENDERS}"
+    claims.append(Claim(what, figure, "<= 10 % slower", slower <= SLOWER))
     if "deltalake" in found:
         times = found["ours"]["publishes"] / max(found["deltalake"]["publishes"], 1e-9)
         claims.append(Claim("publishes, ours to deltalake's", f"{times:.1f} times", ">= 3 times", times >= TIMES))
@@ -265,7 +272,7 @@ def measure(quick: bool) -> list[Claim]:
 
 if __name__ == "__main__":
     if "--work" in sys.argv:
-        _, _, system, role, directory, seconds = sys.argv
-        work(system, role, directory, float(seconds))
+        _, _, system, role, directory, seconds, pause = sys.argv
+        work(system, role, directory, float(seconds), float(pause))
     else:
         main(measure, __doc__)
