@@ -12,11 +12,13 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint con
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
-# Where each test waits for processes of its own, one at a time; everywhere else two side by side.
+# Many processes that beat four times a second have the machine for themselves; everywhere else two tests run side by
+# side. The tests of a file in tests/end_to_end share a fleet.
 STORAGE_TESTS := tests/storage tests/live
-FLEET_TESTS := tests/fleet tests/end_to_end
+FLEET_TESTS := tests/fleet
+WHOLE_TESTS := tests/end_to_end
 SPARK_TESTS := tests/spark
-QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(STORAGE_TESTS) $(FLEET_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
+QUICK_TESTS := $(wildcard tests/test_*.py) $(filter-out $(STORAGE_TESTS) $(FLEET_TESTS) $(WHOLE_TESTS) $(SPARK_TESTS) tests/prove tests/__pycache__, $(patsubst %/,%,$(wildcard tests/*/)))
 TWO := -n 2 --dist worksteal
 # What exercises the packages without I/O; of the storage what needs no Azurite. Fresh seeds would measure otherwise each time.
 PURE_TESTS := tests/group tests/logs tests/streams tests/test_messages.py tests/library/test_access.py tests/storage \
@@ -48,8 +50,10 @@ test: check
 	$(BIN)/python -m pytest -q $(TWO) $(QUICK_TESTS)
 	@echo "== Tests of the storage, on Azurite"
 	$(BIN)/python -m pytest -q $(TWO) $(STORAGE_TESTS)
-	@set -e; for part in $(FLEET_TESTS); do \
-		echo "== Tests in $$part: processes on Azurite"; $(BIN)/python -m pytest -q $$part; done
+	@echo "== Tests of groups of processes, on Azurite"
+	$(BIN)/python -m pytest -q $(FLEET_TESTS)
+	@echo "== Tests of whole jobs: processes, Spark and Azurite"
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(WHOLE_TESTS)
 	@echo "== Tests of tasks on Spark"
 	$(BIN)/python -m pytest -q $(TWO) $(SPARK_TESTS)
 

@@ -72,12 +72,13 @@ def verdict(view: View) -> Finish | None:
 
 def _refused(view: View) -> Finish | None:
     """The account, the container or the size of the job model leaves nothing to be done here."""
-    denied = list(view.calls.denied.values())
-    if denied and not view.calls.let_in:
-        return Finish(Verdict.REFUSED, denied[0].reason)
-    lasting = next((each for each in denied if each.last - each.since >= DENIED_S), None)
-    if lasting is not None:
-        return Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
+    if view.calls.denied:
+        denied = list(view.calls.denied.values())
+        if not view.calls.let_in:
+            return Finish(Verdict.REFUSED, denied[0].reason)
+        lasting = next((each for each in denied if each.last - each.since >= DENIED_S), None)
+        if lasting is not None:
+            return Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
     if view.work.rejected:
         return Finish(Verdict.REFUSED, view.work.rejected)
     if view.leadership is not None and view.leadership.in_vain:

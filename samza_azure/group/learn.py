@@ -424,13 +424,15 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         if not isinstance(row, ProcessorRow):
             continue
         known, before = view.others.ages.get(row.processor), view.others.members.get(row.processor)
-        if before is not None and before.alive and row.alive and before.incarnation != row.incarnation:
+        if before is not None and before.incarnation != row.incarnation and before.alive and row.alive:
             back.setdefault(row.processor, (row.incarnation, now))  # who comes back again and again counts once
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
-        changed = changed or (row.alive and known is not None and known.etag != row.etag)
-        if row.alive and (row.incarnation in view.others.seen_alive or (known is not None and known.etag != row.etag)):
-            alive.add(row.incarnation)
+        if row.alive:
+            is_news = known is not None and known.etag != row.etag
+            changed = changed or is_news
+            if is_news or row.incarnation in view.others.seen_alive:
+                alive.add(row.incarnation)
     view.others.members, view.others.ages, view.others.scanned_at, view.others.seen_alive = (
         members,
         ages,

@@ -99,7 +99,9 @@ def own_row(view: View) -> ProcessorRow:
         fingerprint=view.work.plan.fingerprint if view.work.plan else "",
         new_run=next_run.wanted_run(view),
         boot=view.settings.boot,
-        too_old_for=view.too_old_for if all(local.closed for local in view.work.tasks.values()) else 0,
+        too_old_for=view.too_old_for
+        if view.too_old_for and all(local.closed for local in view.work.tasks.values())
+        else 0,
     )
 
 

@@ -302,12 +302,12 @@ class View:
     @property
     def share(self) -> Share | None:
         """What the control blob says of this life; None without one."""
-        control, member = self.control, self.member
+        control, known = self.life.control, self._share
         if not isinstance(control, Control):
             return None
-        if self._share is None or self._share.control is not control or self._share.member != member:
-            self._share = _share_of(control, member)
-        return self._share
+        if known is None or known.control is not control or known.member.incarnation != self.life.incarnation:
+            self._share = known = _share_of(control, self.member)
+        return known
 
     @property
     def present(self) -> Mapping[str, ProcessorRow]:
@@ -386,14 +386,16 @@ class View:
 
     def watching(self) -> bool:
         """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
-        if self.lease is not None or isinstance(self.others.leader_row, Absent):
+        row = self.others.leader_row
+        if self.leadership is not None or isinstance(row, Absent):
             return True
-        return isinstance(self.others.leader_row, LeaderRow) and self.me in self.others.leader_row.successors
+        return isinstance(row, LeaderRow) and self.settings.processor in row.successors
 
     @property
     def size(self) -> int:
         """How many the group is, as far as we know."""
-        return max(len(self.others.members), len(self.control.members) if isinstance(self.control, Control) else 0)
+        control = self.life.control
+        return max(len(self.others.members), len(control.members) if isinstance(control, Control) else 0)
 
     @property
     def scan_interval(self) -> float:

@@ -4,7 +4,8 @@ Each call's fence stands in its action: the ETag of the row or blob it was decid
 lease id as well. No call is repeated here; whatever went wrong becomes an answer, and deciding goes on from there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from samza_azure.errors import ModelTooLarge, StateLost, StorageUnavailable, TooOld, Unsettled
 from samza_azure.group import control, rows
@@ -33,19 +34,29 @@ from samza_azure.group.actions import (
     WriteLeaderRow,
 )
 from samza_azure.group.answers import Absent, Answer, ControlRead, Later, No, TooLarge, Trouble, Unchanged
-from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS, ProcessorRow
 from samza_azure.group.timing import LEASE_S
 from samza_azure.host.runs import RunLogs, run_prefix
 from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
 from samza_azure.storage.limits import HINTS, hint_name
 
+NOBODY: Mapping[str, ProcessorRow] = MappingProxyType({})
+
 
 async def perform(
-    action: StorageAction, me: str, blob: ControlBlob, table: Rows, runs: RunLogs, *, limit: int, timeout: float
+    action: StorageAction,
+    me: str,
+    blob: ControlBlob,
+    table: Rows,
+    runs: RunLogs,
+    *,
+    limit: int,
+    timeout: float,
+    known: Mapping[str, ProcessorRow] = NOBODY,
 ) -> Answer:
-    """Do it, and say what came of it."""
+    """Do it, and say what came of it. Rows that still are as `known`, by their ETags, are not taken apart again."""
     try:
-        return await _perform(action, me, blob, table, runs, limit, timeout)
+        return await _perform(action, me, blob, table, runs, limit, timeout, known)
     except TooOld as error:
         return Later(error.needs, str(error))
     except Unsettled:
@@ -55,7 +66,14 @@ async def perform(
 
 
 async def _perform(
-    action: StorageAction, me: str, blob: ControlBlob, table: Rows, runs: RunLogs, limit: int, timeout: float
+    action: StorageAction,
+    me: str,
+    blob: ControlBlob,
+    table: Rows,
+    runs: RunLogs,
+    limit: int,
+    timeout: float,
+    known: Mapping[str, ProcessorRow],
 ) -> Answer:
     match action:
         case ReadOwnRow():
@@ -109,7 +127,7 @@ async def _perform(
                 return TooLarge(str(error))
             return _etag(await blob.write(data, etag=etag, lease_id=lease_id, timeout=timeout))
         case ScanMembers():
-            return _all(await table.query(MEMBERS, timeout=timeout))
+            return _all(await table.query(MEMBERS, timeout=timeout), known)
         case ReadRequests():
             found = await table.query(REQUESTS, timeout=timeout)
             return tuple(rows.request(row.key, row.etag, row.values) for row in found)
@@ -148,5 +166,10 @@ def _done(answer: None | Refused | Missing) -> Answer:
     return None
 
 
-def _all(found: Sequence[Row]) -> Answer:
-    return tuple(rows.processor_row(row.key, row.etag, row.values) for row in found)
+def _all(found: Sequence[Row], known: Mapping[str, ProcessorRow]) -> Answer:
+    read = []
+    for row in found:
+        before = known.get(row.key)
+        is_same = before is not None and before.etag == row.etag
+        read.append(before if is_same and before else rows.processor_row(row.key, row.etag, row.values))
+    return tuple(read)

@@ -178,6 +178,7 @@ class Processor:
                 self._runs,
                 limit=view.settings.blob_limit,
                 timeout=self._timeout,
+                known=view.others.members,
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
         except AccessDenied as error:

@@ -4,12 +4,14 @@ Two stages. `clean` reads a source partition and passes each row on to the parti
 per key and window of event time, and lets a window go when all producers have passed it. So rows that come late,
 twice or never show in what comes out, and so does a drain that loses or doubles anything.
 
+In some worlds a third stage, `audit`, reads the source partitions as well, and passes their rows on as they are.
 Other code of the same application has a stage more: `parsed` reads the source partitions, and `clean` what it wrote.
 """
 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
@@ -64,7 +66,9 @@ from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
 
-SOURCE, PARSED, BETWEEN, OUTPUT = "flights", "parsed-flights", "by-carrier", "daily-delays"
+SOURCE, PARSED, BETWEEN, OUTPUT, AUDITED = "flights", "parsed-flights", "by-carrier", "daily-delays", "audited-flights"
+#: The stage that passes rows on, and what it is called in code in which it has another name.
+CLEANERS = ("clean", "tidy")
 #: A window of event time, in the rows' own unit; row j of a partition is at least j old.
 WINDOW = 20
 KEYS = 7
@@ -126,13 +130,23 @@ class Habits:
         return int(instant * self.rows_per_s)
 
 
-def plan_of(sources: int, counts: int, fingerprint: str, *, front: bool = False) -> Plan:
-    """The pipeline of this world; with a stage in front of it, if that is asked for."""
+def plan_of(
+    sources: int,
+    counts: int,
+    fingerprint: str,
+    *,
+    front: bool = False,
+    audited: bool = False,
+    renamed: bool = False,
+) -> Plan:
+    """The pipeline of this world; if asked for, with a stage in front of it, with a second reader of the source, or
+    with another name for its first stage."""
     first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
         *first,
-        StagePlan("clean", (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",)),
+        StagePlan(CLEANERS[renamed], (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",)),
         StagePlan("daily", (BETWEEN,), OUTPUT, counts, stateful=("count",)),
+        *((StagePlan("audit", (SOURCE,), AUDITED, sources),) if audited else ()),
     )
     return Plan(stages, {SOURCE: sources}, fingerprint)
 
@@ -292,7 +306,7 @@ class Work:
 
     async def restore(self) -> None:
         """Take the log over, and take the state from it."""
-        shortened = self.container.habits.forgets and self.task.startswith("clean")
+        shortened = self.container.habits.forgets and self.task.startswith(CLEANERS)
         await self.drive(take_over(self.log, first=self.start.first, meta={INTERMEDIATE: True} if shortened else {}))
         if self.log.last_batch >= 0 and not self.log.drained:
             files = await self.drive(restored_files(self.log))
@@ -484,13 +498,13 @@ class Work:
 
     def forget(self) -> None:
         """Delete what nobody needs any more of a log between the stages, now or much later, whoever owns it then."""
-        if not self.task.startswith("clean"):
+        if not self.task.startswith(CLEANERS):
             return
         readers = [f"runs/{self.start.run_id}/daily-{number}" for number in range(self.tasks_of("daily"))]
         storage = self.container.account.storage
         for name in drive(outdated(kept(self.log), readers), storage):
             delay = self.container.dice.choice([0.0, self.container.dice.uniform(0, 60)])
-            asyncio.get_running_loop().call_later(delay, storage.delete, name)
+            asyncio.get_running_loop().call_later(delay, storage.delete, name, context=Context())  # nobody's call
 
     def tasks_of(self, stage: str) -> int:
         """How many tasks a stage has."""

@@ -39,7 +39,7 @@ class Deletions:
     def trouble(self, name: str, sizes: Mapping[str, int], tasks: Mapping[str, object]) -> str | None:
         """Why this blob must stay, if it must. A blob that is not empty and not the first begins with a snapshot."""
         found = _NAME.fullmatch(name)
-        if found is None or not found["task"].startswith("clean-"):
+        if found is None or not found["task"].startswith(("clean-", "tidy-")):
             return "it is not of a log between the stages"
         prefix, index = found["run"] + found["task"], int(found["index"])
         newest = max(

@@ -31,7 +31,7 @@ INVARIANTS = {
     "S2": "The accepted records of a task's log form one run per writer. Writers only rise, batch ids strictly rise, "
     "and nothing follows DRAINED.",
     "S3": "No heartbeat of an incarnation is accepted after it was marked dead.",
-    "S4": "Past its self-stop deadline a processor permits no batch and sends no append.",
+    "S4": "Past its self-stop deadline a processor permits no batch, starts no task and sends no append.",
     "S5": "A task whose owner did not change is never released, except by an owner that ends.",
     "S6": "After a refused write of the control blob a leader sends nothing further as leader.",
     "S7": "Each row of the input is in the output exactly once, for every schedule of crashes, pauses, lost answers "
@@ -41,12 +41,14 @@ INVARIANTS = {
     "S10": "A processor is marked dead, and its row deleted, only after a silence of its own as long as the timeout, "
     "or for not adopting a version in time. An outage marks nobody.",
     "S11": "A fault causes two changes of the leader at most. Without a fault neither the epoch nor the version "
-    "changes.",
-    "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. DRAINED "
-    "implies that each log ends in DRAINED, and is final. The next run begins at the positions. A clean-up deletes "
-    "what is left of drained runs, and nothing else.",
-    "L1": "When the faults end, within a bound one processor leads, every task runs at its owner and the tasks are "
-    "balanced. A processor that is told to leave is gone, and a drain ends, within a bound.",
+    "changes. Whoever deposed a leader that lives makes all more patient.",
+    "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "
+    "drains a task moves only if it has lost its owner, and a stop takes a FREEZE back. DRAINED implies that each log "
+    "ends in DRAINED, and is final. The next run begins at the positions. A clean-up deletes what is left of drained "
+    "runs, after the others have left, and nothing else.",
+    "L1": "When the faults end, within a bound one processor leads and names who leads next, every task runs at its "
+    "owner and is known to have a log, and the tasks are balanced. A processor that is told to leave is gone, and a "
+    "drain ends, within a bound.",
     "L2": "Under mild faults that never end every task runs at least 95 % of the time, and a death is handled within "
     "twice the bound that is stated for it.",
     "Order": "A processor stops its work first, then says LEFT in its row, then gives up the lease. Only a leader that "
@@ -61,9 +63,13 @@ INVARIANTS = {
     "times the calls that `explain` states.",
     "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless that one has "
     "been waited for as long as it may take to let go.",
+    "Patience": "Who was given a task, and may work, waits for its earlier owners no longer than 1.5 times the time "
+    "in which a task must let go.",
     "Bound": "When one processor dies while all is well, another one leads, if need be, and its tasks belong to others "
     "within 1.5 times the bound that `explain` states, and run soon after.",
 }
+#: Nobody works in a run of such a phase, so nothing of it is taken back.
+_OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
 #: An outage tells nobody's age, so for this part of the timeout after it nobody can be old enough to be marked.
@@ -197,7 +203,9 @@ class Ledger(MemoryStorage):
             demand(not works or stays, f"Order: {before.leader.processor} gives up the lease, and its row is not LEFT")
         if after.version != before.version:
             self._check_debounce(before, after)
+        self._check_churn(before, after)
         self._check_drain(before, after)
+        self._check_moves(before, after)
         self._check_retry(before, after)
 
     def _is_abler(self, after: Control, former: Mapping[str, Value]) -> bool:
@@ -206,6 +214,30 @@ class Ledger(MemoryStorage):
         if after.phase is RunPhase.DRAINED:
             return bool(theirs)
         return bool(theirs) and theirs != ours and (not after.fingerprint or theirs == after.fingerprint)
+
+    def _check_churn(self, before: Control, after: Control) -> None:
+        """S11: who looks after the one that it deposed, and finds it alive, says that it was wrong."""
+        deposed = before.deposed
+        if deposed is None or after.deposed is not None or after.epoch != before.epoch:
+            return
+        values = self._member(deposed.processor)
+        lives = values.get("incarnation") == deposed.incarnation and _alive(values)
+        told = after.churn > before.churn
+        demand(told or not lives, f"S11: {deposed.processor} was deposed, it lives, and nobody becomes more patient")
+
+    def _check_moves(self, before: Control, after: Control) -> None:
+        """S12: while a run drains its tasks stay where they are. The leader knows better than its row whether it is
+        about to go itself."""
+        if after.phase is not RunPhase.DRAINING or after.run_id != before.run_id:
+            return
+        for task, each in before.tasks.items():
+            owner = each.owner
+            if owner is None or owner == after.tasks[task].owner or owner.member == before.leader:
+                continue
+            values = self._member(owner.processor)
+            stays = values.get("incarnation") == owner.incarnation and _present(values)
+            forced = task in after.given_up and after.given_up[task] != before.given_up.get(task)
+            demand(forced or not stays, f"S12: {task} leaves {owner.processor}, which is there, while the run drains")
 
     def _check_retry(self, before: Control, after: Control) -> None:
         """Retry: a run has failed only if two processors gave one task up, or nobody else was there to try it."""
@@ -281,6 +313,8 @@ class Ledger(MemoryStorage):
             demand(kept, f"S12: after FLUSH the drain became {new}")
         if new is not None and new.step is DrainStep.FLUSH and (old is None or old.uuid != new.uuid):
             raise Violation("S12: FLUSH without FREEZE")
+        if new is not None and new.step is DrainStep.FREEZE and after.stop is not None and after.phase not in _OVER:
+            raise Violation("S12: all are to stop, and the freeze is not taken back")
         if before.phase is RunPhase.DRAINED and same_run:
             demand(after.phase is RunPhase.DRAINED, f"S12: run {after.run_id} went from DRAINED to {after.phase}")
         if after.phase is RunPhase.DRAINED and before.phase is not RunPhase.DRAINED:
@@ -507,7 +541,7 @@ class Ledger(MemoryStorage):
             rolled = log.writer == header.writer
             demand(log.writer is None or rolled or header.writer > log.writer, f"S2: {where} after writer {log.writer}")
             self.seen["log rolled" if rolled else "log taken over"] += 1
-            self.seen["log with live readers rolled"] += rolled and "/clean-" in prefix
+            self.seen["log with live readers rolled"] += rolled and ("/clean-" in prefix or "/tidy-" in prefix)
             self.steps.end("log rolls", prefix)
             self.steps.end("task moves", header.task)
         else:
@@ -534,12 +568,36 @@ class Ledger(MemoryStorage):
         if name.startswith("runs/") and control is not None:
             run_id = name.split("/")[1]
             demand(run_id in (control.run_id, *control.past), f"S12: {name} was deleted, and its run is not drained")
+            if run_id == control.run_id and run_id in control.past and _sender():  # else a container forgets a blob
+                working = [each.processor for each in self._workers(control) if each.processor != _sender()]
+                demand(not working, f"S12: {name} was deleted, and {working} have not left the run")
             if run_id not in control.past and name in self._blobs:
                 trouble = self.deletions.trouble(name, dict(self.list("runs/")), control.tasks)
                 demand(trouble is None, f"S9: {name} was deleted, and {trouble}")
                 self.deletions.blobs[name] = bytes(self._blobs[name].data)
                 self.seen["blob forgotten"] += 1
         super().delete(name)
+
+    def _workers(self, control: Control) -> list[Owner]:
+        """The owners of tasks whose rows still tell of them."""
+        found = []
+        for task, each in control.tasks.items():
+            values = self._member(each.owner.processor) if each.owner is not None else {}
+            if each.owner is None or values.get("incarnation") != each.owner.incarnation or not _alive(values):
+                continue
+            report = processor_row(each.owner.processor, "", values).tasks.get(task)
+            if report is not None and report.generation == each.owner.generation:
+                found.append(each.owner)
+        return found
+
+    def has_log(self, run_id: str, task: str) -> bool:
+        """Whether anybody has written to the log of a task."""
+        return self._log(run_id, task).writer is not None
+
+    def successors(self) -> list[str]:
+        """Who leads next, as the leader row says."""
+        row = self._rows.get(("leader", "leader"))
+        return str(row.values.get("successors", "")).split(",") if row is not None else []
 
     def all_written(self) -> MemoryStorage:
         """With what was deleted while its run went on."""

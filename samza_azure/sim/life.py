@@ -13,7 +13,7 @@ from samza_azure.group.view import Settings
 from samza_azure.host.processor import ContainerLost, Processor
 from samza_azure.host.runs import PREFIX, RunLogs
 from samza_azure.messages import Command, Phase, Ready, Report
-from samza_azure.sim.container import Container, Habits
+from samza_azure.sim.container import CLEANERS, Container, Habits
 from samza_azure.sim.ledger import Ledger, Violation
 from samza_azure.sim.loop import Process
 from samza_azure.sim.network import FaultyLink, Weather
@@ -99,7 +99,7 @@ class SimulatedRuns(RunLogs):
     async def clean(self, run_id: str) -> Kept | None:
         storage = self._account.storage
         for name, _ in await self._account.carry("blobs.list", lambda: storage.list(f"{PREFIX}{run_id}/"), 10.0):
-            if "/clean-" in name:
+            if any(f"/{stage}-" in name for stage in CLEANERS):
                 await self._account.carry("blobs.delete", lambda name=name: storage.delete(name), 10.0)  # type: ignore[misc]
         return None
 

@@ -1,15 +1,16 @@
-"""What is promised about time and about who works, judged from outside: *Overlap* and *Bound*.
+"""What is promised about time and about who works, judged from outside: *Overlap*, *Patience* and *Bound*.
 
 The ledger sees what the storage accepts. Whether two containers work on one task at the same moment, and how long
 nobody does, only the world sees.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TypeAlias
 
 from samza_azure.explain import Bounds, bounds
 from samza_azure.group.control import Control
-from samza_azure.group.tasks import PATIENCE
+from samza_azure.group.tasks import PATIENCE, assigned
 from samza_azure.group.timing import CHURN_MAX, Timing
 from samza_azure.messages import Phase, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
@@ -19,6 +20,9 @@ from samza_azure.sim.life import Life
 ALLOWED = 1.5
 #: A call of the simulated network takes no longer, unless something is wrong with it.
 CALL_S = 0.5
+
+#: A processor, its life, and the task and generation that it waits for.
+Wait: TypeAlias = tuple[str, int, str, int]
 
 
 def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: StartTask, shutdown_s: float) -> None:
@@ -41,6 +45,29 @@ def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: Star
             not (earlier and works and ledger.owns_alive(other.name, theirs.run_id, theirs.task, theirs.generation)),
             f"Overlap: {life.name} starts {start.task}, and {other.name} still runs it",
         )
+
+
+def waiting(lives: Iterable[Life], known: Mapping[Wait, float], now: float) -> dict[Wait, float]:
+    """Which tasks their owners could run and do not start, and since when that is so."""
+    found = {}
+    for life in lives:
+        view = life.processor.view
+        share, container = view.share, life.container
+        able = life.supervisor.alive and not life.supervisor.frozen and view.ending is None and share is not None
+        if not able or share is None or container is None or not container.may_append() or not view.work.container:
+            continue
+        for task, owner in assigned(view).items():
+            local = view.work.tasks.get(task)
+            begun = local is not None and (local.generation == owner.generation or not local.closed)
+            if not begun and view.work.plan is not None and view.work.plan.fingerprint == share.control.fingerprint:
+                wait = (life.name, life.number, task, owner.generation)
+                found[wait] = known.get(wait, now)
+    return found
+
+
+def waits_at_most(timing: Timing, shutdown_s: float) -> float:
+    """How long a task that may be started waits for earlier owners, by the slowest clock."""
+    return PATIENCE * shutdown_s / CLOCK_RATE + timing.heartbeat_s + 1.0
 
 
 def stated(timing: Timing, control: Control, processors: int) -> Bounds:

@@ -5,7 +5,7 @@ happens at any moment; a *busy* fleet whose leaders, members and runs change all
 never ends, under which the work must go on.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 #: What can be done to the fleet. What can happen to a single call is `Weather`.
@@ -60,6 +60,7 @@ class Scenario:
     slow_release: float = 0.0
     clocks: bool = False  # run at rates of their own
     forgets: bool = False  # containers delete old blobs of logs that are read
+    audited: bool = False  # a second stage reads the source
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
 
 
@@ -67,7 +68,10 @@ def draw(seed: int, *, processors: int | None = None, fault_s: float | None = No
     """The scenario of a seed."""
     dice = Random(f"scenario {seed}")
     style = dice.choice(["storm"] * 4 + ["busy"] * 3 + ["mild"])
-    return {"storm": _storm, "busy": _busy, "mild": _mild}[style](seed, dice, processors, fault_s)
+    drawn = {"storm": _storm, "busy": _busy, "mild": _mild}[style](seed, dice, processors, fault_s)
+    # These came later, too.
+    forgets, audited = Random(f"forgets {seed}").random() < 0.5, Random(f"audited {seed}").random() < 0.3
+    return replace(drawn, forgets=forgets, audited=audited)
 
 
 def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
@@ -99,6 +103,7 @@ def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | Non
 
 def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
     some = dice.choice([0.0, 0.0, 0.0, 0.01])
+    later = LATER if Random(f"later {seed}").random() < 0.7 else ()
     return Scenario(
         seed=seed,
         style="busy",
@@ -117,7 +122,7 @@ def _busy(seed: int, dice: Random, processors: int | None, fault_s: float | None
         slow_batch=dice.choice([0.0, 0.0, 0.08]),
         slow_release=dice.choice([0.0, 0.0, 0.5]),
         clocks=False,
-        aims=AIMED,
+        aims=AIMED + later,
     )
 
 

@@ -11,6 +11,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -24,13 +25,13 @@ from samza_azure.group.timing import CHURN_MAX, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.task_log import Limits
-from samza_azure.messages import Command, Permit, ReleaseTask, StartTask
-from samza_azure.sim.container import SOURCE, Habits, outcome, plan_of
+from samza_azure.messages import Command, Permit, ReleaseTask, StartTask, stage_and_number
+from samza_azure.sim.container import CLEANERS, SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.sim.network import Outage, Weather
-from samza_azure.sim.promises import check_overlap, runs_within, stated, within
+from samza_azure.sim.promises import Wait, check_overlap, runs_within, stated, waiting, waits_at_most, within
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
@@ -51,8 +52,10 @@ SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
 OLD_CODE = "0" * 64
-#: That of one with a stage put in front, which comes before the run is drained.
+#: That of one with a stage put in front. It may come before the run is drained.
 OTHER_STAGES = "e" * 64
+#: That of one in which a stage has another name.
+RENAMED = "d" * 64
 
 
 class _Alarm(logging.Handler):
@@ -101,6 +104,7 @@ class World:
         self.faults = 0
         self.again = ""  # the drained run after which the same code begins another
         self.blind = ""  # a processor that never reaches the blob again
+        self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
         self._over = self.loop.create_future()
         self._starting: list[asyncio.Handle] = []
@@ -152,6 +156,7 @@ class World:
     async def _faults(self) -> None:
         """One after the other, at any moment, or at the next moment at which a certain step begins."""
         scenario, dice = self.scenario, self.dice
+        self._look_for_patience()
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
             if scenario.faults:
@@ -160,6 +165,17 @@ class World:
                 else:
                     self._fault(dice.choice(scenario.faults))
             await self._wait(dice.expovariate(1 / scenario.every_s))
+
+    def _look_for_patience(self) -> None:
+        """Patience: while there are faults, look again and again who waits for whom."""
+        self._waiting = waiting(self.lives.values(), self._waiting, self.loop.time())
+        bound = waits_at_most(self.timing, self.habits.shutdown_s)
+        for (name, _, task, _), since in self._waiting.items():
+            if self.loop.time() > since + bound:
+                wrong = f"{name} may work, was given {task} {bound:.1f} s ago, and waits"
+                self.broken(self.loop, {"exception": Violation(f"Patience: {wrong}")})
+        if not self.calm and self.failed is None:
+            self.loop.call_later(LOOK_S, self._look_for_patience)
 
     def _aim(self, kind: str, step: str) -> None:
         waiting = self._aims.setdefault(step, [])
@@ -192,7 +208,8 @@ class World:
 
     def start(self, name: str, *, delay: float = 0.0, code: str = "") -> None:
         """Start a processor, unless one of this name lives. `code` is a fingerprint; the present one without it."""
-        self._starting.append(self.loop.call_later(delay, self._start, name, code))
+        # What starts it is no part of its life: the call that is landing just now is somebody else's.
+        self._starting.append(self.loop.call_later(delay, self._start, name, code, context=Context()))
 
     def _start(self, name: str, code: str) -> None:
         if self.failed is not None or (name in self.lives and self.lives[name].supervisor.alive):
@@ -251,7 +268,9 @@ class World:
         luck = 0.5 if self.scenario.style == "busy" else self.dice.random()
         if luck < 0.6:
             self.runs = self.ledger.seen["phase DRAINED"]
-            self.habits = self._habits(self._fingerprint())
+            early = self._new_code() if "other stages" in self.scenario.faults else ""
+            fresh = early and early != control.fingerprint and early not in control.finished
+            self.habits = self._habits(early if fresh else self._fingerprint())
             self._raise_storm()
             self.note("the pipeline is upgraded")
         elif luck < 0.8:
@@ -260,7 +279,14 @@ class World:
 
     def _habits(self, fingerprint: str) -> Habits:
         """Containers of this code. In a busy fleet tasks start fast, so that more can happen to them."""
-        plan = plan_of(self.scenario.sources, self.scenario.counts, fingerprint, front=fingerprint == OTHER_STAGES)
+        plan = plan_of(
+            self.scenario.sources,
+            self.scenario.counts,
+            fingerprint,
+            front=fingerprint == OTHER_STAGES,
+            audited=self.scenario.audited,
+            renamed=fingerprint == RENAMED,
+        )
         habits = Habits(plan)
         if self.scenario.style == "busy":
             habits = Habits(plan, batch_s=3.0, commit_s=3.0, start_s=0.3, limits=SHORT_LOGS)
@@ -319,11 +345,15 @@ class World:
                     self.start("old", code=OLD_CODE)
             case "other stages":
                 steps.meet(kind)
-                self.start("new", code=OTHER_STAGES)
+                self.start("new", code=self._new_code())
             case _:
                 victim = self._victim(who, kind)
                 if victim is not None:
                     self._harm(kind, victim, lasts)
+
+    def _new_code(self) -> str:
+        """Of the upgrade that comes too early: with a stage in front, or with another name for a stage."""
+        return RENAMED if Random(f"renamed {self.scenario.seed}").random() < 0.5 else OTHER_STAGES
 
     def _spoil(self, victim: Life) -> None:
         """All that it tries to run fails, until it is repaired or the faults are over: longer than it has tries."""
@@ -564,6 +594,10 @@ class World:
                 return f"{task} belongs to a former life of {owner.processor}"
             if life.running.get(task) != owner.generation:
                 return f"{task} is owned by {owner.processor} and does not run there"
+            if assignment.first and self.ledger.has_log(control.run_id, task):
+                return f"{task} has a log, and the control blob does not know that"
+        if len(alive) > 1 and not set(self.ledger.successors()) & alive.keys() - set(leading):
+            return f"{leading} names nobody who would lead next"
         shares = Counter(each.owner.processor for each in control.tasks.values() if each.owner is not None)
         able = [shares[name] for name, life in alive.items() if life.habits.plan.fingerprint == control.fingerprint]
         # A task that somebody gave up leaves its place there free, so that nothing else moves.
@@ -663,7 +697,8 @@ class World:
             )
         demand(control.cleaned, "S12: everybody is gone, and the drained run is not cleaned up")
         # A request to create that lands after the clean-up leaves an empty blob, which nobody can prevent.
-        left = [name for name, size in self.ledger.list("runs/") if "/clean-" in name and size > 0]
+        found = self.ledger.list("runs/")
+        left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]
         demand(not left, f"S12: {left} were left after the clean-up")
 
     # S7: each row exactly once.
@@ -676,10 +711,12 @@ class World:
         }
         self.fed[control.run_id] = end
         rows = {number: range(begin.get(number, 0), to) for number, to in end.items()}
+        stages = {stage_and_number(task)[0] for task in control.tasks} & {*CLEANERS, "audit"}
         for number, wanted in rows.items():
-            got = [row for part in self._read(control.run_id, f"clean-{number}") for row in part]
-            wrong = sorted(map(tuple, got)) != [(number, each) for each in wanted]
-            demand(not wrong, f"S7: clean-{number} wrote {len(got)} rows of {len(wanted)}")
+            for stage in stages:
+                got = [row for part in self._read(control.run_id, f"{stage}-{number}") for row in part]
+                wrong = sorted(map(tuple, got)) != [(number, each) for each in wanted]
+                demand(not wrong, f"S7: {stage}-{number} wrote {len(got)} rows of {len(wanted)}")
         counts: Counter[tuple[int, int]] = Counter()
         results: dict[tuple[int, int], tuple[int, int]] = {}
         for number in range(self.scenario.counts):
@@ -707,6 +744,8 @@ class World:
         """S4, S5 and Overlap, at the moment a command is given."""
         view, control = life.processor.view, self.ledger.control
         if isinstance(command, StartTask):
+            permitted = life.container is not None and life.clock.now() < view.work.permit_told
+            demand(permitted, f"S4: {life.name} starts {command.task} without a permit")
             check_overlap(self.ledger, self.lives.values(), life, command, self.habits.shutdown_s)
         if isinstance(command, Permit) and command.until > 0:
             bound = self.ledger.permit_bound(view.incarnation)

@@ -73,6 +73,7 @@ def test_only_the_jvm_is_killed(world: World) -> None:
     world.settled()
 
 
+@pytest.mark.long  # tests/fleet has it without Spark, and the endless permit stops a JVM, too
 def test_a_processor_stands_still_for_longer_than_the_death_timeout(world: World) -> None:
     before = world.settled()
     victim = next(name for name in world.fleet.alive() if name != before["leader"])

@@ -48,7 +48,7 @@ interval = "0.5 s"
 [spark]
 driver.extraJavaOptions = "-XX:TieredStopAtLevel=1"
 """
-PATIENCE_S = 90.0
+PATIENCE_S = 180.0
 #: Of the source and of the intermediate stream: four tasks for three processors.
 PARTITIONS = 2
 

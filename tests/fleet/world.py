@@ -37,7 +37,7 @@ app = {{ name = "fleet", id = "{id}", main = "fleet:none" }}
 azure.storage.connect = "{connect}"
 job.coordinator.profile = "{profile}"
 """
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 #: What a member of a pinned release runs.
 RUN = "live({!r}, {!r}, {!r}, here, {!r}, None, 0.0)"
 #: How often the account is asked how things are.

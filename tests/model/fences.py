@@ -63,13 +63,13 @@ CLAIMS = (
         "control blob: If-Match and lease id",
         "one leader's changes follow another's: revisions rise by one, epochs and versions never fall",
         Leading,
-        depth=10,
+        depth=9,
     ),
     Claim(
         "control blob: If-Match alone",
         "is the fence: it holds without the lease, whatever lands late or twice",
         lambda: Leading(lease_id=False),
-        depth=9,
+        depth=8,
     ),
     Claim(
         "control blob: lease id alone, against other leaders",

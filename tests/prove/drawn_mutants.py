@@ -1,261 +1,155 @@
-"""Mutants drawn from the pure packages, hunted by the general simulator.
+"""Mutants drawn from the pure packages, hunted by the general simulator, and by the tests where it is silent.
 
-python tests/prove/drawn_mutants.py [--draw 60] [--from SEED] [--seconds 60] [--jobs 2] [--only FILE:LINE …]
+python tests/prove/drawn_mutants.py [--draw 60] [--from SEED] [--seconds 60] [--record 240] [--jobs 2] [--only WHERE …]
 
-Each mutant is one small change: a condition negated, a comparison widened, `and` and `or` swapped, a constant tripled,
-or a statement dropped. Nobody chooses them: they are drawn from all places of `samza_azure/group` and
-`samza_azure/logs`. A mutant plays the seeds of `samza-azure simulate`, of every style, for so many seconds of processor
-time at most, and is killed by the first seed in which an invariant is broken. Lines that no seed reaches are told apart
-from survivors. Ends with 1 if more than a tenth of those that are reached survive and are not explained in EXPLAINED.
+Nobody chooses the mutants: they are drawn from all places that `tests/mutation/places.py` knows. First the simulator
+plays as it is, for `--record` seconds in each process, and it is recorded which game meets which place so that a change
+there would show (`tests/mutation/steering.py`; kept in `build/` for as long as the code stays as it is). Fewer places
+than the floor are an error. Then each mutant plays the games that meet its place, the densest first, for `--seconds` of
+processor time at most, and is killed by the first in which an invariant is broken. What survives them, or is met by no
+game, is shown to the tests of its package, which are a second net and counted apart.
+
+Ends with 1 if more than a tenth of the mutants survive both and are not explained in EXPLAINED.
 """
 
 import argparse
-import ast
-import importlib.abc
-import importlib.util
+import json
+import os
+import resource
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
-from itertools import count
 from pathlib import Path
 from random import Random
-from types import CodeType, ModuleType
 
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("samza_azure/group", "samza_azure/logs")
-#: Survivors that were looked at, by file and the text of the line: why no simulation can tell them from the original.
-EXPLAINED: dict[tuple[str, str], str] = {}
-WIDER: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.GtE,
-    ast.NotEq: ast.Lt,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-HIT = "__mutant_is_reached__"
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.mutation.places import ROOT, Place, make, places
+from tests.mutation.steering import Game, Record, joined, kept, load, record
+
+#: So many of all places the recorded games must meet. What they do not meet is what only the tests reach: bytes that
+#: are damaged, rows of strangers, later releases.
+FLOOR = 0.75
+#: One game of a mutant that takes so many times as long as recorded, and so many seconds more, hangs.
+HANGS, HANGS_S = 5.0, 30.0
+#: Survivors that were looked at, by file, change and the text of the line: why nothing can tell them from the original.
+EXPLAINED: dict[tuple[str, str, str], str] = {}
+#: The second net.
+TESTS = {"samza_azure/group": ["tests/group"], "samza_azure/logs": ["tests/logs"]}
 
 
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """One change in one file: the `number`-th place at which something can be changed."""
-
-    path: Path
-    number: int
-    line: int
-    what: str
-
-    @property
-    def where(self) -> str:
-        """File and line."""
-        return f"{self.path.relative_to(ROOT)}:{self.line}"
-
-    @property
-    def text(self) -> str:
-        """The line that is changed."""
-        return self.path.read_text().splitlines()[self.line - 1].strip()
-
-
-class Change(ast.NodeTransformer):
-    """Counts the places at which a tree can be changed, and changes one of them."""
-
-    def __init__(self, number: int = -1) -> None:
-        self.number = number
-        self.places: list[tuple[int, str]] = []
-        self.depth = 0
-
-    def is_it(self, node: ast.AST, what: str) -> bool:
-        """Count a place; whether it is the one to change. What stands at the top of a module is no decision."""
-        if self.depth == 0:
-            return False
-        self.places.append((node.lineno, what))  # type: ignore[attr-defined]
-        return len(self.places) - 1 == self.number
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        self.depth += 1
-        docstring = ast.get_docstring(node) is not None
-        node.body = [*node.body[:docstring], *self.block(node.body[docstring:])]
-        self.depth -= 1
-        return node
-
-    def block(self, body: list[ast.stmt]) -> list[ast.stmt]:
-        """Statements: each may be dropped."""
-        found: list[ast.stmt] = []
-        for each in body:
-            can_go = isinstance(each, ast.Assign | ast.AugAssign | ast.Expr | ast.Continue | ast.Break)
-            if can_go and self.is_it(each, "dropped"):
-                found.append(ast.copy_location(ast.Expr(reached(ast.Constant(None))), each))
-            else:
-                found.append(self.visit(each))
-        return found
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        for name, value in ast.iter_fields(node):
-            if name in ("body", "orelse", "finalbody") and isinstance(value, list) and self.depth:
-                setattr(node, name, self.block(value))
-            elif isinstance(value, list):
-                setattr(node, name, [self.visit(each) if isinstance(each, ast.AST) else each for each in value])
-            elif isinstance(value, ast.AST) and name not in ("annotation", "returns"):
-                setattr(node, name, self.visit(value))
-        return node
-
-    def visit_If(self, node: ast.If | ast.IfExp) -> ast.AST:
-        is_it = self.is_it(node, "negated")
-        self.generic_visit(node)
-        if is_it:
-            node.test = ast.copy_location(ast.UnaryOp(ast.Not(), reached(node.test)), node.test)
-        return node
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        return self.visit_If(node)
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        is_it = type(node.ops[0]) in WIDER and self.is_it(node, "widened")
-        self.generic_visit(node)
-        if is_it:
-            node.ops[0] = WIDER[type(node.ops[0])]()
-            node.left = reached(node.left)
-        return node
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        is_it = self.is_it(node, "and/or")
-        self.generic_visit(node)
-        if is_it:
-            node.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-            node.values[0] = reached(node.values[0])
-        return node
-
-    def visit_Constant(self, node: ast.Constant) -> ast.AST:
-        is_number = isinstance(node.value, int | float) and not isinstance(node.value, bool) and node.value != 0
-        if is_number and self.is_it(node, "tripled"):
-            return reached(ast.copy_location(ast.Constant(node.value * 3), node))  # type: ignore[operator]
-        return node
-
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        return node  # what a message says is no decision
-
-
-def reached(value: ast.expr) -> ast.expr:
-    """The value, noting that the changed place is reached."""
-    return ast.copy_location(ast.Call(ast.Name(HIT, ast.Load()), [value], []), value)
-
-
-def places() -> Iterator[Mutant]:
-    """All that can be changed."""
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).glob("*.py")):
-            change = Change()
-            change.visit(ast.parse(path.read_text()))
-            for number, (line, what) in enumerate(change.places):
-                yield Mutant(path, number, line, what)
-
-
-# One mutant, in a process of its own.
-
-
-class Loader(SourceFileLoader):
-    """Loads one module with the change in it, and never from or into a cache."""
-
-    number: int
-
-    def get_code(self, fullname: str) -> CodeType:
-        tree = ast.parse(Path(self.path).read_text())
-        changed = ast.fix_missing_locations(Change(self.number).visit(tree))
-        return compile(changed, self.path, "exec", dont_inherit=True)
-
-
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds that one module."""
-
-    def __init__(self, name: str, path: Path, number: int) -> None:
-        self.name = name
-        self.loader = Loader(name, str(path))
-        self.loader.number = number
-
-    def find_spec(self, name: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name != self.name:
-            return None
-        return importlib.util.spec_from_file_location(name, self.loader.path, loader=self.loader)
-
-
-def played(path: Path, number: int, first: int, seconds: float) -> str:
-    """Play seeds until one is broken: what became of the mutant."""
-    import builtins
-
-    hits: Counter[str] = Counter()
-
-    def hit(value: object) -> object:
-        hits["reached"] += 1
-        return value
-
-    setattr(builtins, HIT, hit)
-    name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    sys.meta_path.insert(0, Finder(name, path, number))
+def played(place: str, games: list[tuple[Game, float]], seconds: float) -> str:
+    """Play until an invariant is broken: what became of the mutant. In a process of its own."""
+    make(place)
     try:
-        from samza_azure.sim.simulate import draw
         from samza_azure.sim.world import play
     except Exception as error:  # noqa: BLE001  # a mutant that cannot be imported is seen at once
         return f"killed import {type(error).__name__}: {error}"
-    end = time.process_time() + seconds
-    for seeds, seed in enumerate(count(first), 1):
-        result = play(draw(seed))
+    end, count = time.process_time() + seconds, 0
+    for game, usual_s in games:
+        signal.signal(signal.SIGVTALRM, lambda *_, game=game: (print(f"killed {game} hangs", flush=True), os._exit(0)))
+        signal.setitimer(signal.ITIMER_VIRTUAL, HANGS * usual_s + HANGS_S)
+        result = play(game.drawn())
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        count += 1
         if result.violation is not None:
-            return f"killed {seed} after {seeds}: {result.violation[:150]}"
-        if time.process_time() > (end if hits else end - 2 * seconds / 3):
-            return f"{'survives' if hits else 'unreached'} {seeds} seeds, {hits['reached']} times"
-    raise AssertionError
+            return f"killed {game} as game {count}: {result.violation.splitlines()[0][:150]}"
+        if time.process_time() > end:
+            break
+    return f"survives {count} games"
 
 
-def hunt(mutant: Mutant, first: int, seconds: float) -> str:
-    """The same in a process of its own, which may also hang."""
-    command = [sys.executable, __file__, "--one", str(mutant.path), str(mutant.number)]
-    options = ["--from", str(first), "--seconds", str(seconds)]
-    process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    try:
-        output, _ = process.communicate(timeout=20 * seconds)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return "killed it hangs"
-    lines = [line for line in output.splitlines() if line.startswith(("killed", "survives", "unreached"))]
-    return lines[-1] if lines else f"killed the simulator itself fails: {(output.strip() or 'silence')[-150:]}"
+def hunt(place: Place, known: Record, seconds: float) -> tuple[str, str]:
+    """The verdict, and who or what gave it."""
+    games = [[str(game), known.seconds[game]] for game in known.best(place.key)]
+    said = f"survives: met by none of {len(known.seconds)} games"
+    if games:
+        said = own_process("--one", place.key, json.dumps(games), "--seconds", str(seconds))
+    if said.startswith("killed"):
+        return "killed", said.partition(" ")[2]
+    tests = next(folders for package, folders in TESTS.items() if place.path.startswith(package))
+    options = ["-q", "-x", "--no-header", "--timeout=120", "-p", "no:cacheprovider", "-p", "tests.mutation.plugin"]
+    environment = os.environ | {"MUTANT": place.key, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "pytest", *options, *tests]
+    process = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if process.returncode:
+        told = [line for line in process.stdout.splitlines() if line.startswith(("FAILED", "ERROR", "E  "))]
+        return "by a test", f"{told[-1][:150] if told else process.stdout[-150:]}; {said}"
+    why = EXPLAINED.get((place.path, place.what, place.text))
+    return ("explained", why) if why else ("survives", said)
+
+
+def own_process(*arguments: str) -> str:
+    """What this script says in a process of its own, which may also hang."""
+    command = [sys.executable, __file__, *arguments]
+    process = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    lines = [line for line in process.stdout.splitlines() if line.startswith(("killed", "survives"))]
+    return lines[-1] if lines else f"killed the simulator itself fails: {(process.stdout.strip() or 'silence')[-150:]}"
+
+
+def recorded(first: int, seconds: float, jobs: int) -> Record:
+    """What the code as it is meets; from `build/` if it was recorded before."""
+    path = kept(first, seconds)
+    if not path.exists():
+        starts = [first + number * 1_000_000 for number in range(jobs)]
+        command = [sys.executable, __file__, "--record", str(seconds), "--from"]
+        parts = [subprocess.Popen([*command, str(start), "--part"], stdout=subprocess.PIPE) for start in starts]
+        found = [json.loads(part.communicate()[0] or "{}") for part in parts]
+        assert all(part.returncode == 0 for part in parts), "the simulator finds something without any change"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({name: each for part in found for name, each in part.items()}))
+        return joined(found)
+    return load(path)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draw", type=int, default=60)
-    parser.add_argument("--from", dest="first", type=int, default=None, help="draws and plays from here; else fresh")
+    parser.add_argument("--from", dest="first", type=int, default=None, help="draws the mutants by this; else fresh")
+    parser.add_argument("--games", type=int, default=1, help="the first seed that is played")
     parser.add_argument("--seconds", type=float, default=60.0, help="of processor time, for each mutant at most")
+    parser.add_argument("--record", type=float, default=240.0, help="of processor time, in each process")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", nargs="*", metavar="FILE:LINE", help="all mutants of these lines")
+    parser.add_argument("--unmet", action="store_true", help="only say which places no game meets")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--part", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    first = asked.first if asked.first is not None else Random().randrange(1 << 31)
-    if asked.one:
-        print(played(Path(asked.one[0]), int(asked.one[1]), first, asked.seconds), flush=True)
+    if asked.part:
+        json.dump(record(asked.first, asked.record), sys.stdout)
         return 0
-    known = list(places())
-    chosen = [each for each in known if each.where in (asked.only or ())] or Random(first).sample(known, asked.draw)
-    print(f"{len(chosen)} of {len(known)} mutants, seeds from {first}", flush=True)
+    if asked.one:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        games = [(Game.of(name), float(usual)) for name, usual in json.loads(asked.one[1])]
+        print(played(asked.one[0], games, asked.seconds), flush=True)
+        return 0
+    known, everywhere = recorded(asked.games, asked.record, asked.jobs), list(places())
+    met = [place for place in everywhere if known.met.get(place.key)]
+    print(f"{len(known.seconds)} games meet {len(met)} of {len(everywhere)} places, floor {FLOOR:.0%}", flush=True)
+    if asked.unmet:
+        for place in everywhere:
+            if not known.met.get(place.key):
+                print(f"{place.where} {place.what}: {place.text}")
+        return 0
+    first = asked.first if asked.first is not None else Random().randrange(1 << 31)
+    chosen = [each for each in everywhere if each.where in (asked.only or ())]
+    chosen = chosen or Random(first).sample(everywhere, asked.draw)
+    print(f"{len(chosen)} of {len(everywhere)} mutants, drawn from {first}", flush=True)
     tally: Counter[str] = Counter()
     with ThreadPoolExecutor(asked.jobs) as pool:
-        for mutant, said in zip(chosen, pool.map(lambda each: hunt(each, first, asked.seconds), chosen), strict=True):
-            verdict, _, more = said.partition(" ")
-            if verdict == "survives" and (why := EXPLAINED.get((mutant.where.partition(":")[0], mutant.text))):
-                verdict, more = "explained", why
+        verdicts = pool.map(lambda each: hunt(each, known, asked.seconds), chosen)
+        for place, (verdict, more) in zip(chosen, verdicts, strict=True):
             tally[verdict] += 1
-            print(f"{verdict:9} {mutant.where} {mutant.what}: {mutant.text}\n          {more}", flush=True)
-    print(dict(tally))
-    alive = tally["survives"]
-    return 1 if alive > 0.1 * (alive + tally["killed"]) else 0
+            print(f"{verdict:9} {place.where} {place.what}: {place.text}\n          {more}", flush=True)
+    print(", ".join(f"{verdict}: {times}" for verdict, times in tally.most_common()))
+    print(f"killed by the simulator {tally['killed'] / len(chosen):.0%}, by it or a test", end=" ")
+    print(
+        f"{(tally['killed'] + tally['by a test']) / (len(chosen) - tally['explained']):.0%} of what can be told apart"
+    )
+    return 1 if tally["survives"] > 0.1 * len(chosen) or len(met) < FLOOR * len(everywhere) else 0
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from tests.config import test_config
 from tests.group import test_assign
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_samza as samza
+from tests.sim import mistakes_of_the_review as review
 from tests.sim import test_documented_names
 
 Mistake = Callable[[pytest.MonkeyPatch], None]
@@ -98,6 +99,8 @@ MILD = {
     "slow_batch": 0.0,
     "fault_s": 120.0,
 }
+LAZY = {"slow_release": 0.5}
+BUSILY = {"style": "busy", "every_s": 1.0, "fault_s": 120.0}
 CROWD = {"processors": 5, "sources": 1, "counts": 1}
 
 MUTANTS = [
@@ -217,6 +220,23 @@ MUTANTS = [
     Mutant("the predecessors are forgotten", "Overlap", others.predecessors_are_forgotten, 0),
     Mutant("dead after three timeouts", "Bound", others.dead_after_three_timeouts, 0, faults=QUIET),
     Mutant("a leader is suspected three times late", "Bound", others.a_leader_is_suspected_late, 3, faults=()),
+    Mutant("released while it works", "Overlap", review.released_while_it_works, 0, ("leaves", "joins"), more=LAZY),
+    Mutant(
+        "the gainer waits for ever",
+        "Patience",
+        review.the_gainer_waits_for_ever,
+        0,
+        ("container freezes", "joins", "leaves"),
+        more={"every_s": 4.0},
+    ),
+    Mutant("FLUSH takes the last end", "S12", review.flush_takes_the_last_end, 0, ("drain",), more={"audited": True}),
+    Mutant("a drain moves tasks", "S12", review.draining_moves_tasks, 0, ("drain", "joins", "leaves"), more=BUSILY),
+    Mutant("tasks start without a permit", "S4", review.starts_without_a_permit, 0, ("outage", "cut off")),
+    Mutant("churn never rises", "S11", review.churn_never_rises, 0, ("supervisor freezes",)),
+    Mutant("no successors are named", "L1", review.no_successors_are_named, 0, QUIET),
+    Mutant("the first start is never over", "L1", review.first_is_never_cleared, 0, QUIET),
+    Mutant("clean-up before the others have left", "S12", review.cleans_up_at_once, 0, ("drain",)),
+    Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
 ]
 
 

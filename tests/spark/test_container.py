@@ -85,14 +85,6 @@ def test_the_whole_tree_dies_with_the_channel_also_a_jvm_that_hangs(child: Child
     assert all_gone(tree)
 
 
-def test_a_container_ends_with_its_jvm(child: Child) -> None:
-    assert isinstance(child.report(), Ready)
-
-    os.kill(child.jvm(), signal.SIGKILL)
-
-    assert child.process.wait(10) == 1
-
-
 def test_a_container_whose_directory_is_gone_ends_at_once(child: Child, job: Path) -> None:
     """It cannot say any more until when its sources may read. Another one begins with a fresh directory."""
     assert isinstance(child.report(), Ready)
@@ -104,7 +96,7 @@ def test_a_container_whose_directory_is_gone_ends_at_once(child: Child, job: Pat
     assert "No such file or directory" in child.log.read_text()
 
 
-def test_no_secret_is_on_a_command_line_or_on_disk(job: Path, child: Child) -> None:
+def test_a_container_has_no_secret_on_a_command_line_or_on_disk_and_ends_with_its_jvm(job: Path, child: Child) -> None:
     """The account's settings travel in the environment of our own processes only."""
     assert isinstance(child.report(), Ready)
     key = job.read_text().partition("AccountKey=")[2].partition(";")[0]
@@ -115,3 +107,7 @@ def test_no_secret_is_on_a_command_line_or_on_disk(job: Path, child: Child) -> N
 
     assert not [line for line in lines if key in line]
     assert not [path for path in files if key.encode() in path.read_bytes()]
+
+    os.kill(child.jvm(), signal.SIGKILL)
+
+    assert child.process.wait(10) == 1

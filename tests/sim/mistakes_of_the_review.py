@@ -1,0 +1,104 @@
+"""What a review of ours changed without anything noticing: each as one small change of our code."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samza_azure.group import drain as draining
+from samza_azure.group import election, housekeeping, publish, tasks
+from samza_azure.group.actions import Tell
+from samza_azure.messages import DrainStep
+
+Patch = pytest.MonkeyPatch
+
+
+def released_while_it_works(patch: Patch) -> None:
+    """our review: the loser of a task says that it has let go while it still works."""
+
+    def released(view: Any) -> dict[str, int]:
+        return dict(view.share.awaited) if view.share is not None else {}
+
+    patch.setattr(tasks, "released", released)
+
+
+def the_gainer_waits_for_ever(patch: Patch) -> None:
+    """our review: who gains a task waits for the loser, however long that one takes."""
+
+    def let_go(view: Any, task: str, earlier: Any, now: float) -> bool:
+        since = view.life.waiting_since.get(task, now)
+        seen = view.seen_at(earlier.processor) >= since and tasks.has_let_go(view, task, earlier)
+        return view.is_me(earlier) or seen
+
+    patch.setattr(tasks, "_let_go", let_go)
+
+
+def flush_takes_the_last_end(patch: Patch) -> None:
+    """our review: of two readers of a source the one that is looked at last says where the drain ends."""
+
+    def furthest(reported: Any, begun: Mapping[str, Any]) -> dict[str, Any]:
+        ends = dict(begun)
+        for each in reported:
+            ends.update(each)
+        return ends
+
+    patch.setattr(draining, "furthest", furthest)
+
+
+def draining_moves_tasks(patch: Patch) -> None:
+    """our review: tasks are balanced while the run drains."""
+    assign = publish.assign
+    patch.setattr(publish, "assign", lambda *known, **more: assign(*known, **(more | {"balance": True})))
+
+
+def starts_without_a_permit(patch: Patch) -> None:
+    """our review: tasks are started past the self-stop deadline."""
+    commands = tasks.commands
+
+    def too_late(view: Any, now: float) -> list[Any]:
+        actions = commands(view, now)
+        if view.work.container and view.ending is None and view.permit_until <= now:
+            mine = tasks.assigned(view).items()
+            actions += [Tell(tasks._start(view, *each)) for each in mine if tasks._may_start(view, *each, now)]
+        return actions
+
+    patch.setattr(tasks, "commands", too_late)
+
+
+def churn_never_rises(patch: Patch) -> None:
+    """our review: nobody becomes more patient by deposing a leader that lives."""
+    with_churn = election.with_churn
+
+    def never(view: Any, control: Any, now: float) -> Any:
+        after = with_churn(view, control, now)
+        return replace(after, churn=min(after.churn, control.churn))
+
+    patch.setattr(election, "with_churn", never)
+
+
+def no_successors_are_named(patch: Patch) -> None:
+    """our review: the leader row names nobody who watches, so all notice a death late."""
+    patch.setattr(election, "successors_of", lambda view, control: ())
+
+
+def first_is_never_cleared(patch: Patch) -> None:
+    """our review: a task whose log was lost counts as one that never had any."""
+    patch.setattr(publish, "with_births", lambda view, before, control: control)
+
+
+def cleans_up_at_once(patch: Patch) -> None:
+    """our review: the leader deletes a drained run's logs while others have not left it."""
+    patch.setattr(housekeeping, "_has_tasks", lambda control, row: False)
+
+
+def a_stop_keeps_the_freeze(patch: Patch) -> None:
+    """our review: the next start resumes a run that stands still for a drain."""
+    with_stop = publish.with_stop
+
+    def frozen(view: Any, control: Any, rows: Any) -> Any:
+        after = with_stop(view, control, rows)
+        kept = control.drain is not None and control.drain.step is DrainStep.FREEZE and after.stop is not None
+        return replace(after, phase=control.phase, drain=control.drain) if kept else after
+
+    patch.setattr(publish, "with_stop", frozen)
