@@ -4,6 +4,7 @@ import signal
 import time
 
 import pyarrow as pa
+import pytest
 
 from samza_azure import tables
 from samza_azure.storage.connection import Account
@@ -21,6 +22,7 @@ def delays(world: World) -> tuple[pa.Table, int]:
         account.close()
 
 
+@pytest.mark.long  # what it rests on is shown by tests/storage/test_sink.py and test_crowd.py
 def test_each_row_of_a_stream_is_in_its_table_once(world: World) -> None:
     """A processor is killed while rows come, the run is drained, and the next one appends to the same table."""
     job = world.fleet.job.read_text().replace(

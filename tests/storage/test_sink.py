@@ -172,6 +172,23 @@ def test_a_position_that_is_gone_is_no_beginning(segment_stores: Stores) -> None
         sink_of(store).claim(first=False)
 
 
+def test_a_stream_whose_columns_have_changed(segment_stores: Stores) -> None:
+    """An added column is null before; a changed type is refused before anything is taken over."""
+    store = segment_stores()
+    put(log_of(store), 0)
+    first = sink_of(store)
+    first.claim(first=True)
+    assert turn(first, store)
+    place = store.position("r1/out-table-0")
+    other = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.string())])
+    with pytest.raises(ConfigError, match="Cast it to int64, or write to a table of another name"):
+        Sink(store, TABLE, other, run="r2", task="out-table-0", writer=(1, 1), readers=[]).claim(first=True)
+    assert store.position("r1/out-table-0") == place
+    wider = SCHEMA.append(pa.field("more", pa.string()))
+    assert Sink(store, TABLE, wider, run="r2", task="out-table-0", writer=(1, 1), readers=[]).claim(first=True)
+    assert tables.snapshot_of(store).to_arrow()["more"].to_pylist() == [None]
+
+
 def test_a_place_is_read_as_it_was_written() -> None:
     place = Place((2, 3), {"a": (0, 7)}, {"a": (1, 0)}, 5)
     assert Place.parse(str(place)) == place

@@ -57,7 +57,8 @@ class SinkTask:
         self._writer: LogWriter | None = None
         self._sink: Sink | None = None
         self._asked: dict[str, float] = {}
-        self._houses: threading.Thread | None = None
+        self._house: threading.Thread | None = None
+        self._house_ends = threading.Event()
         self._oldest: float | None = None  # since when there are rows that are not published
 
     @property
@@ -127,8 +128,8 @@ class SinkTask:
                 self._tell(phase=Phase.RUNNING)
                 self._around.changed()
                 if stage_and_number(self.name)[1] == 0:
-                    self._houses = threading.Thread(target=self._keep_house, name=f"{self.name}-house", daemon=True)
-                    self._houses.start()
+                    self._house = threading.Thread(target=self._keep_house, name=f"{self.name}-house", daemon=True)
+                    self._house.start()
                 while not self._closing.is_set() and not self.is_over:
                     self._turn()
                     self._closing.wait(LOOK_S)
@@ -140,9 +141,7 @@ class SinkTask:
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._end(Phase.FAILED, error)
         finally:
-            self._closing.set()
-            if self._houses is not None:
-                self._houses.join()
+            self._end_house()
             if self._sink is not None:
                 self._give_back(self._sink)
             self._ended.set()
@@ -203,7 +202,7 @@ class SinkTask:
         owner = Owner(f"{self.start_message.run_id}/{self.name}", incarnation)
         house = Housekeeping(segments(table.name), table, self.name, owner, self._may_keep_house)
         pause = HOUSE_S
-        while not self._closing.wait(pause) and not self.is_over:
+        while not self._house_ends.wait(pause):
             try:
                 pause = HOUSE_S if house.turn(time.time_ns() // 1000) else min(2 * pause, LOOK_MOST_S)
             except Exception as error:  # noqa: BLE001
@@ -211,7 +210,14 @@ class SinkTask:
                 pause = LOOK_MOST_S if isinstance(error, CorruptState) else HOUSE_S
 
     def _may_keep_house(self) -> bool:
-        return self._around.may_append() and not self._closing.is_set() and self._drain.step is None
+        leaves = self._house_ends.is_set() or self._closing.is_set() or self._drain.step is not None
+        return self._around.may_append() and not leaves
+
+    def _end_house(self) -> None:
+        """Wait for the group of segments that is being merged: its locks are given back then."""
+        self._house_ends.set()
+        if self._house is not None:
+            self._house.join(self._around.config.task.shutdown_ms / 1000)
 
     def _turn(self) -> None:
         """Read what is new, publish what is due, and end with the drain."""
@@ -226,6 +232,7 @@ class SinkTask:
                 self._oldest = boot_time()
             if flushes and sink.is_at_end:
                 self._tell(drain=DrainPhase.FLUSHING)
+                self._end_house()
                 if sink.finish():
                     self._append(Kind.DRAINED)
                     self._end_drained()
