@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from samza_azure.config import Table
 from samza_azure.segments import Owner, Published, Task
+from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import compact, due
 
@@ -37,6 +38,8 @@ class Housekeeping:
     owner: Owner
     goes_on: Callable[[], bool]
     collected_us: int | None = None
+    seen: SequenceNumber | None = None  # at the last collection
+    in_vain: int = 0  # collections since then that have found nothing
 
     def turn(self, now_us: int) -> bool:
         """Do what is due; whether there was anything."""
@@ -50,11 +53,23 @@ class Housekeeping:
                 did = did or not done.refused
         if table.keep_s is not None:
             did = self._drop_old(who, now_us - round(table.keep_s * 1e6)) or did
-        every_us = round(table.grace_s * 1e6)
-        if self.goes_on() and (self.collected_us is None or now_us >= self.collected_us + every_us):
-            self.collected_us = now_us
-            found = self.store.collect(now_us, every_us)
-            did = did or found.segments > 0
+        return self._collect(now_us) or did
+
+    def _collect(self, now_us: int) -> bool:
+        """Collect garbage once in a grace, but not where nothing was published since the last two found none."""
+        every_us = round(self.table.grace_s * 1e6)
+        is_due = self.collected_us is None or now_us >= self.collected_us + every_us
+        if not is_due or not self.goes_on():
+            return False
+        now = self.store.latest().sequence
+        if now != self.seen:
+            self.seen, self.in_vain = now, 0
+        if self.in_vain >= 2:
+            return False
+        self.collected_us = now_us
+        found = self.store.collect(now_us, every_us)
+        did = bool(found.segments or found.orphans)
+        self.in_vain = 0 if did else self.in_vain + 1
         return did
 
     def _drop_old(self, who: Task, before_us: int) -> bool:

@@ -210,6 +210,30 @@ def test_old_intervals_are_dropped_and_can_be_had_back_until_their_garbage_is_co
     }
 
 
+def test_an_idle_table_costs_no_more_than_a_look(store: SegmentStore) -> None:
+    """Garbage is collected when it is old enough; where there is none, files are not listed again and again."""
+    appended(store, rows(0), rows(0, first=1))
+    keeper, listed, blobs = house(store), [], store.blobs
+
+    class Listing:
+        def __getattr__(self, name: str) -> object:
+            listed.append(name)
+            return getattr(blobs, name)
+
+    store.blobs = Listing()  # type: ignore[assignment]
+    for minutes in range(0, 60, 2):
+        keeper.turn(LATER + minutes * 60_000_000)
+    assert len(store.snapshot().timeline) == 1, "the two that were merged are gone"
+    assert 0 < listed.count("list") <= 6
+    before = len(listed)
+    for minutes in range(60, 120, 2):
+        assert not keeper.turn(LATER + minutes * 60_000_000)
+    assert len(listed) == before
+    appended(store, rows(0, first=2))
+    assert keeper.turn(LATER + 120 * 60_000_000)
+    assert listed.count("list") > 2
+
+
 def test_a_zombie_of_the_housekeeping_is_refused(store: SegmentStore, segment_stores: Stores) -> None:
     """Its life was ended when the sink moved; what it has merged is an orphan."""
     appended(store, rows(0), rows(0, first=1))
