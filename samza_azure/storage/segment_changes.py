@@ -7,9 +7,11 @@ one sequence number reads the rows of the publishes since then; who knows nothin
 Neither is the truth: that is the segments' own rows. A row or blob that is not there costs time.
 """
 
+import gc
 import io
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,20 +29,9 @@ CHANGE = "change."
 _PART = 30_000
 _PARTS_MAX = 12
 _FORMAT = "1"
-_COLUMNS = pa.schema(
-    [
-        ("key", pa.string()),
-        ("covers", pa.string()),
-        ("generation", pa.int64()),
-        ("group", pa.string()),
-        ("overshadows", pa.string()),
-        ("published", pa.string()),
-        ("file", pa.string()),
-        ("rows", pa.int64()),
-        ("bytes", pa.int64()),
-        ("statistics", pa.string()),
-    ]
-)
+_NUMBERS = ("start", "end", "version", "partition", "generation", "lock", "number", "rows", "bytes")
+_TEXTS = ("covers", "group", "overshadows", "more", "file", "statistics")
+_COLUMNS = pa.schema([*((name, pa.int64()) for name in _NUMBERS), *((name, pa.string()) for name in _TEXTS)])
 
 
 def change_key(lock: int, number: int) -> str:
@@ -76,30 +67,57 @@ class Checkpoint:
 
     def encode(self) -> bytes:
         """As a blob."""
-        values = [segment_values(one) for one in self.segments]
-        columns = {name: [one.get(name) for one in values] for name in _COLUMNS.names if name != "key"}
-        table = pa.table({"key": [segment_key(one.id) for one in self.segments], **columns}, schema=_COLUMNS)
+        rows = [_columns(one) for one in self.segments]
         facts = {"format": _FORMAT, "sequence": str(self.sequence), "restored": str(self.restored)}
+        table = pa.Table.from_pylist(rows, schema=_COLUMNS).replace_schema_metadata(facts)
         with io.BytesIO() as out:
-            pq.write_table(table.replace_schema_metadata(facts), out, compression="zstd")
+            pq.write_table(table, out, compression="zstd")
             return out.getvalue()
 
     @classmethod
     def decode(cls, data: bytes, reader: SegmentReader) -> "Checkpoint | None":
-        """What `encode` made; None for one of another release."""
+        """What `encode` made; None for one of another release. CorruptState for what is none."""
         try:
             table = pq.read_table(io.BytesIO(data))
-        except pa.ArrowInvalid as error:
-            raise CorruptState(f"The checkpoint of a table is damaged: {error}", blob="checkpoint") from error
-        facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
-        if facts.get("format") != _FORMAT:
-            return None
-        segments = list(map(reader.segment, _rows(table)))
-        return cls(SequenceNumber.parse(facts["sequence"]), int(facts["restored"]), segments)
+            facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+            if facts.get("format") != _FORMAT:
+                return None
+            columns = (table[name].to_pylist() for name in (*_NUMBERS, *_TEXTS))
+            segments = [reader.of_columns(*values) for values in zip(*columns, strict=True)]
+            return cls(SequenceNumber.parse(facts["sequence"]), int(facts["restored"]), segments)
+        except (pa.ArrowInvalid, LookupError, ValueError, TypeError) as error:
+            raise CorruptState(f"The checkpoint of a table is damaged: {error!r}", blob="checkpoint") from error
 
 
-def _rows(table: pa.Table) -> Iterator[Row]:
-    names = table.column_names
-    for key, *values in zip(*(table[name].to_pylist() for name in names), strict=True):
-        columns: Mapping[str, Any] = dict(zip(names[1:], values, strict=True))
-        yield Row(key, "", columns)
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Python looks for cycles whenever many objects were made. A hundred thousand segments have none, and stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _columns(segment: Segment) -> dict[str, Any]:
+    """A row of the blob. All but the first publish, which most segments have alone, are one text."""
+    file, (first, *more) = segment.file, segment.published
+    return {
+        "start": segment.interval.start,
+        "end": segment.interval.end,
+        "version": segment.version,
+        "partition": segment.partition,
+        "generation": segment.generation,
+        "lock": first.lock,
+        "number": first.number,
+        "rows": file and file.rows,
+        "bytes": file and file.bytes,
+        "covers": str(segment.covers),
+        "group": str(segment.group),
+        "overshadows": str(segment.overshadows),
+        "more": ",".join(f"{one.lock}:{one.number}" for one in more),
+        "file": file and file.name,
+        "statistics": file and json.dumps(dict(file.statistics), separators=(",", ":")),
+    }

@@ -55,7 +55,14 @@ from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Decision, Replaced
 from samza_azure.storage.driver import back_off
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Missing, Refused, Row, Value
-from samza_azure.storage.segment_changes import CHANGE, Checkpoint, change_key, change_values, changed_by
+from samza_azure.storage.segment_changes import (
+    CHANGE,
+    Checkpoint,
+    change_key,
+    change_values,
+    changed_by,
+    no_collection,
+)
 from samza_azure.storage.segment_rows import (
     FORMAT,
     HEAD,
@@ -660,18 +667,19 @@ class SegmentStore:
         data = self._try(lambda: self.blobs.read(name, 0)) if name else Missing()
         if isinstance(data, Missing):
             return None
-        found = Checkpoint.decode(data.data, SegmentReader(self.name))
         restored, collected = state.head.values.get("restored", 0), str(state.head.values.get("collected", ""))
-        if found is None or found.restored != restored:
-            return None
-        if collected and not SequenceNumber.parse(collected) <= found.sequence:
-            return None
-        counted = [one for one in found.segments if found.sequence.includes(one)]
+        with no_collection():
+            found = Checkpoint.decode(data.data, SegmentReader(self.name))
+            if found is None or found.restored != restored:
+                return None
+            if collected and not SequenceNumber.parse(collected) <= found.sequence:
+                return None
+            timeline = Timeline(one for one in found.segments if found.sequence.includes(one))
         waiting = tuple(one for one in found.segments if not found.sequence.includes(one))
-        snapshot = Snapshot(
-            self.name, found.sequence, Timeline(counted), overwritten=state.head.values.get("overwritten")
+        overwritten = state.head.values.get("overwritten")
+        return _Known(
+            Snapshot(self.name, found.sequence, timeline, overwritten=overwritten), restored, collected, waiting
         )
-        return _Known(snapshot, restored, collected, waiting)
 
     def _changed_since(self, known: "_Known", state: State) -> list[Segment] | None:
         """The segments of all publishes since then. None: that cannot be said, and all rows have to be read."""
