@@ -113,6 +113,11 @@ def leader(timing: Timing, processors: int) -> Operations:
     )
 
 
+def page(timing: Timing, processors: int) -> Operations:
+    """The status page while somebody looks, however many do: all members and the control blob per heartbeat."""
+    return Operations(table=per_hour(timing.heartbeat_s) * _pages(processors), read=per_hour(timing.heartbeat_s))
+
+
 def coordination(timing: Timing, processors: int) -> Operations:
     """The whole group's, while nothing happens."""
     successors = min(SUCCESSORS, processors - 1)
@@ -277,6 +282,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ("one named successor", successor(timing, processors)),
         ("the leader", leader(timing, processors)),
         (f"the group of {processors}", group),
+        ("the status page while it is open", page(timing, processors)),
         ("one holder of a library's lock", Operations(other=per_hour(LOCK_RENEW_S))),
         ("one that waits for it", Operations(other=per_hour(LOCK_ASK_S))),
         (f"{tasks} tasks without rows", empty),

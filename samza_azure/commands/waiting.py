@@ -13,7 +13,7 @@ from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
 from samza_azure.group.age import Age, observed
-from samza_azure.group.control import RunPhase
+from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import document, phase
@@ -31,17 +31,20 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
     there.
     """
     begun, run_id, drains = time.monotonic(), asked.run_id, False
-    ages, is_said, left = Ages(config), False, RowsLeft(account.blobs())
+    ages, is_said, left, estimate = Ages(config), False, RowsLeft(account.blobs()), Estimate()
     with DrainDisplay(sys.stderr) as display:
         while True:
             control, rows = look(config, account)
             shown = document(config.app.name, control, rows)
+            silent_rows = ages.silent(rows)
             if control is not None:
                 run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
-                display.update(shown, left.of(shown))
-                if run_id and run_id in control.past and (control.cleaned or not any(row.alive for row in rows)):
+                rows_left = left.of(shown)
+                display.update(shown, rows_left, estimate.of(sum(rows_left.values()), time.monotonic()))
+                if is_over(control, run_id, rows, silent_rows):
                     took = time.monotonic() - begun
-                    return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id)])
+                    later = [] if control.cleaned else ["Its logs are not deleted yet: whoever starts next does that."]
+                    return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
                 if phase(control, rows) == "FAILED" and control.failure is not None:
                     raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
                 ended = drains and control.drain is None and control.run_id == run_id
@@ -50,7 +53,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                 drains = control.drain is not None and control.run_id == run_id
             if why := nobody_is_left(rows):
                 raise ConfigError(f"{why} The request stays: it is obeyed when a processor that fits the run starts.")
-            silent = ages.all_silent(rows)
+            silent = any(row.alive for row in rows) and all(row in silent_rows for row in rows if row.alive)
             if silent and not is_said:
                 display.say("No processor has given a sign of life lately. The drain goes on when one starts.")
             is_said = silent
@@ -116,6 +119,15 @@ def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str
         time.sleep(POLL_S)
 
 
+def is_over(control: Control, run_id: str, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]) -> bool:
+    """Whether a drain is over: the run is drained, and nothing is left to delete, or nobody is there to delete it.
+
+    `silent` are those of `rows` that seem to be dead. Once all others have left, nobody marks the last one so.
+    """
+    is_drained = bool(run_id) and run_id in control.past
+    return is_drained and (control.cleaned or all(row in silent for row in rows if row.alive))
+
+
 def _how(shown: dict[str, Any], run_id: str) -> list[str]:
     """One line on how a drain went, if it is remembered."""
     drains = [*shown["drains"], *([shown["drain"]] if shown["drain"] else [])]
@@ -145,10 +157,21 @@ class Ages:
         self._ages = {row.incarnation: observed(self._ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
         return [row for row in rows if row.alive and self._ages[row.incarnation].silent(self._timeout_s)]
 
-    def all_silent(self, rows: Sequence[ProcessorRow]) -> bool:
-        """Whether some say that they live, and all of them are silent."""
-        alive = [row for row in rows if row.alive]
-        return len(self.silent(rows)) == len(alive) > 0
+
+class Estimate:
+    """How many seconds the rows that are left will take, if they go on to become fewer as they have so far."""
+
+    def __init__(self) -> None:
+        self._first: tuple[float, int] | None = None
+
+    def of(self, rows: int, now: float) -> float | None:
+        """By a look at `now` seconds of any clock; None while nothing is left, or nothing has been read."""
+        if rows and (self._first is None or rows > self._first[1]):
+            self._first = now, rows
+        if not rows or self._first is None or rows == self._first[1]:
+            return None
+        begun, most = self._first
+        return rows * (now - begun) / (most - rows)
 
 
 class RowsLeft:

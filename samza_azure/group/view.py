@@ -110,11 +110,12 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A kind of call that the account refuses: since when, when last, and why."""
+    """A kind of call that the account refuses: since when, when last, why, and whether a right may be on its way."""
 
     since: float
     last: float
     reason: str
+    may_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)

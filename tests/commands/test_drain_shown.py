@@ -10,7 +10,7 @@ from rich.console import Console
 
 from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
 from samza_azure.commands.terminal import clock
-from samza_azure.commands.waiting import RowsLeft, nobody_is_left
+from samza_azure.commands.waiting import Estimate, RowsLeft, is_over, nobody_is_left
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, State
@@ -152,3 +152,32 @@ LEFT = replace(ROW, state=State.LEFT)
 )
 def test_nobody_is_left_when_all_have_gone_and_somebody_had_to(rows: list[ProcessorRow], said: str) -> None:
     assert nobody_is_left(rows) == said
+
+
+@pytest.mark.parametrize(
+    ("uncleaned", "alive", "silent", "over"),
+    [
+        ((), True, False, True),
+        (("run",), True, False, False),  # it deletes the run's logs
+        (("run",), True, True, True),  # it died over that, and nobody is left who would mark it dead
+        (("run",), False, False, True),
+    ],
+)
+def test_a_drain_is_over_when_all_is_deleted_or_nobody_is_left_to_do_it(
+    uncleaned: tuple[str, ...], alive: bool, silent: bool, over: bool
+) -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=uncleaned)
+    rows = [replace(ROW, state=State.ACTIVE if alive else State.LEFT), ProcessorRow("gone", "l", state=State.DEAD)]
+    assert is_over(drained, "run", rows, rows[:1] if silent else []) == over
+    assert not is_over(CONTROL, "run", rows, rows)
+
+
+def test_the_seconds_left_follow_from_how_fast_rows_became_fewer() -> None:
+    estimate = Estimate()
+    looks = [(0, 0.0), (900, 1.0), (1_000, 2.0), (1_000, 3.0), (800, 4.0), (200, 6.0), (0, 7.0)]
+    assert [estimate.of(rows, now) for rows, now in looks] == [None, None, None, None, 8.0, 1.0, None]
+    assert printed(drain_table(shown(), {"clean-0": 200}, 1.0))[-1].endswith("; all is read in about 1 s")
+    told = io.StringIO()
+    with DrainDisplay(told) as display:
+        display.update(shown(), {"clean-1": 200}, 1.0)
+    assert "clean-1 FLUSHING, 200 rows to read in about 1 s\n" in told.getvalue()

@@ -127,15 +127,22 @@ def test_the_storage_is_out_of_reach_for_twenty_seconds(world: World) -> None:
     assert before["run_id"] == world.fleet.status()["run_id"]
 
 
-def test_a_drain_with_data_in_flight_fires_everything_once(world: World) -> None:
-    world.settled()
+def test_a_drain_with_data_in_flight_fires_everything_once_though_leader_and_container_die(world: World) -> None:
+    settled = world.settled()
+    leader = settled["leader"]
+    other = next(task["owner"] for task in settled["tasks"] if task["stage"] != "clean" and task["owner"] != leader)
+    world.kill_at(leader, "supervisor", "after FLUSH")
+    world.kill_at(other, "container", "before the end of daily_delays")
     for name in [name for name in world.fleet.processes if name not in world.fleet.alive()]:
         world.fleet.processes.pop(name)
     before = world.produced
     producer = world.producing(6 * CHUNK, 4_000)
     ended = world.command("drain", "--wait", "--timeout", "120")
     assert ended.returncode == 0, ended.stderr
-    assert set(world.fleet.exit_codes(60).values()) == {0}
+    assert world.kills_to_come() == []
+    codes = world.fleet.exit_codes(60)
+    assert codes.pop(leader) == -signal.SIGKILL
+    assert set(codes.values()) == {0}
     assert producer.wait() == 0
     read = world.rows_up_to_positions()
     assert before <= read.num_rows <= world.produced

@@ -6,12 +6,13 @@ intermediate stream must hold exactly the rows of all chunks so far, and after t
 
 import asyncio
 import gzip
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,7 @@ from samza_azure.storage.log import LogReader
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "flights"
+KILLING = Path(__file__).parent / "killing"
 #: Faster than the default profile, slower than the fast one: Spark and the fleet share two cores here. A JVM that lives
 #: for a minute spends more on its second compiler than that saves.
 TIMING = """
@@ -63,7 +65,14 @@ class World:
         job = job.replace("partitions = 4", f"partitions = {PARTITIONS}")
         (directory / "job.toml").write_text(job)
         (directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
-        self.fleet = Fleet(directory / "job.toml", directory / "logs", {VARIABLE: self.emulator.connection_string})
+        self.kills = directory / "kills"  # killing/sitecustomize.py reads it
+        self.kills.mkdir()
+        environment = {
+            VARIABLE: self.emulator.connection_string,
+            "SAMZA_AZURE_KILL_AT": str(self.kills),
+            "PYTHONPATH": os.pathsep.join(filter(None, (str(KILLING), os.environ.get("PYTHONPATH")))),
+        }
+        self.fleet = Fleet(directory / "job.toml", directory / "logs", environment)
         self.produced = 0
         self.drained_at = 0  # rows that belong to drained runs, whose intermediate streams are deleted
         self.others: list[Fleet] = []
@@ -192,6 +201,12 @@ class World:
         self.others.append(fleet)
         return fleet
 
+    def drain_begins(self) -> subprocess.Popen[str]:
+        """`drain --wait` in the background."""
+        command = [sys.executable, "-m", "samza_azure", "drain", str(self.fleet.job), "--wait", "--timeout", "120"]
+        pipe = subprocess.PIPE
+        return subprocess.Popen(command, env=self.fleet.environment, stdout=pipe, stderr=pipe, text=True)
+
     def drained(self) -> dict[str, int]:
         """Drain and wait for the end of all, everything produced being read; how they ended."""
         self.drained_at = self.produced
@@ -212,13 +227,22 @@ class World:
             account.close()
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
-    def rows_up_to_positions(self) -> pa.Table:
-        """The source rows that the drained run has read, as its positions say."""
+    def kill_at(self, processor: str, kind: str, point: str) -> None:
+        """From now on the processor's "supervisor" or "container" dies when it comes to a point of a drain."""
+        (self.kills / f"{processor} {kind} {point}").touch()
+
+    def kills_to_come(self) -> list[str]:
+        """The points that nobody has come to."""
+        return sorted(path.name for path in self.kills.iterdir())
+
+    def rows_up_to_positions(self, since: Mapping[str, Sequence[int]] | None = None) -> pa.Table:
+        """The source rows that the drained run has read, as its positions say; `since` those of the run before."""
         account = Account.from_config(self.fleet.config.storage)
         batches = []
         for partition, (blob, position) in self.fleet.status()["positions"].items():
             reader = LogReader(account.blobs(), f"streams/{partition}")
-            start = (0, 0)
+            first = (since or {}).get(partition, (0, 0))
+            start = (first[0], first[1])
             while start < (blob, position):
                 found = reader.scan(start, until=(blob, position))
                 batches += [batch for data in reader.fetch(found.parts) for batch in decode(data)]

@@ -3,9 +3,13 @@
 python tests/prove/pipelines.py [--cases 2000] [--seed S] [--only SEED] [--threads 3]
 python tests/prove/pipelines.py --mutants [NAME …] [--cases 300] [--seed S]
 python tests/prove/pipelines.py --replay
+python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
 
 Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
 case is shrunk and printed with its seed. Ends with 1 if a case is wrong, or if a third of all cases is refused.
+
+With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
+that it had read by then.
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
 that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
@@ -19,18 +23,21 @@ import re
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.spark.fuzz.bench import bench
-from tests.spark.fuzz.case import told
-from tests.spark.fuzz.draw import draw
+from tests.spark.fuzz.case import Case, told
+from tests.spark.fuzz.draw import cut, draw
 from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike, mistaken
 from tests.spark.fuzz.run import Bench, Outcome
 from tests.spark.fuzz.shrink import shrunk
+
+Draw: TypeAlias = Callable[[int], Case]
 
 #: No more wrong cases than these are shrunk in one run.
 SHRINK = 3
@@ -43,27 +50,29 @@ def main() -> int:
     parser.add_argument("--only", type=int, default=None, help="one seed alone, with its code")
     parser.add_argument("--threads", type=int, default=3)
     parser.add_argument("--mutants", nargs="*", metavar="NAME", help="all of them without a name")
+    parser.add_argument("--drains", action="store_true", help="drained in mid-stream; 200 without --cases")
     parser.add_argument("--replay", action="store_true", help="each mutant with its own seed")
     parser.add_argument("--no-shrink", action="store_true")
     parser.add_argument("--log", default=os.devnull, help="what Spark and its processes say goes there")
     asked = parser.parse_args()
     with Path(asked.log).open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
+    drawn: Draw = (lambda seed: cut(draw(seed))) if asked.drains else draw
     with bench() as ready:
         if asked.only is not None:
-            return only(ready, asked.only, shrink=not asked.no_shrink)
+            return only(ready, drawn(asked.only), shrink=not asked.no_shrink)
         if asked.replay:
             return replayed(ready)
         first = asked.seed if asked.seed is not None else random.randrange(1 << 31)
         if asked.mutants is not None:
             chosen = [mutant for mutant in MUTANTS if mutant.name in asked.mutants or not asked.mutants]
             return killed(ready, chosen, range(first, first + (asked.cases or 300)), asked.threads)
-        return many(ready, range(first, first + (asked.cases or 2000)), asked.threads, shrink=not asked.no_shrink)
+        seeds = range(first, first + (asked.cases or (200 if asked.drains else 2000)))
+        return many(ready, drawn, seeds, asked.threads, shrink=not asked.no_shrink)
 
 
-def only(ready: Bench, seed: int, *, shrink: bool) -> int:
+def only(ready: Bench, case: Case, *, shrink: bool) -> int:
     """One case, told at length."""
-    case = draw(seed)
     print(told(case), flush=True)
     outcome = ready.run(case)
     print(f"{outcome.verdict} after {outcome.seconds:.1f} s {outcome.reason}", flush=True)
@@ -74,7 +83,7 @@ def only(ready: Bench, seed: int, *, shrink: bool) -> int:
     return 1
 
 
-def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
+def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool) -> int:
     """All cases of these seeds; what is wrong is told at once."""
     print(f"seeds from {seeds.start}, {len(seeds)} cases, {threads} at a time", flush=True)
     begun = time.monotonic()
@@ -82,9 +91,10 @@ def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
     reasons: Counter[str] = Counter()
     wrong = []
     with ThreadPoolExecutor(threads) as pool:
-        for played, (seed, outcome) in enumerate(pool.map(lambda seed: (seed, ready.run(draw(seed))), seeds), 1):
+        for played, (seed, outcome) in enumerate(pool.map(lambda seed: (seed, ready.run(drawn(seed))), seeds), 1):
             verdicts[outcome.verdict] += 1
-            print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s", flush=True)
+            how = outcome.reason if outcome.verdict == "equal" else ""
+            print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s {how}", flush=True)
             if outcome.verdict in ("refused", "unhelpful"):
                 reasons[f"{outcome.verdict}: {in_general(outcome.reason)}"] += 1
             if outcome.verdict == "unhelpful":
@@ -103,7 +113,7 @@ def many(ready: Bench, seeds: range, threads: int, *, shrink: bool) -> int:
         flush=True,
     )
     if shrink:
-        told_of(ready, wrong)
+        told_of(ready, drawn, wrong)
     return int(bool(wrong or verdicts["unhelpful"] or refused * 3 >= len(seeds)))
 
 
@@ -150,14 +160,14 @@ def killing_seed(ready: Bench, mutant: Mutant, seeds: range) -> int | None:
     return None
 
 
-def told_of(ready: Bench, wrong: list[tuple[int, Outcome]]) -> None:
+def told_of(ready: Bench, drawn: Draw, wrong: list[tuple[int, Outcome]]) -> None:
     """The first wrong cases, shrunk, one for each way in which they are wrong."""
     kinds: dict[str, tuple[int, Outcome]] = {}
     for seed, outcome in wrong:
         kinds.setdefault(outcome.kind, (seed, outcome))
     for seed, outcome in list(kinds.values())[:SHRINK]:
         print(f"== seed {seed}, shrunk", flush=True)
-        print(told(shrunk(ready, draw(seed), outcome)), flush=True)
+        print(told(shrunk(ready, drawn(seed), outcome)), flush=True)
 
 
 def in_general(message: str) -> str:

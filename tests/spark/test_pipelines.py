@@ -14,12 +14,15 @@ from samza_azure.spark.task import task
 from samza_azure.storage.connection import Account
 
 from .fuzz.case import Call, Case, Join, Union, nodes
-from .fuzz.draw import draw
+from .fuzz.draw import cut, draw
 from .fuzz.mutants import MUTANTS
 from .fuzz.run import Bench
 
 #: In groups that run together.
 EQUAL = ((17, 24, 109, 127), (5088, 5098, 5120, 5116), (5175, 5277, 6249))
+#: The same, drained in mid-stream: joins, unions, sessions, deduplication, functions with state.
+DRAINED = ((22, 25, 109),)
+MORE_DRAINED = ((17, 18, 19), (20, 24, 28))
 REFUSED = (3, 102, 103, 112, 113, 115, 118, 119, 125, 167, 258, 309, 555, 2491, 2525)
 #: What those that are equal have to hold between them.
 OPERATORS = {
@@ -70,6 +73,15 @@ def verdicts(ready: Bench, cases: dict[int, Case]) -> dict[int, str]:
 @pytest.mark.parametrize("seeds", EQUAL, ids=str)
 def test_a_pipeline_puts_out_what_a_batch_does(ready: Bench, seeds: tuple[int, ...]) -> None:
     assert verdicts(ready, {seed: draw(seed) for seed in seeds}) == dict.fromkeys(seeds, "equal")
+
+
+@pytest.mark.parametrize(
+    "seeds", [*DRAINED, *(pytest.param(each, marks=pytest.mark.long) for each in MORE_DRAINED)], ids=str
+)
+def test_a_drain_in_mid_stream_puts_out_what_a_batch_over_the_rows_read_does(
+    ready: Bench, seeds: tuple[int, ...]
+) -> None:
+    assert verdicts(ready, {seed: cut(draw(seed)) for seed in seeds}) == dict.fromkeys(seeds, "equal")
 
 
 def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> None:

@@ -198,8 +198,7 @@ def test_timers_fire_once_for_each_session_through_hand_overs_and_a_drain(
     run.move("sessions-0")
     run.until_all_is_read(form.__name__)
     run.flush(run.freeze())
-    run.until(lambda: run.tasks["sessions-0"]._gate.step == 1)
-    run.until(lambda: run.tasks["sessions-0"]._step == 1, but=["sessions-0"])
+    run.leave_between_two_steps("sessions-0")
     run.move("sessions-0")
     run.until(run.is_drained)
 

@@ -52,8 +52,9 @@ class HintBoard:
         self._publish_now.set()
 
     def end_of(self, prefix: str) -> Position | None:
-        """Where a log was heard to end."""
-        return self._known.get(prefix)
+        """Where this log ends, as far as was heard."""
+        with self._lock:
+            return self._known.get(prefix)
 
     def _learn(self, found: Mapping[str, Position]) -> bool:
         news = {prefix: end for prefix, end in found.items() if end > self._known.get(prefix, (-1, -1))}

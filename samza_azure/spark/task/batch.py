@@ -17,7 +17,7 @@ from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailabl
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Buffer, Kind, Slice
 from samza_azure.spark.jvm.output import Outlet
-from samza_azure.spark.jvm.watermark import OwnedWatermark
+from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.destination import COLUMN
 from samza_azure.spark.pipeline.pipeline import AnalysedStage
 from samza_azure.spark.pipeline.schema import arrow_schema
@@ -77,7 +77,7 @@ class BatchWriter:
         own_watermark: Callable[[], OwnedWatermark],
         needs: Callable[[], Mapping[str, int]],
         batch_bytes: Callable[[], int],
-        appended: Callable[[int, Planned], None],
+        appended: Callable[[int, Planned, int, int | None], None],
     ) -> None:
         self._stage = stage
         self._number = number
@@ -139,12 +139,30 @@ class BatchWriter:
             self._running.release()
         return True
 
+    def fire(self) -> bool:
+        """Let the batches from now on run with the watermark at infinity; False while one runs.
+
+        For a task that has read all that it will ever read. A batch that is planned later than this reads the watermark
+        later, too: Spark asks the sources first.
+        """
+        if not self._running.acquire(blocking=False):
+            return False
+        try:
+            self._own().raise_to(INFINITY_MS)
+        finally:
+            self._running.release()
+        return True
+
     def _write(self, frame: DataFrame, batch: int) -> None:
         with self._outlet.run(frame) as rows:  # the plan has run, its state files are on disk
             if batch <= self._log.last_batch:
                 return  # a replay: its record is in the log already
             parts = self._parts(batch, rows)
         plan = planned(self._checkpoint, batch)
+        if plan.step >= 2 and plan.watermark_ms < INFINITY_MS:
+            raise SamzaAzureError(
+                f"Spark has planned the last batch of a drain with the watermark {plan.watermark_ms}."
+            )
         files = self._files.of_batch(batch)
         watermark = _watermark_us(plan, self._stage)
         self._own().raise_to(0 if watermark is None else watermark // 1000)
@@ -167,7 +185,7 @@ class BatchWriter:
         )
         self._files.recorded(files)
         self.idle = False
-        self._appended(batch, plan)
+        self._appended(batch, plan, sum(part.rows for part in parts), _watermark_us(plan, self._stage))
 
     def _parts(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Slice]:
         """The slices of the record, by destination. Of many rows all but the last are written before the record."""

@@ -33,6 +33,8 @@ LOOK_S = 0.25
 LOOK_DRAINING_S = 0.05
 TELL_S = 0.5
 LIFE_S = 1.0
+#: And how often what else is known of its batches, while there are none.
+TELL_PROGRESS_S = 10.0
 
 
 class Tasks:
@@ -111,7 +113,7 @@ class Tasks:
         for task in list(self._tasks.values()):
             try:
                 task.check(self._drain)
-                task.count_late()
+                task.count()
             except Exception:
                 log.exception("%s could not be looked at", task.name)
             self._tell(task)
@@ -126,7 +128,10 @@ class Tasks:
         if report == told:
             return
         is_news = told is None or _without_batches(report) != _without_batches(told)
-        if is_news or now - told_at >= TELL_S:
+        # A report is written into our row. What Spark says of a batch comes after it, and goes along with the next one:
+        # by itself it would double these writes.
+        is_batch = told is not None and (report.batch, report.late) != (told.batch, told.late)
+        if is_news or now - told_at >= (TELL_S if is_batch else TELL_PROGRESS_S):
             self._told[task.name] = (now, report)
             self._channel.tell(report)
 
@@ -153,7 +158,7 @@ def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience
 
 
 def _without_batches(report: TaskReport) -> TaskReport:
-    return replace(report, batch=-1, late=0, read=None)
+    return replace(report, batch=-1, late=0, read=None, progress=None)
 
 
 def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:

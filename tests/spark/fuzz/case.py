@@ -135,6 +135,14 @@ Action: TypeAlias = Produce | Begin | Move | ReadAll
 
 
 @dataclass(frozen=True, slots=True)
+class Cut:
+    """A drain in mid-stream: after so many actions, while the rest is produced, and after so many batches more."""
+
+    actions: int
+    batches: int
+
+
+@dataclass(frozen=True, slots=True)
 class Case:
     """Everything about one case. Equal cases run alike, as far as Spark's batches do."""
 
@@ -145,6 +153,7 @@ class Case:
     moved_in_flush: int | None = None
     task_count: int | None = None
     batch_bytes: str = "1 KiB"
+    cut: Cut | None = None  # without it the drain comes when all is read
 
 
 # Code.
@@ -250,7 +259,9 @@ def told(case: Case) -> str:
         parts += [f"#   {tuple(_short(value) for value in row)}" for row in each.rows[:40]]
     parts.append("# " + "\n# ".join(str(action) for action in case.actions))
     if case.moved_in_flush is not None:
-        parts.append(f"# task {case.moved_in_flush} moves between the two steps of the flush")
+        parts.append(f"# task {case.moved_in_flush} moves in the flush")
+    if case.cut is not None:
+        parts.append(f"# drained after {case.cut.actions} actions and {case.cut.batches} batches more")
     return "\n".join(parts)
 
 

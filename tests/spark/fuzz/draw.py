@@ -17,6 +17,7 @@ from .case import (
     Begin,
     Call,
     Case,
+    Cut,
     DrawnInput,
     DrawnStage,
     Join,
@@ -106,6 +107,12 @@ def timed(frame: Frame, *keys: str) -> Node:
 def draw(seed: int, bias: Bias = USUAL) -> Case:
     """The case of a seed."""
     return _Drawing(Random(seed), seed, bias).case()
+
+
+def cut(case: Case) -> Case:
+    """The same case, drained somewhere in mid-stream."""
+    dice = Random(f"the drain of {case.seed}")
+    return replace(case, cut=Cut(dice.randint(1, len(case.actions)), dice.choice([0, 1, 2, 4])))
 
 
 class _Drawing:

@@ -7,7 +7,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -20,10 +20,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure.application import Application
 from samza_azure.errors import ConfigError, PipelineRefused
+from samza_azure.logs.position import Ends
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.task import task
+from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
 from tests.spark.fleet import PATIENCE_S, Fleet, config_of, has_read, last_rows
 
@@ -31,6 +34,7 @@ from .case import (
     Action,
     Begin,
     Case,
+    Cut,
     DrawnInput,
     DrawnStage,
     Move,
@@ -105,14 +109,17 @@ class Bench:
             is_helpful = any(stage.name in message for stage in case.stages) and ADVICE.search(message)
             return Outcome("refused" if is_helpful else "unhelpful", message)
         try:
-            _Play(fleet, case).play()
+            play = _Play(fleet, case)
+            play.play()
             found = self._found(fleet, case.stages[-1])
         finally:
             fleet.close()
-        expected = self.batch(case)
+        read = play.read() if case.cut is not None else None
+        expected = self.batch(case, read)
         if found == expected:
-            return Outcome("equal")
-        if expected != self.batch(case, backwards=True):
+            rows = sum(len(each.rows) for each in case.inputs)
+            return Outcome("equal", f"drained after {sum(map(len, read.values()))} of {rows} rows" if read else "")
+        if expected != self.batch(case, read, backwards=True):
             return Outcome("wrong", "the fuzzer: the batch depends on the order of rows")
         late = f", {fleet.late} late" if fleet.late else ""
         missing, more = expected - found, found - expected
@@ -157,17 +164,20 @@ class Bench:
 
     # The batch.
 
-    def batch(self, case: Case, *, backwards: bool = False) -> Rows:
-        """The rows that one batch puts out; `backwards`: with all rows in the opposite order."""
-        frames = {each.name: self._static(each, backwards=backwards) for each in case.inputs}
+    def batch(self, case: Case, read: Mapping[str, pa.Table] | None = None, *, backwards: bool = False) -> Rows:
+        """The rows that one batch puts out over `read`, or else over all rows; `backwards`: in the opposite order."""
+        frames = {
+            each.name: self._static(each, read[each.name] if read else table_of(each, each.rows), backwards=backwards)
+            for each in case.inputs
+        }
         application = self._application(case, batch=True)
         for stage in application.stages:
             frames[stage.output] = stage.function(*(frames[name] for name in stage.inputs))
         return _counted(frames[case.stages[-1].output].toArrow().to_pylist())
 
-    def _static(self, each: DrawnInput, *, backwards: bool) -> DataFrame:
-        rows = each.rows[::-1] if backwards else each.rows
-        return self.spark.createDataFrame(table_of(each, rows), schema=each.ddl)
+    def _static(self, each: DrawnInput, rows: pa.Table, *, backwards: bool) -> DataFrame:
+        rows = rows.take(list(range(len(rows)))[::-1]) if backwards else rows
+        return self.spark.createDataFrame(rows, schema=each.ddl)
 
     def _found(self, fleet: Fleet, last: DrawnStage) -> Rows:
         try:
@@ -220,21 +230,57 @@ class _Play:
         self._tasks = fleet.pipeline.plan.tasks()
         self._writers = {each.name: _Writing(fleet, each) for each in case.inputs}
         self._read_before: dict[str, Any] = {}  # by writers that had a task before: the next may find nothing to read
+        self._ends: Ends = {}
 
     def play(self) -> None:
-        for action in self._case.actions:
+        fleet, cut = self._fleet, self._case.cut
+        for action in self._case.actions[: cut.actions if cut else None]:
             self._act(action)
-        for writer in self._writers.values():
-            writer.close()
-        fleet = self._fleet
-        fleet.until(self._all_is_read())
-        fleet.flush(fleet.freeze())
+        if cut is None:
+            self._produce_the_rest()
+            fleet.until(self._all_is_read())
+            self._ends = fleet.freeze()
+        else:
+            self._act(Begin(None))
+            self._ends = self._freeze_in_mid_stream(cut)
+        fleet.flush(self._ends)
         if self._case.moved_in_flush is not None:
             moved = fleet.tasks[self._name(self._case.moved_in_flush)]
-            fleet.until(lambda: moved._step >= 1 or moved.is_over)
+            fleet.until(lambda: moved._gate.step >= 2 or moved.is_over)
             if not moved.is_over:
                 fleet.move(moved.name)
         fleet.until(fleet.is_drained)
+
+    def _produce_the_rest(self) -> None:
+        for writer in self._writers.values():
+            writer.rest()
+
+    def _freeze_in_mid_stream(self, cut: Cut) -> Ends:
+        """Where the drain cuts depends on what Spark has done by then."""
+        fleet = self._fleet
+        until = self._batches() + cut.batches
+        rest = threading.Thread(target=self._produce_the_rest)
+        rest.start()
+        try:
+            fleet.until(lambda: self._batches() >= until or not rest.is_alive())
+            return fleet.freeze()
+        finally:
+            rest.join()
+
+    def _batches(self) -> int:
+        return sum(task.report.batch for task in self._fleet.tasks.values())
+
+    def read(self) -> dict[str, pa.Table]:
+        """The rows before the ends, by input."""
+        return {each.name: pa.concat_tables(self._read(each)) for each in self._case.inputs}
+
+    def _read(self, each: DrawnInput) -> Iterator[pa.Table]:
+        schema = arrow_schema(each.ddl)
+        yield schema.empty_table()
+        for number in range(each.partitions):
+            reader = LogReader(self._fleet._around.blobs, f"streams/{each.name}/{number}")
+            for rows in reader.slices((0, 0), self._ends.get(f"{each.name}/{number}", (0, 0))):
+                yield pa.Table.from_batches(decode(rows)).cast(schema)
 
     def _name(self, number: int) -> str:
         return self._tasks[number % len(self._tasks)]
@@ -301,5 +347,6 @@ class _Writing:
             self._writer.write(table_of(self._input, rows[start : start + self._input.flush_rows]))
             self._writer.flush()
 
-    def close(self) -> None:
+    def rest(self) -> None:
+        self.write(len(self._input.rows) - self._at)
         self._writer.close()

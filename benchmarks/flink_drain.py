@@ -1,0 +1,178 @@
+"""A drain of Flink's, to be read beside `benchmarks/drain.py`: two stages with four tasks each, on a local cluster.
+
+pip install apache-flink, in a virtual environment of its own, then
+python benchmarks/flink_drain.py --flink FOLDER [--rounds 8]      # the folder of that environment
+
+The job counts and averages by carrier and hour what a generator makes, so that at the drain all windows are open. It is
+drained in turns by the command line (`flink stop --drain`) and by one REST call; measured is the time until the job is
+FINISHED. Each drain is looked at: without rows in the sink it has fired nothing, and the run of the script fails.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from common import PATIENCE_S, Claim, middle, p95, say, show
+
+SETTINGS = {
+    "jobmanager.rpc.address": "localhost",
+    "jobmanager.memory.process.size": "1024m",
+    "taskmanager.memory.process.size": "1536m",
+    "taskmanager.numberOfTaskSlots": "4",
+    "parallelism.default": "4",
+    "execution.checkpointing.interval": "1s",
+}
+JOB = """
+CREATE TABLE flights (
+  number INT, delay DOUBLE, ts AS LOCALTIMESTAMP, carrier AS MOD(number, 16),
+  WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE
+) WITH ('connector' = 'datagen', 'rows-per-second' = '4000', 'fields.number.min' = '0', 'fields.number.max' = '999');
+CREATE TABLE delays (hour_begun TIMESTAMP(3), carrier INT, flights BIGINT, delay DOUBLE)
+  WITH ('connector' = 'filesystem', 'path' = '{sink}', 'format' = 'csv');
+INSERT INTO delays
+  SELECT window_start, carrier, COUNT(*), AVG(delay)
+  FROM TABLE(TUMBLE(TABLE flights, DESCRIPTOR(ts), INTERVAL '1' HOUR)) WHERE delay IS NOT NULL
+  GROUP BY window_start, window_end, carrier;
+"""
+RUNS_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A job manager and a task manager of this machine."""
+
+    home: Path
+    directory: Path
+    port: int
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What Flink's scripts read."""
+        folders = {"FLINK_HOME": self.home, "FLINK_CONF_DIR": self.directory / "conf"}
+        folders |= {"FLINK_LOG_DIR": self.directory / "log", "FLINK_PID_DIR": self.directory}
+        return {**os.environ, **{name: str(folder) for name, folder in folders.items()}}
+
+    def command(self, script: str, *arguments: str) -> list[str]:
+        """One of the scripts."""
+        return ["bash", str(self.home / "bin" / script), *arguments]
+
+    def ask(self, path: str, send: dict[str, Any] | None = None) -> Any:
+        """The REST interface's answer."""
+        data = None if send is None else json.dumps(send).encode()
+        asked = urllib.request.Request(
+            f"http://localhost:{self.port}{path}", data, {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            return json.load(answer)
+
+    def until(self, path: str, holds: Any) -> float:
+        """Ask until it holds; when that was."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                if holds(self.ask(path)):
+                    return time.monotonic()
+            except OSError:
+                pass  # not up yet
+            if time.monotonic() > deadline:
+                raise SystemExit(f"Flink's {path} is not as expected within {PATIENCE_S:.0f} s.")
+            time.sleep(0.02)
+
+
+@contextmanager
+def cluster(environment: Path) -> Iterator[Cluster]:
+    """Started, and gone at the end."""
+    home = next(environment.glob("lib/python3*/site-packages/pyflink"), None)
+    if home is None:
+        raise SystemExit(f"There is no apache-flink in {environment}. pip install apache-flink there.")
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    directory = Path(tempfile.mkdtemp(prefix="samza-azure-flink-"))
+    made = Cluster(home, directory, port)
+    shutil.copytree(home / "conf", directory / "conf")
+    (directory / "log").mkdir()
+    lines = {**SETTINGS, "rest.port": str(port), "execution.checkpointing.dir": f"file://{directory}/checkpoints"}
+    lines["execution.checkpointing.savepoint-dir"] = f"file://{directory}/savepoints"
+    (directory / "conf" / "config.yaml").write_text("".join(f"{name}: {value}\n" for name, value in lines.items()))
+    processes = []
+    try:
+        for script in ("jobmanager.sh", "taskmanager.sh"):
+            with (directory / "log" / f"{script}.out").open("wb") as log:
+                command = made.command(script, "start-foreground")
+                processes.append(subprocess.Popen(command, env=made.environment, stdout=log, stderr=log))
+        made.until("/overview", lambda found: found["slots-available"] == 4)
+        yield made
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def start(flink: Cluster, number: int) -> str:
+    """A job that runs; its id."""
+    before = {job["id"] for job in flink.ask("/jobs")["jobs"]}
+    script = flink.directory / f"{number}.sql"
+    script.write_text(JOB.format(sink=flink.directory / f"sink-{number}"))
+    command = flink.command("sql-client.sh", "-f", str(script))
+    subprocess.run(command, env=flink.environment, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    (job,) = {job["id"] for job in flink.ask("/jobs")["jobs"]} - before
+    flink.until(f"/jobs/{job}", lambda found: all(each["status"] == "RUNNING" for each in found["vertices"]))
+    time.sleep(RUNS_S)  # rows are read meanwhile
+    return str(job)
+
+
+def drain(flink: Cluster, job: str, *, by_command: bool) -> float:
+    """Seconds until the job is finished."""
+    begun = time.monotonic()
+    if by_command:
+        command = flink.command("flink", "stop", "--drain", job)
+        ended = subprocess.run(command, env=flink.environment, capture_output=True, text=True, check=False)
+        if ended.returncode != 0:
+            raise SystemExit(f"flink stop --drain failed: {ended.stdout[-1000:]} {ended.stderr[-1000:]}")
+    else:
+        flink.ask(f"/jobs/{job}/stop", {"drain": True})
+    return flink.until(f"/jobs/{job}", lambda found: found["state"] == "FINISHED") - begun
+
+
+def measure(environment: Path, rounds: int) -> list[Claim]:
+    """In turns; the first of each kind warms the cluster up."""
+    found: dict[bool, list[float]] = {True: [], False: []}
+    with cluster(environment) as flink:
+        for number in range(2 * (rounds + 1)):
+            by_command = number % 2 == 0
+            took = drain(flink, start(flink, number), by_command=by_command)
+            fired = [path for path in (flink.directory / f"sink-{number}").rglob("*") if path.is_file()]
+            if not any(path.stat().st_size for path in fired):
+                raise SystemExit("The drain has fired no window.")
+            if number >= 2:
+                found[by_command].append(took)
+            say(f"{'flink stop --drain' if by_command else 'REST'}: {took:.2f} s")
+    names = {True: "flink stop --drain", False: "Flink's REST call"}
+    return [
+        Claim(f"{names[kind]}, median of {len(took)}", f"{middle(took):.2f} s (95th percentile {p95(took):.2f} s)")
+        for kind, took in found.items()
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--flink", type=Path, required=True, help="the virtual environment with apache-flink")
+    parser.add_argument("--rounds", type=int, default=8)
+    chosen = parser.parse_args()
+    started = time.monotonic()
+    show(measure(chosen.flink, chosen.rounds), time.monotonic() - started)
+    sys.exit(0)

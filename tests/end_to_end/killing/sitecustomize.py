@@ -1,0 +1,144 @@
+"""Kills a processor's process with SIGKILL at a named point of a drain. It is no part of the product.
+
+Python imports a module of this name at its start, wherever it finds one; `World` puts this folder into PYTHONPATH. The
+folder in SAMZA_AZURE_KILL_AT holds an empty file for each kill that is still to come, "p1 container FLUSHING" say. The
+first thread of that process that comes to the point deletes the file and dies there.
+
+A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
+stays, and whoever asked for the kill fails.
+"""
+
+import os
+import signal
+import sys
+from collections.abc import Callable
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from typing import Any
+
+FOLDER = "SAMZA_AZURE_KILL_AT"
+CONTAINER = "samza_azure.spark.container"
+
+
+def words_of(process: int | str) -> list[str]:
+    """The command line of a process."""
+    return Path(f"/proc/{process}/cmdline").read_bytes().decode().split("\0")
+
+
+class Points(MetaPathFinder):
+    """The points of this process, under its processor's name."""
+
+    def __init__(self, folder: Path, processor: str, kind: str) -> None:
+        self._folder, self._prefix = folder, f"{processor} {kind}"
+        container = {"samza_azure.messages": self._reports, "samza_azure.spark.task.batch": self._appends}
+        supervisor = {
+            "samza_azure.host.perform": self._writes,
+            "samza_azure.host.runs": self._deletes,
+            "samza_azure.host.supervisor": self._hears,
+        }
+        self._changes = container if kind == "container" else supervisor
+
+    def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """A module with points in it is loaded as always, then changed."""
+        change = self._changes.get(fullname)
+        spec = PathFinder.find_spec(fullname, path, target) if change is not None else None
+        if spec is None or spec.loader is None or change is None:
+            return None
+        load, changed = spec.loader.exec_module, change
+
+        def load_and_change(module: Any) -> None:
+            load(module)
+            changed(module)
+
+        spec.loader.exec_module = load_and_change  # type: ignore[method-assign]
+        return spec
+
+    def at(self, point: str) -> None:
+        """Die here, if that is wanted."""
+        try:
+            (self._folder / f"{self._prefix} {point}").unlink()
+        except FileNotFoundError:
+            return
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _reports(self, module: Any) -> None:
+        """A task of this container comes to a phase; nobody has been told."""
+        make: Callable[..., None] = module.TaskReport.__init__
+
+        def made(report: Any, *values: Any, **fields: Any) -> None:
+            make(report, *values, **fields)
+            if report.drain is not None:
+                self.at("DRAINED" if report.phase == module.Phase.DRAINED else str(report.drain))
+
+        module.TaskReport.__init__ = made
+
+    def _appends(self, module: Any) -> None:
+        """Before and after the record that ends the log of a task."""
+        append = module.BatchWriter._append
+
+        def appended(writer: Any, batch: int, plan: Any, *more: Any) -> None:
+            what = f"the end of {writer._stage.stage.name}" if plan.step >= 2 else "a batch"
+            self.at(f"before {what}")
+            append(writer, batch, plan, *more)
+            self.at(f"after {what}")
+
+        module.BatchWriter._append = appended
+
+    def _writes(self, module: Any) -> None:
+        """Before and after the leader writes a step of the drain."""
+        perform = module._perform
+
+        async def performed(action: Any, *more: Any) -> Any:
+            drain = action.control.drain if isinstance(action, module.WriteControl) else None
+            if drain is not None:
+                self.at(f"before {drain.reached}")
+            answer = await perform(action, *more)
+            if drain is not None and isinstance(answer, str):  # the blob's new ETag
+                self.at(f"after {drain.reached}")
+            return answer
+
+        module._perform = performed
+
+    def _deletes(self, module: Any) -> None:
+        """The clean-up has deleted one blob of several."""
+        delete = module.RunLogs._delete
+
+        def deleted(runs: Any, run_id: str, names: list[str], over: Any) -> Any:
+            if len(names) > 1:
+                delete(runs, run_id, names[:1], over)
+                self.at("mid-clean-up")
+            return delete(runs, run_id, names, over)
+
+        module.RunLogs._delete = deleted
+
+    def _hears(self, module: Any) -> None:
+        """The container has said that a task is in a phase; the group has not been told. Or all is drained."""
+        note, on_drain = module.Supervisor._note_closed, module.Supervisor.on_drain
+
+        def noted(supervisor: Any, report: Any) -> None:
+            if report.drain is not None:
+                self.at(str(report.drain))
+            note(supervisor, report)
+
+        def drained(supervisor: Any, notification: Any) -> None:
+            on_drain(supervisor, notification)
+            if notification.reached == "DRAINED":
+                self.at("DRAINED")
+
+        module.Supervisor._note_closed, module.Supervisor.on_drain = noted, drained
+
+
+def install() -> None:
+    """In a processor's supervisor, and in its container; nowhere else."""
+    folder = os.environ.get(FOLDER)
+    if folder is None:
+        return
+    is_container = CONTAINER in sys.orig_argv
+    words = words_of(os.getppid() if is_container else os.getpid())
+    if "--id" in words:
+        processor = words[words.index("--id") + 1]
+        sys.meta_path.insert(0, Points(Path(folder), processor, "container" if is_container else "supervisor"))
+
+
+install()

@@ -1,0 +1,148 @@
+"""A drain in which a process is killed (SIGKILL) at a named point, once for each point. The output is exact each time.
+
+python tests/prove/drain_kills.py [--only WORDS] [--list]
+
+The points are those of tests/end_to_end/killing/sitecustomize.py, for the leader, a follower, and a container. Each
+case is a run of its own, drained in mid-stream. After it: somebody died there, `drain --wait` ended with 0 and so did
+all who were left, the output of all runs so far is that of one batch over each, and once the next run has begun nothing
+is left of the intermediate logs. A supervisor that was killed before DRAINED is started again at once.
+"""
+
+import argparse
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+ROOT = Path(__file__).parents[2]
+sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
+
+from flights import write  # noqa: E402  (needs the path above)
+
+from samza_azure.storage.connection import Account  # noqa: E402
+from tests.end_to_end.world import PATIENCE_S, World, daily, daily_rows  # noqa: E402
+
+CHUNK = 4_000
+RATE = 2_000.0
+NAMES = ("p0", "p1", "p2")
+PHASES = ("REQUESTED", "SOURCES_STOPPED", "FLUSHING", "COMMITTED")
+WRITES = ("before FREEZE", "after FREEZE", "before FLUSH", "after FLUSH", "before DRAINED", "after DRAINED")
+APPENDS = ("before a batch", "after a batch", "before the end of daily_delays", "after the end of daily_delays")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Who dies where."""
+
+    role: str  # leader or follower
+    kind: str  # supervisor or container
+    point: str
+
+    def __str__(self) -> str:
+        return f"{self.role} {self.kind} {self.point}"
+
+
+CASES = [
+    *(Case("leader", "supervisor", point) for point in (*WRITES, "mid-clean-up")),
+    *(Case(role, "supervisor", point) for role in ("leader", "follower") for point in (*PHASES, "DRAINED")),
+    *(Case("follower", "container", point) for point in (*PHASES, *APPENDS, "DRAINED")),
+]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default="", help="cases with these words in their name")
+    parser.add_argument("--list", action="store_true")
+    chosen = parser.parse_args()
+    cases = [case for case in CASES if chosen.only in str(case)]
+    if chosen.list:
+        print("\n".join(map(str, cases)))
+        return 0
+    directory = Path(tempfile.mkdtemp(prefix="samza-azure-prove-"))
+    write(directory / "flights.parquet")
+    world = World(directory, pq.read_table(directory / "flights.parquet"))
+    expected: Counter[tuple[Any, ...]] = Counter()
+    positions: dict[str, list[int]] = {}
+    try:
+        for number, case in enumerate(cases):
+            begun = time.monotonic()
+            run_id = begin(world)
+            play(world, case)
+            read = world.rows_up_to_positions(positions)
+            positions = world.fleet.status()["positions"]
+            expected += daily(read)
+            assert daily_rows(world.stream("daily-delays")) == expected, f"{case}: the output is another"
+            leftovers[run_id] = case
+            if number + 1 == len(cases):
+                begin(world)  # whose leader deletes what the last drain has left
+            took = time.monotonic() - begun
+            print(
+                f"{number + 1:2} {case}: drained, {read.num_rows} rows exact, {took:.0f} s with the start", flush=True
+            )
+            leftovers[run_id] = case
+        print(f"{len(cases)} kills at named points, {sum(expected.values())} windows, all exact")
+        return 0
+    finally:
+        world.close()
+
+
+#: Drained runs, and the case that each was: their clean-up is looked at when the next run runs.
+leftovers: dict[str, Case] = {}
+
+
+def begin(world: World) -> str:
+    """A fleet that begins a run; its id. What the drained ones have left is gone."""
+    world.fleet.processes.clear()
+    options = ["--new-run"] if leftovers else []
+    for name in NAMES:
+        world.fleet.start(name, *options)
+    shown = world.settled(lambda shown: shown["run_id"] not in leftovers)
+    deadline = time.monotonic() + PATIENCE_S
+    while left := [name for name in intermediate(world) if name.split("/")[1] in leftovers]:
+        assert time.monotonic() < deadline, f"{leftovers[left[0].split('/')[1]]}: {left} are left"
+        time.sleep(0.2)  # the pace of asking
+    run_id: str = shown["run_id"]
+    return run_id
+
+
+def intermediate(world: World) -> list[str]:
+    """The blobs of all logs of the intermediate stream."""
+    account = Account.from_config(world.fleet.config.storage)
+    try:
+        return [name for name, _ in account.blobs().list("runs/") if name.split("/")[2].startswith("clean-")]
+    finally:
+        account.close()
+
+
+def play(world: World, case: Case) -> None:
+    """One drain with its kill."""
+    shown = world.settled()
+    leader = shown["leader"]
+    owners = [task["owner"] for task in shown["tasks"] if task["stage"] == "daily_delays" and task["owner"] != leader]
+    victim = leader if case.role == "leader" else owners[0]
+    world.kill_at(victim, case.kind, case.point)
+    producer = world.producing(CHUNK, RATE)
+    draining = world.drain_begins()
+    if case.kind == "supervisor":
+        assert world.fleet.processes[victim].wait(PATIENCE_S) == -signal.SIGKILL, case
+        del world.fleet.processes[victim]
+        if "DRAINED" not in case.point and case.point != "mid-clean-up":
+            world.fleet.start(victim)
+    _, said = draining.communicate(timeout=2 * PATIENCE_S)
+    assert draining.returncode == 0, f"{case}: {said}"
+    assert world.kills_to_come() == [], f"{case}: nobody came there"
+    if case.kind == "supervisor" and victim in world.fleet.processes:
+        world.fleet.send(victim, signal.SIGTERM)  # it may have come back only after DRAINED, and waits for an upgrade
+    codes = world.fleet.exit_codes(PATIENCE_S)
+    assert set(codes.values()) == {0}, f"{case}: {codes}"
+    assert producer.wait() == 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
