@@ -100,6 +100,7 @@ class Sink:
         self._drained: set[str] = set()
         self._flush: _Flush | None = None
         self.held_rows = self.held_bytes = 0
+        self.published_rows = 0  # under this writer
 
     # Taking over.
 
@@ -224,6 +225,7 @@ class Sink:
             if isinstance(appender.append_parts(now, advance), Refused):
                 return self._after_refusal()
             self.place = place
+            self.published_rows += sum(part.num_rows for _, part in now)
             flush.parts = rest
             if not rest:
                 self._flush = None

@@ -17,7 +17,17 @@ from samza_azure.explain import unasked_s
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.machine import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport, stage_and_number
+from samza_azure.messages import (
+    Drain,
+    DrainPhase,
+    DrainStep,
+    Phase,
+    Progress,
+    StartTask,
+    TaskError,
+    TaskReport,
+    stage_and_number,
+)
 from samza_azure.segments import Owner
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.source.account import segments
@@ -57,6 +67,7 @@ class SinkTask:
         self._writer: LogWriter | None = None
         self._sink: Sink | None = None
         self._asked: dict[str, float] = {}
+        self._before = Progress()
         self._house: threading.Thread | None = None
         self._house_ends = threading.Event()
         self._oldest: float | None = None  # since when there are rows that are not published
@@ -91,7 +102,7 @@ class SinkTask:
             self.follow(drain)
 
     def count(self) -> None:
-        """It has no batches of Spark's."""
+        """What it has done is told with each publish; no row is late here."""
 
     def release(self, patience_s: float) -> None:
         """Let the running publish end, give the locks back, say so."""
@@ -264,7 +275,9 @@ class SinkTask:
         needs = {log: blob for log, (blob, _) in sink.place.at.items() if blob > 0 and log.startswith(ours)}
         batch = writer.last_batch + 1
         writer.append(batch, kind=kind, needs=needs)
-        self._tell(batch=batch, appended_at=self.report.appended_at or boot_time())
+        done = Progress(self._before.batches + 1, sink.published_rows, sink.published_rows)
+        self._before = done
+        self._tell(batch=batch, appended_at=self.report.appended_at or boot_time(), progress=done)
 
     def _end_drained(self) -> None:
         self._tell(drain=DrainPhase.COMMITTED)
