@@ -28,8 +28,8 @@ from flights import write  # noqa: E402  (needs the path above)
 from samza_azure.storage.connection import Account  # noqa: E402
 from tests.end_to_end.world import PATIENCE_S, World, daily, daily_rows  # noqa: E402
 
-CHUNK = 4_000
-RATE = 2_000.0
+CHUNK = 12_000
+RATE = 1_500.0
 NAMES = ("p0", "p1", "p2")
 PHASES = ("REQUESTED", "SOURCES_STOPPED", "FLUSHING", "COMMITTED")
 WRITES = ("before FREEZE", "after FREEZE", "before FLUSH", "after FLUSH", "before DRAINED", "after DRAINED")
