@@ -60,6 +60,8 @@ class StagePlan:
     routed_for: str = ""  # the stage for which this one, that nobody wrote, routes the rows of its input
     routed_by: tuple[str, ...] = ()  # and by which expressions
     partitions: int = 1  # of the output
+    table: str = ""  # it runs no query: its tasks publish the rows of its input as segments of this table
+    flush_s: float = 0.0  # and how often
 
 
 @dataclass(frozen=True, slots=True)
