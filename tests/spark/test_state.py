@@ -189,6 +189,9 @@ def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
         writer.flush()
         run.until_all_is_read("late")
     run.until(lambda: run.late >= 12)
+    [done] = [task.report.progress for task in run.tasks.values()]
+    assert done is not None and done.rows == 3 + 3 * 4 and done.batches >= 4 and done.seconds > 0 and done.size > 0
+    assert done.watermark_ms is not None and done.behind == {"late": 0}
     writer.close()
     run.drain()
     assert run.late == 12
