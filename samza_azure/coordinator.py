@@ -104,6 +104,9 @@ class JobCoordinator(ABC):
     def container_lost(self, reason: str) -> None:
         """The container is gone, and every task in it with it. Any thread."""
 
+    def container_uses(self, size: int) -> None:  # noqa: B027  # who measures nothing need not override it
+        """The container and its processes use so many bytes of memory, for whoever measures it. Any thread."""
+
 
 class JobCoordinatorFactory(Protocol):
     """Makes coordinators from the configuration."""

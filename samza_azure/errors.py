@@ -65,7 +65,14 @@ class ModelTooLarge(ConfigError):
 
 
 class AccessDenied(ConfigError):
-    """The storage account refuses the key, the token or the identity."""
+    """The storage account refuses the key, the token or the identity.
+
+    `may_pass` says that it knows us and misses a right: a role that was assigned just now counts some minutes later.
+    """
+
+    def __init__(self, message: str, *, may_pass: bool = False) -> None:
+        super().__init__(message)
+        self.may_pass = may_pass
 
 
 class AccessLost(AccessDenied):

@@ -27,6 +27,8 @@ HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
 UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
 #: The pace of a lock of the library with the shortest lease; `host.lock` has the same numbers, a test compares them.
 LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
+#: A compaction makes one file of so many, and housekeeping asks a table so often in an hour at least.
+MERGED, HOUSE_TABLE = 16, 6
 #: How far two machines' clocks may run apart in rate, of what they measure.
 CLOCK_RATE = 0.1
 
@@ -64,6 +66,7 @@ class Flow:
     stage: str
     tasks: int
     producers: int  # that each of its tasks reads, all inputs together
+    flush_s: float = 0.0  # a sink: how often it publishes; 0: a query
 
     @property
     def links(self) -> int:
@@ -110,6 +113,11 @@ def leader(timing: Timing, processors: int) -> Operations:
     )
 
 
+def page(timing: Timing, processors: int) -> Operations:
+    """The status page while somebody looks, however many do: all members and the control blob per heartbeat."""
+    return Operations(table=per_hour(timing.heartbeat_s) * _pages(processors), read=per_hour(timing.heartbeat_s))
+
+
 def coordination(timing: Timing, processors: int) -> Operations:
     """The whole group's, while nothing happens."""
     successors = min(SUCCESSORS, processors - 1)
@@ -125,8 +133,40 @@ def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
     """The data path while every task has rows for every batch, and a record is read in one go."""
     appends = per_hour(commit_s)
     tasks, links = sum(flow.tasks for flow in flows), sum(flow.links for flow in flows)
-    hints = tasks * appends + _polls(tasks, processors) * per_hour(HINTS_BUSY_S)
-    return Operations(table=hints, read=links * appends, write=tasks * appends)
+    queries = sum(flow.tasks for flow in flows if not flow.flush_s)
+    hints = queries * appends + _polls(tasks, processors) * per_hour(HINTS_BUSY_S)
+    sinks = sum((publishing(flow) for flow in flows if flow.flush_s), Operations())
+    return Operations(table=hints, read=links * appends, write=queries * appends) + sinks
+
+
+def publishing(flow: Flow) -> Operations:
+    """What the tasks of a table send while each flush has rows of one interval; the files are merged once.
+
+    A flush writes a file and a record, reads the position and publishes in one transaction. A merge reads each file
+    once, and writes one for `MERGED` of them under two locks, each taken and given back. Collecting the garbage lists
+    the files, and deletes them in batches, once an hour.
+    """
+    flushes = flow.tasks * per_hour(flow.flush_s)
+    merges = flushes / MERGED
+    once = Operations(table=HOUSE_TABLE, write=2)
+    return Operations(table=2 * flushes + 12 * merges, read=flushes, write=2 * flushes + merges) + once
+
+
+def flush_of(plan: Plan, table: str) -> Flow:
+    """The sink of one table."""
+    stage = next(stage for stage in plan.stages if stage.table == table)
+    return Flow(stage.name, stage.tasks, _producers(plan, stage, stage.inputs[0]), stage.flush_s)
+
+
+def published(plan: Plan) -> list[str]:
+    """A line for each table: whose rows it has, and for how much."""
+    return [
+        f"the rows of {stage.inputs[0]} go to the table {stage.table}, a file per interval every {stage.flush_s:g} s "
+        f"and task: up to ${publishing(flush_of(plan, stage.table)).dollars_per_month:,.2f} per month for rows of one "
+        "interval at a time; nothing while no row comes, but a query an hour"
+        for stage in plan.stages
+        if stage.table
+    ]
 
 
 def idle(flows: Sequence[Flow], processors: int) -> Operations:
@@ -168,7 +208,12 @@ def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
 def flows_of(plan: Plan) -> list[Flow]:
     """The shape of a pipeline."""
     return [
-        Flow(stage.name, stage.tasks, sum(_producers(plan, stage, stream) for stream in stage.inputs))
+        Flow(
+            stage.name,
+            stage.tasks,
+            sum(_producers(plan, stage, stream) for stream in stage.inputs),
+            stage.flush_s if stage.table else 0.0,
+        )
         for stage in plan.stages
     ]
 
@@ -210,10 +255,13 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             partitions = plan.sources[stream] if writer is None else writer.partitions
             found.append(f"  reads   {stream}: {_counted(partitions, 'partition')}, {_keyed(plan, stream)}")
         found += [f"  keeps   {state}, in each task" for state in stage.state]
+        if stage.table:
+            found.append(f"  writes  the table {stage.table}, every {stage.flush_s:g} s")
+            continue
         by = stage.routed_by or stage.partition_by
         said = f" by {', '.join(by)}" if by else ", one per task"
         found.append(f"  writes  {stage.output}: {_counted(stage.partitions, 'partition')}{said}")
-    return found + [f"Note: {line}." for line in routed(plan, commit_s)]
+    return found + [f"Note: {line}." for line in (*routed(plan, commit_s), *published(plan))]
 
 
 def _keyed(plan: Plan, stream: str) -> str:
@@ -234,6 +282,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ("one named successor", successor(timing, processors)),
         ("the leader", leader(timing, processors)),
         (f"the group of {processors}", group),
+        ("the status page while it is open", page(timing, processors)),
         ("one holder of a library's lock", Operations(other=per_hour(LOCK_RENEW_S))),
         ("one that waits for it", Operations(other=per_hour(LOCK_ASK_S))),
         (f"{tasks} tasks without rows", empty),

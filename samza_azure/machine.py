@@ -75,20 +75,48 @@ def memory(root: Path = Path("/")) -> Memory:
     return Memory(total, is_set=False) if limit is None else Memory(limit, is_set=True)
 
 
+def memory_kills(root: Path = Path("/")) -> int:
+    """How often the kernel has killed a process for want of memory, in the cgroups that we are in. More than before
+    means that it was one of those beside us. `root` is for tests."""
+    found = [0]
+    for folder, number in _cgroups(root):
+        with suppress(OSError):
+            text = (folder / ("memory.events" if number == "0" else "memory.oom_control")).read_text()
+            found += [int(count) for count in re.findall(r"^oom_kill (\d+)$", text, re.MULTILINE)]
+    return max(found)
+
+
 def _limits(root: Path) -> Iterator[int]:
     """A cgroup without a limit says `max`, or a number that no machine has."""
+    for folder, number in _cgroups(root):
+        with suppress(OSError, ValueError):
+            yield int((folder / ("memory.max" if number == "0" else "memory.limit_in_bytes")).read_text())
+
+
+def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
+    """Where what limits our memory may be said, and the number of the hierarchy; 0 is version 2."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             number, controllers, path = line.split(":", 2)
             if number != "0" and "memory" not in controllers.split(","):
                 continue
             top = root / "sys/fs/cgroup" / ("" if number == "0" else "memory")
-            name = "memory.max" if number == "0" else "memory.limit_in_bytes"
             # A container may see its own cgroup as the top and its host's path all the same.
             parts = Path(path.lstrip("/")).parts
             for folder in [top, *(top.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))]:
-                with suppress(OSError, ValueError):
-                    yield int((folder / name).read_text())
+                yield folder, number
+
+
+def memory_of_session(session: int) -> int:
+    """Bytes of memory that the processes of a session use now. What they share counts for each of them."""
+    pages = 0
+    for process in Path("/proc").iterdir():
+        if process.name.isdecimal():
+            with suppress(OSError, IndexError, ValueError):  # it may end meanwhile
+                # After the name, which may hold anything: state, parent, group, session, ... and the 21st is resident.
+                fields = (process / "stat").read_text().rpartition(")")[2].split()
+                pages += int(fields[21]) if int(fields[3]) == session else 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def die_with_parent() -> None:

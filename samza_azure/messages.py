@@ -60,6 +60,8 @@ class StagePlan:
     routed_for: str = ""  # the stage for which this one, that nobody wrote, routes the rows of its input
     routed_by: tuple[str, ...] = ()  # and by which expressions
     partitions: int = 1  # of the output
+    table: str = ""  # it runs no query: its tasks publish the rows of its input as segments of this table
+    flush_s: float = 0.0  # and how often
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +194,20 @@ class TaskError:
 
 
 @dataclass(frozen=True, slots=True)
+class Progress:
+    """What the batches of a task have done, in this attempt. For people and metrics: nothing is decided by it."""
+
+    batches: int = 0
+    rows: int = 0  # that they read
+    rows_out: int = 0
+    size: int = 0  # bytes of the logs that they read
+    seconds: float = 0.0  # that they took
+    pace: float = 0.0  # rows read in a second, lately
+    watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
+    behind: dict[str, int] = field(default_factory=dict)  # stream -> bytes of its logs that are not read, by hints
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReport:
     """The whole state of one task, whenever it changed (batches at most every 500 ms)."""
 
@@ -207,6 +223,7 @@ class TaskReport:
     read: Ends | None = None  # how far its appended batches have read each source partition
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
+    progress: Progress | None = None
     too_old_for: int | None = None  # it has FAILED at a record of this format, which our release does not know
 
     @property
@@ -246,6 +263,7 @@ def decode(line: bytes) -> Command | Report | Alive:
             fields["ends"] = None if fields["ends"] is None else ends_from(fields["ends"])
             fields["read"] = None if fields.get("read") is None else ends_from(fields["read"])
             fields["error"] = fields["error"] and TaskError(**fields["error"])
+            fields["progress"] = fields.get("progress") and Progress(**fields["progress"])
     message: Command | Report = _TYPES[kind](**fields)
     return message
 

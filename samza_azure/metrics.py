@@ -6,7 +6,7 @@ whichever SDK and exporter the process has been given get everything, Azure Moni
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
@@ -18,11 +18,14 @@ from samza_azure.config import doubtful_timing
 from samza_azure.errors import ConfigError
 from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, ReplaceOwnRow, StorageAction
 from samza_azure.group.answers import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged
-from samza_azure.group.control import BarrierState, Control
+from samza_azure.group.control import BarrierState, Control, RunPhase
+from samza_azure.group.reports import report_of
 from samza_azure.group.requests import ignored
+from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.tasks import assigned
+from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import View
-from samza_azure.messages import Phase
+from samza_azure.messages import DrainStep, Phase, Progress, stage_and_number
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +33,8 @@ log = logging.getLogger(__name__)
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 #: The observer looks at most so often; what others changed it sees at once.
 LOOK_EVERY_S = 0.1
+#: And counts all tasks of the group so often, if it leads.
+COUNT_EVERY_S = 1.0
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
 PORTS = 100
 
@@ -57,6 +62,18 @@ class Instruments:
         self.ignored = gauge(
             "samza_azure.requests.ignored", description="Request rows that nobody can obey, told by the leader"
         )
+        self.members = gauge("samza_azure.group.members", description="Processors that are alive, told by the leader")
+        self.tasks = gauge("samza_azure.group.tasks", description="Tasks of the run, told by the leader")
+        self.tasks_running = gauge(
+            "samza_azure.group.tasks.running",
+            description="Those that run under their present owner, or are drained, told by the leader",
+        )
+        self.drain_step = gauge(
+            "samza_azure.drain.step",
+            description="0 while nothing is drained, then 1 FREEZE, 2 FLUSH, 3 drained; told by the leader",
+        )
+        self.failed = gauge("samza_azure.run.failed", description="1 if the run has failed, told by the leader")
+        self.build = gauge("samza_azure.build.info", description="1; the attribute says which release it is")
         self.heartbeat_age = gauge(
             "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
         )
@@ -80,7 +97,60 @@ class Instruments:
             description="Since when the account refuses calls that it allowed before",
         )
         self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Renewals without a yes")
+        self.rows = counter(
+            "samza_azure.task.rows",
+            description="Rows, by stage; direction in: read, out: put out, late: dropped as late",
+        )
+        self.bytes = counter(
+            "samza_azure.task.bytes", unit="By", description="Bytes of the logs that were read, by stage"
+        )
+        self.batches = histogram(
+            "samza_azure.task.batch.duration",
+            description="How long a batch takes, by stage; of several at once the mean",
+        )
+        self.watermark_age = gauge(
+            "samza_azure.task.watermark.age", unit="s", description="How old the oldest watermark of a stage's tasks is"
+        )
+        self.backlog = gauge(
+            "samza_azure.stream.backlog",
+            unit="By",
+            description="Bytes of a stream that are not read yet, by this processor",
+        )
+        self.restarts = counter("samza_azure.container.restarts", description="Containers that ended by themselves")
+        self.memory = gauge(
+            "samza_azure.container.memory", unit="By", description="What the container and its processes use of memory"
+        )
         self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """What the leader tells of the whole group; all 0 of who does not lead. So the largest of all is the leader's."""
+
+    members: int = 0
+    tasks: int = 0
+    running: int = 0
+    drain_step: int = 0
+    failed: bool = False
+
+
+def group_facts(view: View) -> GroupFacts:
+    """What the gauges of the group are to show now.
+
+    A task counts as running by what its owner's row says, unless the owner has been silent for so long that it has
+    paused itself: a killed one's tasks are missing within one timeout.
+    """
+    control = view.control
+    if not view.leads or not isinstance(control, Control):
+        return GroupFacts()
+    rows = _rows(view)
+    alive = sum(row.alive for row in rows.values())
+    drain = control.drain.step if control.drain is not None else None
+    step = 3 if control.phase is RunPhase.DRAINED else 0 if drain is None else _STEPS[drain]
+    return GroupFacts(alive, len(control.tasks), running(view, control), step, control.phase is RunPhase.FAILED)
+
+
+_STEPS = {DrainStep.FREEZE: 1, DrainStep.FLUSH: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,16 +215,25 @@ def moved(before: Control, after: Control) -> int:
     )
 
 
+def running(view: View, control: Control) -> int:
+    """How many tasks run under their present owner, as the last scan saw it."""
+    rows, count = _rows(view), 0
+    # Who was silent for so long has paused itself by now, if it lives at all.
+    mute = {name for name, age in view.others.ages.items() if age.silent(SELF_STOP * view.timing.heartbeat_timeout_s)}
+    for task, assignment in control.tasks.items():
+        owner, report = assignment.owner, report_of(task, assignment.owner, rows)
+        if owner is not None and report is not None and report.phase in _AT_WORK:
+            count += rows[owner.processor].alive and owner.processor not in mute - {view.me}
+    return count
+
+
 def all_run(view: View, control: Control) -> bool:
     """Does every task run under its present owner, as the last scan saw it?"""
-    rows = view.others.members if view.life.written is None else {**view.others.members, view.me: view.life.written}
-    for task, assignment in control.tasks.items():
-        owner = assignment.owner
-        row = rows.get(owner.processor) if owner is not None else None
-        report = row.tasks.get(task) if row is not None else None
-        if owner is None or report is None or report.generation != owner.generation or report.phase not in _AT_WORK:
-            return False
-    return True
+    return running(view, control) == len(control.tasks)
+
+
+def _rows(view: View) -> Mapping[str, ProcessorRow]:
+    return view.others.members if view.life.written is None else {**view.others.members, view.me: view.life.written}
 
 
 class Observer:
@@ -169,15 +248,41 @@ class Observer:
         self._balancing_since: float | None = None
         self._slowest_s = 0.0
         self._warned = False
+        self._counted_at = -1e9
+        self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # of a task's attempt, as told last
+        self._shown: dict[str, set[str]] = {"stage": set(), "stream": set()}
+        self._begun = False
+
+    def _begin(self) -> None:
+        """At the first turn, not before: an SDK that is set up after us would not hear of it."""
+        import importlib.metadata  # takes long, and commands have no use for it
+
+        instruments, self._begun = self._instruments, True
+        # A counter that begins with its first event hides that event from whoever asks for an increase.
+        for each in (
+            instruments.moves,
+            instruments.failovers,
+            instruments.self_stops,
+            instruments.renewals_missed,
+            instruments.restarts,
+        ):
+            each.add(0, self._who)
+        instruments.build.set(1, {**self._who, "version": importlib.metadata.version("samza-azure")})
 
     def turned(self, view: View) -> None:
         """A turn is over."""
+        if not self._begun:
+            self._begin()
         now = view.turn_at or 0.0
         before, after = self._control, view.control if isinstance(view.control, Control) else None
         if after is before and now < self._looked_at + LOOK_EVERY_S:
             return
         self._control, self._looked_at = after, now
         self._show(facts(view))
+        if view.leads is not self._led or now >= self._counted_at + COUNT_EVERY_S:  # who leads no more says so at once
+            self._counted_at = now
+            self._show_group(group_facts(view))
+            self._show_work(view)
         self._show_heartbeat(view, now)
         if view.leads and after is not None:
             if before is not None and after is not before:
@@ -188,6 +293,14 @@ class Observer:
         else:
             self._balancing_since = None
         self._led = view.leads
+
+    def container_lost(self) -> None:
+        """The container has ended, and nobody asked it to."""
+        self._instruments.restarts.add(1, self._who)
+
+    def container_uses(self, size: int) -> None:
+        """So many bytes of memory are the container's now."""
+        self._instruments.memory.set(size, self._who)
 
     def called(self, action: StorageAction, answer: Answer, seconds: float) -> None:
         """A call on the storage account was answered, or was not."""
@@ -210,6 +323,57 @@ class Observer:
         instruments.ignored.set(now.ignored, self._who)
         instruments.strangers.set(now.strangers, self._who)
         instruments.kept.set(now.kept, self._who)
+
+    def _show_group(self, now: GroupFacts) -> None:
+        instruments = self._instruments
+        instruments.members.set(now.members, self._who)
+        instruments.tasks.set(now.tasks, self._who)
+        instruments.tasks_running.set(now.running, self._who)
+        instruments.drain_step.set(now.drain_step, self._who)
+        instruments.failed.set(int(now.failed), self._who)
+
+    def _show_work(self, view: View) -> None:
+        """What our tasks have done since the last look, and how far behind they are."""
+        ages, behind = dict[str, float](), dict[str, int]()
+        done: dict[tuple[str, int, int], tuple[Progress, int]] = {}
+        for task, local in view.work.tasks.items():
+            report = local.report
+            if report is None:
+                continue
+            stage, _ = stage_and_number(task)
+            attempt = task, report.generation, report.attempt
+            now = done[attempt] = report.progress or Progress(), report.late
+            self._add_work({**self._who, "stage": stage}, self._done.get(attempt, (Progress(), 0)), now)
+            if local.closed:
+                continue
+            if now[0].watermark_ms is not None:
+                ages[stage] = max(ages.get(stage, 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
+            for stream, size in now[0].behind.items():
+                behind[stream] = behind.get(stream, 0) + size
+        self._done = done
+        self._set_all(self._instruments.watermark_age, "stage", ages)
+        self._set_all(self._instruments.backlog, "stream", behind)
+
+    def _add_work(self, who: Mapping[str, str], before: tuple[Progress, int], now: tuple[Progress, int]) -> None:
+        instruments, (old, old_late), (new, new_late) = self._instruments, before, now
+        for direction, more in (
+            ("in", new.rows - old.rows),
+            ("out", new.rows_out - old.rows_out),
+            ("late", new_late - old_late),
+        ):
+            instruments.rows.add(max(more, 0), {**who, "direction": direction})
+        instruments.bytes.add(max(new.size - old.size, 0), who)
+        batches = new.batches - old.batches
+        for _ in range(batches):
+            instruments.batches.record((new.seconds - old.seconds) / batches, who)
+
+    def _set_all(self, gauge: Any, name: str, values: Mapping[str, float]) -> None:
+        """What was shown and is no more is 0: a gauge would keep its last value for ever."""
+        for gone in self._shown[name] - values.keys():
+            gauge.set(0, {**self._who, name: gone})
+        for each, value in values.items():
+            gauge.set(value, {**self._who, name: each})
+        self._shown[name] = set(values)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
         if not view.life.beat:

@@ -17,7 +17,8 @@ from tests.sim.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "samza_azure"
-ROOM = {path.name for base in (ROOT, PACKAGE) for path in base.iterdir() if path.is_dir()}
+#: Folders that a document may cite. What `make` has built is there or not.
+ROOM = {path.name for base in (ROOT, PACKAGE) for path in base.iterdir() if path.is_dir()} - {"build"}
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.joinpath("docs").rglob("*.md"), ROOT / "tests" / "README.md"])
 #: What is cited and lies elsewhere: in the account, beside a processor, in the environment.
 ELSEWHERE = {"control.json", "container.log", ".samza-azure/", "APPLICATIONINSIGHTS_CONNECTION_STRING"}

@@ -11,6 +11,7 @@ import pytest
 from samza_azure.explain import (
     HINTS_BUSY_S,
     HINTS_IDLE_S,
+    MERGED,
     UNASKED_EACH_S,
     UNASKED_MOST_S,
     UNASKED_S,
@@ -25,6 +26,7 @@ from samza_azure.explain import (
     idle,
     leader,
     pipeline_lines,
+    publishing,
     routed,
     routing,
     successor,
@@ -168,3 +170,19 @@ def test_the_command_needs_no_account() -> None:
     assert "daily_delays: 4 tasks\n  reads   by-carrier: 4 partitions, key carrier\n" in ended.stdout
     assert "5 processors, 8 tasks: clean 4, daily_delays 4" in ended.stdout
     assert "one follower" in ended.stdout and "two owners of a task                     0.00 s" in ended.stdout
+
+
+def test_a_table_costs_what_its_flushes_cost() -> None:
+    sink = StagePlan("out-table", ("out",), "out-table", 2, table="delays", flush_s=60.0)
+    found = plan(CLEAN, replace(DAILY, output="out"), sink, flights=4)
+    flow = flows_of(found)[-1]
+    assert flow == Flow("out-table", 2, 1, 60.0)
+    hourly = publishing(flow)
+    assert (hourly.write, hourly.read) == (2 * 120 + 120 / MERGED + 2, 120)
+    assert publishing(Flow("out-table", 2, 1, 30.0)).write > hourly.write
+    queries = flows_of(plan(CLEAN, DAILY, flights=4))
+    more = busy([*queries, flow], 3, 1.0).write - busy(queries, 3, 1.0).write
+    assert more == hourly.write, "a record for each flush, not for each second"
+    said = pipeline_lines(found, 1.0)
+    assert "  writes  the table delays, every 60 s" in said
+    assert any("go to the table delays" in line for line in said)

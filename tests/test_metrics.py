@@ -14,14 +14,15 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from samza_azure.config import doubtful_timing
 from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
+from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
 from samza_azure.group.learn import learn
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
-from samza_azure.messages import Phase, TaskReport
-from samza_azure.metrics import Facts, Observer, all_run, facts, moved, outcome
+from samza_azure.messages import Phase, Progress, TaskReport
+from samza_azure.metrics import Facts, GroupFacts, Observer, all_run, facts, group_facts, moved, outcome
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -234,6 +235,24 @@ def test_a_timeout_of_three_heartbeats_leaves_no_room_for_slow_calls() -> None:
     assert doubtful_timing(Timing(heartbeat_s=2.0, heartbeat_timeout_s=6.0), slow_call_s=0.25) is not None
 
 
+LATE = """
+import urllib.request
+from samza_azure.group.timing import PROFILES
+from samza_azure.group.view import Life, Settings, View
+from samza_azure.metrics import Observer, serve
+observer = Observer("here")
+port = serve(0)
+observer.turned(View(Settings("here", PROFILES["default"]), Life("1")))
+print(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
+"""
+
+
+def test_an_exporter_that_is_set_up_after_the_observer_has_the_counters_too() -> None:
+    """As `run` does it. A live Prometheus found no series of theirs."""
+    [line] = [each for each in run(LATE)[1].splitlines() if each.startswith("samza_azure_failovers_total{")]
+    assert 'processor="here"' in line and line.endswith(" 0.0")
+
+
 SERVING = """
 import urllib.request
 from samza_azure.metrics import Observer, serve
@@ -296,3 +315,61 @@ except ConfigError as error:
     print(error)
 """
     assert "somewhere else already" in run(program)[1]
+
+
+def leading(control: Control, **others: ProcessorRow) -> View:
+    view = view_of(control)
+    view.leadership = Leadership(Lease("l", 90.0), 0.0, 0.0)
+    view.others.members = others
+    return view
+
+
+def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead() -> None:
+    there = ProcessorRow("there", "2", state=State.ACTIVE, tasks={"a-2": report("a-2", 5)})
+    view = leading(MODEL, there=there)
+    view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
+    assert group_facts(view) == GroupFacts(members=2, tasks=3, running=3)
+    view.others.ages = {"there": Age("e", 0.75 * view.timing.heartbeat_timeout_s, 5, 100.0)}
+    assert group_facts(view) == GroupFacts(members=2, tasks=3, running=2), "it has paused itself, or is dead"
+    view.others.members, view.others.ages = {"there": replace(there, state=State.DEAD)}, {}
+    assert group_facts(view) == GroupFacts(members=1, tasks=3, running=2)
+
+
+def test_who_does_not_lead_tells_nothing_of_the_group_and_forgets_what_it_told() -> None:
+    meters = Meters()
+    meters.observer.turned(leading(MODEL))
+    assert meters.points()["group.tasks"] == [({}, 3)]
+    meters.observer.turned(view_of(replace(MODEL, leader=THERE), now=100.01))
+    meters.observer.turned(view_of(replace(MODEL, leader=THERE, epoch=3), now=100.02))
+    assert meters.points()["group.tasks"] == [({}, 0)]
+
+
+def test_counters_are_there_before_anything_has_happened() -> None:
+    meters = Meters()
+    meters.observer.turned(view_of(None))
+    points = meters.points()
+    for name in ("failovers", "moves", "self_stops", "lease.renewals_missed", "container.restarts"):
+        assert points[name] == [({}, 0)]
+
+
+def test_what_tasks_have_done_is_counted_once_by_stage() -> None:
+    meters = Meters()
+    view = view_of(MODEL)
+    view.wall_ms = 60_000
+    first = Progress(batches=2, rows=100, rows_out=10, size=4_000, seconds=1.0, watermark_ms=30_000, behind={"in": 7})
+    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, replace(report("a-0", 7), progress=first, late=3))
+    meters.observer.turned(view)
+    second = replace(first, batches=3, rows=150, seconds=2.0, watermark_ms=50_000, behind={})
+    view.work.tasks["a-0"].report = replace(report("a-0", 7), progress=second, late=3)
+    view.turn_at = 102.0
+    meters.observer.turned(view)
+    points = meters.points()
+    assert points["task.rows"] == [
+        ({"stage": "a", "direction": "in"}, 150),
+        ({"stage": "a", "direction": "out"}, 10),
+        ({"stage": "a", "direction": "late"}, 3),
+    ]
+    assert points["task.bytes"] == [({"stage": "a"}, 4_000)]
+    assert points["task.batch.duration"] == [({"stage": "a"}, 2.0)]
+    assert points["task.watermark.age"] == [({"stage": "a"}, 10.0)]
+    assert points["stream.backlog"] == [({"stream": "in"}, 0)], "a gauge would keep its last value for ever"

@@ -46,6 +46,26 @@ var metricRules = telemetry ? [
     periods: 3
   }
   {
+    name: 'run-failed'
+    severity: 0
+    text: 'The run has failed: a task could not be run anywhere.'
+    query: 'AppMetrics | where Name == "samza_azure.run.failed" and Max >= 1'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT5M'
+    periods: 1
+  }
+  {
+    name: 'watermark-old'
+    severity: 1
+    text: 'Event time of a stage is more than ten minutes behind.'
+    query: 'AppMetrics | where Name == "samza_azure.task.watermark.age" and Min >= 600'
+    operator: 'GreaterThan'
+    threshold: 0
+    window: 'PT5M'
+    periods: 1
+  }
+  {
     name: 'access-denied'
     severity: 1
     text: 'The account refuses what it allowed before. Processors end with code 5 after two minutes of it.'

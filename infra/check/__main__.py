@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from infra.check import fleet, kql, modules, rules
+from infra.check import fleet, kql, modules, prometheus, rules
 from infra.check.bicep import File, Finding, parse
 from infra.check.types import Types
 
@@ -44,6 +44,11 @@ def main() -> int:
         print("infra: the queries of alerts as the Kusto language service reads them.")
     else:
         print("infra: queries were not read: the Kusto language service is not installed (python -m infra.check.kql).")
+    if prometheus.find() is not None:
+        found += prometheus.check()
+        print("infra: the rules of alerts and their tests, by promtool.")
+    else:
+        print("infra: the rules of alerts were not tried: promtool is not here (python -m infra.check.prometheus).")
     for what, more in fleet.checks():
         print(f"infra: {what}")
         found += more

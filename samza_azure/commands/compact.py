@@ -7,8 +7,8 @@ import typer
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.commands.table import Span, Table, interval_of, unique
-from samza_azure.segments import Owner, Task
-from samza_azure.tables import compact, plan, store_of
+from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.tables import compact, plan, rewrite, store_of
 
 
 def command(
@@ -16,21 +16,36 @@ def command(
     table: Table,
     interval: Span = None,
     target: Annotated[int, typer.Option("--target-mib", min=1, help="How large a file may become.")] = 128,
+    granularity: Annotated[
+        Granularity | None,
+        typer.Option(help="Write the interval anew with intervals of this length; what is appended is carried over."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be merged, and merge nothing.")] = False,
 ) -> None:
     """Merge the small segments of a table while others append to it.
+
+    With --granularity month it makes days into months, or the reverse; --dry-run shows what it would begin with.
 
     Example: samza-azure compact job.toml daily_delays --interval 2013-01-01/2013-02-01
     """
     span = interval_of(interval)
     store = store_of(reach(load(job)), table)
+    if dry_run and granularity is not None:
+        for entry in store.latest().timeline.lookup(span):
+            print(f"{entry.interval}: {len(entry.segments)} segments of {entry.chunk.interval} by {granularity}")
+        return
     if dry_run:
         for group in plan(store, span, target_bytes=target << 20):
             print(f"{group[0].interval}: {len(group)} segments")
         return
     name = unique("compact")
+    task = Task(name, name, 0, Owner(name, name))
+    if granularity is None:
+        all_done = compact(store, task, span, target_bytes=target << 20)
+    else:
+        all_done = [rewrite(store, task, span, granularity, target_bytes=target << 20)]
     refused = 0
-    for done in compact(store, Task(name, name, 0, Owner(name, name)), span, target_bytes=target << 20):
+    for done in all_done:
         print(done.refused or f"{done.inputs} segments became {done.outputs}")
         refused += bool(done.refused)
     if refused:

@@ -25,7 +25,7 @@ POLL_S = 0.5
 def reach(config: Config, *, create: bool = True) -> Account:
     """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer.
 
-    A command that only reads creates nothing: without the container it is a `ConfigError`.
+    A command that only reads or asks creates nothing: without the container and the table it is a `ConfigError`.
     """
     account = Account.from_config(config.storage)
     again = _patient(tell=True)
@@ -33,7 +33,8 @@ def reach(config: Config, *, create: bool = True) -> Account:
         again(account.ensure_created)
     elif not again(account.exists):
         raise ConfigError(
-            f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}. "
+            f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}, or no "
+            f"table {config.storage.table}. "
             "Has it run, or been produced into, with this account and this app.name?"
         )
     return account

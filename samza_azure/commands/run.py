@@ -4,14 +4,16 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.logs import configure
+from samza_azure.config import Config
 from samza_azure.coordinator import load_factory
 from samza_azure.host.endpoint import Endpoint
 from samza_azure.host.health import Health, patience
@@ -99,7 +101,8 @@ def command(
             leaving=lambda: supervisor.is_leaving,
             patience=patience(config.coordinator.timing.heartbeat_s),
         )
-        listens_on = Endpoint(health, prometheus() if port is not None else lambda: None).start(host, port)
+        endpoint = Endpoint(health, *(() if port is None else (prometheus(), _page(config))))
+        listens_on = endpoint.start(host, port)
         if listens_on is not None:
             log.info("health on %s, port %d", host, listens_on)
     ending = supervisor.run()
@@ -108,3 +111,17 @@ def command(
     if ending.message:
         log.log(logging.ERROR if ending.code else logging.INFO, "%s", ending.message)
     raise typer.Exit(ending.code)
+
+
+def _page(config: Config) -> Callable[[Any], None]:
+    """The status page, for this machine; others have `samza-azure ui`. It reads the account while somebody looks."""
+    from samza_azure.page.server import Access, add_page  # not for who listens nowhere
+    from samza_azure.page.watch import Watcher
+
+    watchers: list[Watcher] = []
+
+    def watcher() -> Watcher:
+        watchers[:] = watchers or [Watcher(config)]
+        return watchers[0]
+
+    return lambda app: add_page(app, watcher, Access())

@@ -1,7 +1,9 @@
 """What a person sees of a status document: a table of processors and one of tasks, or a drain's steps."""
 
 import sys
+import time
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TextIO
 
 from rich.console import Group
@@ -12,6 +14,9 @@ from rich.text import Text
 from samza_azure.commands.terminal import clock, console, error_lines, printable
 from samza_azure.messages import DrainPhase
 
+#: Of what happened, so much is shown.
+LAST_EVENTS = 8
+_LAST_MS = 253_402_300_799_000  # 9999
 _STEPS = [str(phase) for phase in DrainPhase]
 
 
@@ -33,6 +38,8 @@ def status_view(shown: dict[str, Any]) -> Group:
         parts.insert(2, _text("stopping: all commit and go"))
     parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     for task in shown["tasks"]:
+        if task["why"]:
+            parts.append(_text(f"{task['name']} does not run: {task['why']}", style="yellow"))
         if task["error"]:
             parts.append(_text(f"{task['name']}: {error_lines(task['error']['message'])}", style="red"))
         if by := task["given_up"]:
@@ -51,6 +58,8 @@ def status_view(shown: dict[str, Any]) -> Group:
         for row in shown["processors"]
         if row["too_old_for"]
     ]
+    for event in shown["events"][-LAST_EVENTS:]:
+        parts.append(_text(f"{_time(event['at_ms'])} {event['kind']}: {error_lines(event['text'])}", style="dim"))
     if failure := shown["failure"]:
         parts.append(_text(f"failed: {failure['task']}: {error_lines(failure['message'])}", style="red"))
     return Group(*parts)
@@ -70,11 +79,30 @@ def _processors(shown: dict[str, Any]) -> Table:
 
 
 def _tasks(shown: dict[str, Any]) -> Table:
-    table = _table("task", "owner", "phase", "batch", "late")
+    table = _table("task", "owner", "phase", "batch", "rows/s", "watermark", "late")
     for task in shown["tasks"]:
         batch = "-" if task["batch"] is None else str(task["batch"])
-        _add(table, task["name"], task["owner"] or "-", task["phase"], batch, str(task["late"]))
+        done = task["progress"] or {}
+        pace = f"{done['pace']:.0f}" if done else "-"
+        _add(table, task["name"], task["owner"] or "-", task["phase"], batch, pace, _watermark(done), str(task["late"]))
     return table
+
+
+def _time(at_ms: int) -> str:
+    return f"{datetime.fromtimestamp(min(at_ms, _LAST_MS) / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _watermark(progress: dict[str, Any]) -> str:
+    """As a time, and how long ago that is."""
+    at_ms = progress.get("watermark_ms")
+    if at_ms is None:
+        return "-"
+    try:
+        at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return "the end of time"  # a drain has fired everything
+    ago = timedelta(seconds=round(time.time() - at_ms / 1000))
+    return f"{at:%Y-%m-%d %H:%M:%S} ({ago} behind)" if ago > timedelta(0) else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
 #: What each step of a drain ends: how long that took is shown behind it.

@@ -20,7 +20,7 @@ def command(
     Example: samza-azure stop job.toml --wait
     """
     config = load(job)
-    account = reach(config)
+    account = reach(config, create=False)
     control, rows = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))
     if asked.already:

@@ -79,7 +79,7 @@ def command(
     Example: samza-azure table job.toml daily_delays --interval 2013-01-01/2013-02-01
     """
     span = interval_of(interval)
-    store = store_of(reach(load(job)), table)
+    store = store_of(reach(load(job), create=False), table)
     if end is not None:
         end_holders(store, end)
     found = document(store, span)

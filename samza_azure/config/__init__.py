@@ -20,6 +20,7 @@ from samza_azure.config.sections import (
     Task,
     check_processor_id,
 )
+from samza_azure.config.tables import Table, table_of
 from samza_azure.config.timing import check_timing, doubtful_timing
 
 __all__ = [
@@ -31,8 +32,10 @@ __all__ = [
     "Processor",
     "Storage",
     "Stream",
+    "Table",
     "Task",
     "check_processor_id",
     "check_timing",
     "doubtful_timing",
+    "table_of",
 ]

@@ -31,6 +31,7 @@ from samza_azure.config.sections import (
     Task,
 )
 from samza_azure.config.spark import LOCAL, OWN
+from samza_azure.config.tables import mistakes_of_tables
 from samza_azure.config.timing import check_timing
 from samza_azure.config.values import (
     Frozen,
@@ -133,6 +134,7 @@ class _Check:
         task = self._section(Task)
         drain_monitor = self._section(DrainMonitor)
         streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
+        self.mistakes += mistakes_of_tables(self.values, streams)
         single = self._section(Single)
         spark = self._spark()
         if self.mistakes:

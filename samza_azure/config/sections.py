@@ -17,6 +17,7 @@ from samza_azure.config.values import (
     Count,
     Duration,
     Limit,
+    LongDuration,
     Milliseconds,
     MillisecondsOrNever,
     Port,
@@ -30,6 +31,7 @@ from samza_azure.config.values import (
 from samza_azure.errors import ConfigError
 from samza_azure.group.rows import PROCESSOR_ID
 from samza_azure.group.timing import Timing
+from samza_azure.segments.interval import Granularity
 
 AZURE_FACTORY = "samza_azure.AzureJobCoordinatorFactory"
 
@@ -39,6 +41,7 @@ _NAME = matching(
     "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first",
 )
 _HOST = matching(r"[A-Za-z0-9.:-]+", "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'")
+_TABLE = matching(r"[a-z0-9][a-z0-9_-]{0,62}", "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
 STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
 # The sections of the file. A field's alias is its key; CoordinatorKeys, StorageKeys and Single are the file's own
@@ -171,6 +174,16 @@ class Stream:
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
     retention_s: Annotated[PositiveDuration | None, Field(alias="retention")] = None
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
+    table: Annotated[str | None, Field(alias="table"), _TABLE] = None
+    table_time: Annotated[str | None, Field(alias="table.time", min_length=1)] = None
+    table_granularity: Annotated[Granularity, Field(alias="table.granularity")] = Granularity.DAY
+    table_flush_s: Annotated[PositiveDuration, Field(alias="table.flush")] = 60.0
+    table_rows: Annotated[int, Field(alias="table.rows", ge=1, le=100_000_000)] = 1_000_000
+    table_bytes: Annotated[Size, Field(alias="table.bytes")] = 64 << 20
+    table_compact: Annotated[Switch, Field(alias="table.compact")] = True
+    table_target: Annotated[Size, Field(alias="table.target")] = 128 << 20
+    table_grace_s: Annotated[PositiveDuration, Field(alias="table.grace")] = 3_600.0
+    table_keep_s: Annotated[LongDuration | None, Field(alias="table.keep")] = None
 
 
 @dataclass(frozen=True, slots=True)

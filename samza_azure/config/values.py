@@ -12,6 +12,7 @@ __all__ = [
     "Frozen",
     "Hidden",
     "Limit",
+    "LongDuration",
     "Milliseconds",
     "MillisecondsOrNever",
     "Port",
@@ -122,6 +123,7 @@ def matching(pattern: str, rule: str) -> AfterValidator:
 
 
 Duration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(le=_YEAR_S)]
+LongDuration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=1000 * _YEAR_S)]
 PositiveDuration: TypeAlias = Annotated[float, BeforeValidator(_seconds), Field(gt=0, le=_YEAR_S)]
 Size: TypeAlias = Annotated[int, BeforeValidator(_bytes), Field(ge=1024, le=1 << 30)]
 Switch: TypeAlias = Annotated[bool, BeforeValidator(_switch)]

@@ -60,9 +60,10 @@ class TooLarge:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The account refuses us, and did let us in before; nothing happened."""
+    """The account refuses us; nothing happened. It may pass if a right is missing that may be on its way."""
 
     reason: str
+    may_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)

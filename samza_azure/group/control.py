@@ -12,7 +12,7 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
@@ -33,10 +33,11 @@ LATER: dict[str, Any] = {
     "kept": {},
     "readers": {},
     "described": {},
+    "events": [],
     "drains": [],
 }
 #: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
-LEFT_OUT = ("given_up", "kept", "readers", "described", "drains")
+LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains")
 #: The same of a drain notification.
 LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
 #: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
@@ -129,6 +130,15 @@ class Failure(Grows):
 
 
 @dataclass(frozen=True, slots=True)
+class Event(Grows):
+    """Something that happened to the group: milliseconds since 1970 by the leader's clock, a word, a sentence."""
+
+    at_ms: int
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Control(Grows):
     """The whole control blob."""
 
@@ -160,6 +170,7 @@ class Control(Grows):
     kept: Mapping[str, int] = field(default_factory=dict)  # those of which only what cannot be is: how many blobs
     deposed: Member | None = None  # the leader before, until it is known whether the suspicion was right
     churn: int = 0  # suspicions of a leader that proved wrong
+    events: tuple[Event, ...] = ()  # what happened lately, oldest first; for people
     nonce: str = ""  # lets a writer whose answer was lost see whether its write won
 
     @property
@@ -193,6 +204,8 @@ def encode(control: Control, *, limit: int | None = None) -> bytes:
         fields["drains"] = [_fields_of_drain(each) for each in control.drains]
     text = json.dumps(fields, separators=(",", ":"), default=_fields)
     data = gzip.compress(text.encode(), compresslevel=5, mtime=0)
+    if limit is not None and len(data) > limit and control.events:
+        return encode(replace(control, events=()), limit=limit)
     if limit is not None and len(data) > limit:
         raise ModelTooLarge(
             f"The job model needs {len(data)} bytes, job.coordinator.azure.blob.length allows {limit}. "

@@ -5,7 +5,7 @@ Called each turn; the same knowledge gives the same answer. Each question has a 
 
 from dataclasses import dataclass, replace
 
-from samza_azure.group import election, ending, housekeeping, membership, publish, tasks
+from samza_azure.group import election, ending, history, housekeeping, membership, publish, tasks
 from samza_azure.group.actions import (
     CONTROL,
     LEASE,
@@ -82,6 +82,7 @@ def lead(view: View, now: float) -> list[Action]:
         if view.calls.unsettled is not None:
             actions.append(ReadControl(lease_id=lease.id))
         elif (wanted := publish.next_control(view, control, now)) != control:
+            wanted = history.with_events(view, control, wanted)
             written = publish.checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
             has_newcomers = not set(written.members) <= set(control.members)
             actions.append(WriteControl(written, view.life.control_etag, lease.id, has_newcomers))

@@ -6,7 +6,7 @@ carries the ETag of what it was decided for.
 
 from dataclasses import replace
 
-from samza_azure.group import membership, next_run
+from samza_azure.group import history, membership, next_run
 from samza_azure.group.actions import (
     CONTROL,
     LEADER_ROW,
@@ -134,7 +134,7 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
         successor=None,
         nonce=view.fresh_id,
     )
-    return [WriteControl(control, going.etag, going.lease.id)]
+    return [WriteControl(history.with_events(view, view.control, control), going.etag, going.lease.id)]
 
 
 def _is_named(view: View) -> bool:

@@ -16,8 +16,8 @@ from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import ENDING_LIMIT, State
-from samza_azure.group.timing import DENIED_S
-from samza_azure.group.view import View
+from samza_azure.group.timing import DENIED_S, ROLE_S
+from samza_azure.group.view import Denial, View
 from samza_azure.messages import Plan, changes
 
 #: Versions would be used twice, and who waits for one of them would wait for another.
@@ -72,18 +72,27 @@ def verdict(view: View) -> Finish | None:
 
 def _refused(view: View) -> Finish | None:
     """The account, the container or the size of the job model leaves nothing to be done here."""
-    if view.calls.denied:
-        denied = list(view.calls.denied.values())
-        if not view.calls.let_in:
-            return Finish(Verdict.REFUSED, denied[0].reason)
-        lasting = next((each for each in denied if each.last - each.since >= DENIED_S), None)
-        if lasting is not None:
-            return Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
+    denied = list(view.calls.denied.values())
+    let_in = view.calls.let_in
+    lasting = next((each for each in denied if each.last - each.since >= _patience_s(each, let_in=let_in)), None)
+    if lasting is not None:
+        return (
+            Finish(Verdict.ACCESS_LOST, f"{lasting.reason} {GIVEN_UP}")
+            if let_in
+            else Finish(Verdict.REFUSED, lasting.reason)
+        )
     if view.work.rejected:
         return Finish(Verdict.REFUSED, view.work.rejected)
     if view.leadership is not None and view.leadership.in_vain:
         return Finish(Verdict.REFUSED, view.leadership.in_vain)
     return None
+
+
+def _patience_s(denial: Denial, *, let_in: bool) -> float:
+    """How long a refusal may last."""
+    if let_in:
+        return DENIED_S
+    return ROLE_S if denial.may_pass else 0.0
 
 
 def _after_drain(view: View, control: Control) -> Finish | None:

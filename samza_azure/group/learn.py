@@ -212,10 +212,10 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
     """By kind of call, not by resource: who may read a blob may be refused its lease."""
     kind = type(action).__name__
     match answer:
-        case Denied(reason=reason):
+        case Denied(reason=reason, may_pass=may_pass):
             recent = {each: denial for each, denial in view.calls.denied.items() if now - denial.last < DENIED_S}
             since = recent[kind].since if kind in recent else sent_at
-            view.calls.denied = {**recent, kind: Denial(since, now, reason)}
+            view.calls.denied = {**recent, kind: Denial(since, now, reason, may_pass)}
             if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
                 view.calls.denied_at = sent_at
         case Trouble():

@@ -12,7 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from itertools import islice
@@ -21,7 +21,7 @@ from typing import Any
 from samza_azure.group.notification import DrainMode, mode_of
 from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
-from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport, ends_from
+from samza_azure.messages import DrainPhase, Phase, Progress, TaskError, TaskReport, ends_from
 
 MEMBERS = "members"
 #: The format of the JSON in a processor's row, and of requests.
@@ -270,14 +270,22 @@ def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
     """Task reports as text, whole and then shorter. When many tasks have failed, each keeps less of its traceback."""
     failed = sum(report.error is not None for report in tasks.values())
     keep = TRACEBACKS // max(failed, 4)
-    for left_out, traceback in ((), keep), (("read",), keep), (("read", "late"), keep), (("read", "late"), 0):
+    for left_out, traceback in (
+        ((), keep),
+        (("progress",), keep),
+        (("progress", "read"), keep),
+        (("progress", "read", "late"), keep),
+        (("progress", "read", "late"), 0),
+    ):
         yield _text_of({name: _short(report, traceback, left_out) for name, report in tasks.items()})
     yield _text_of(_least(tasks))
 
 
 def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
     """What the leader needs of tasks, and no more. While one has no room for its ends, a drain does not go on."""
-    return {name: _short(report, 0, ("read", "late", "ends", "appended_at")) for name, report in tasks.items()}
+    return {
+        name: _short(report, 0, ("progress", "read", "late", "ends", "appended_at")) for name, report in tasks.items()
+    }
 
 
 def _text_of(values: Mapping[str, Any]) -> str:
@@ -315,6 +323,8 @@ def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[
     """What a row says of a task; of its traceback the last `keep` characters."""
     shown = [name for name in _SHOWN if name not in left_out]
     fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
+    if report.progress is not None and "progress" in fields:
+        fields["progress"] = asdict(report.progress)
     if report.error is not None:
         traceback = report.error.traceback
         fields["error"] = {
@@ -348,11 +358,27 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         read=_ends(fields.get("read")),
         error=_error(fields["error"]) if fields.get("error") else None,
         appended_at=at if isinstance(at := fields.get("appended_at"), float) else None,
+        progress=_progress(fields.get("progress")),
     )
 
 
 def _error(fields: Mapping[str, Any]) -> TaskError:
     return made(TaskError, {name: fields[name] for name in TaskError.__slots__})
+
+
+def _progress(fields: Any) -> Progress | None:
+    """Of a stranger's what are numbers; it is shown, so what they say may be anything."""
+    if not isinstance(fields, dict):
+        return None
+    numbers = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}
+    watermark, behind = fields.get("watermark_ms"), fields.get("behind")
+    return Progress(
+        **numbers,
+        seconds=_decimal(fields.get("seconds")),
+        pace=_decimal(fields.get("pace")),
+        watermark_ms=watermark if type(watermark) is int and abs(watermark) <= _LARGEST else None,
+        behind={str(stream): _integer(size) for stream, size in behind.items()} if isinstance(behind, dict) else {},
+    )
 
 
 def _ends(fields: Any) -> Ends | None:
@@ -369,6 +395,12 @@ def _object(text: object) -> dict[str, Any]:
 
 def _format(values: Mapping[str, Any]) -> int:
     return max(_integer(values.get("format")), 1)
+
+
+def _decimal(value: object) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return 0.0
+    return float(value) if 0 <= value <= _LARGEST else 0.0
 
 
 def _integer(value: object) -> int:

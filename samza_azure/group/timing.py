@@ -12,6 +12,8 @@ LEASE_MARGIN_S = 5.0
 URGENT_GAP_S, URGENT_PER_S = 0.1, 600
 #: Who was let in and is refused since pauses at once, and ends after so long: a restart may bring a new secret.
 DENIED_S = 120.0
+#: Who was never let in and lacks a right waits so long: a role that is assigned now counts minutes later.
+ROLE_S = 600.0
 #: After a failed call what is done seldom, or in several steps, is tried again this much later, then later and later.
 RETRY_S = 0.25
 #: A call that fails every time is made so many times less often than usual in the end.

@@ -110,11 +110,12 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A kind of call that the account refuses: since when, when last, and why."""
+    """A kind of call that the account refuses: since when, when last, why, and whether a right may be on its way."""
 
     since: float
     last: float
     reason: str
+    may_pass: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,9 +332,8 @@ class View:
     @property
     def permit_until(self) -> float:
         """The self-stop deadline: past it no batch is started and nothing appended. Who is refused stops at once."""
-        if self.calls.denied_at > self.life.accepted_at:
-            return self.calls.denied_at
-        return self.life.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+        until = self.life.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
+        return min(until, self.calls.denied_at) if self.calls.denied_at > self.life.accepted_at else until
 
     def tries(self, task: str) -> tuple[int, int]:
         """How often in a row a task is tried here, and how often it was before, on the processor that gave it up.

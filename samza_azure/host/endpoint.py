@@ -1,7 +1,7 @@
 """A thread that watches over this process: it answers `/livez`, `/readyz` and `/metrics`, and tells systemd.
 
-Every answer comes from memory. The thread has an event loop of its own, so that it answers while the coordinator's loop
-or the main thread is stuck: that is when somebody asks.
+These answers come from memory. The thread has an event loop of its own, so that it answers while the coordinator's
+loop or the main thread is stuck: that is when somebody asks.
 """
 
 import asyncio
@@ -26,8 +26,11 @@ Metrics = Callable[[], "tuple[bytes, str] | None"]
 class Endpoint:
     """Watches from `start` to the end of the process."""
 
-    def __init__(self, health: Health, metrics: Metrics = lambda: None) -> None:
-        self._health, self._metrics = health, metrics
+    def __init__(
+        self, health: Health, metrics: Metrics = lambda: None, more: Callable[[Any], None] = lambda app: None
+    ) -> None:
+        """`more` adds other routes to the application, such as the status page's. Those may ask the storage."""
+        self._health, self._metrics, self._more = health, metrics, more
         self._joined = False
 
     def start(self, host: str, port: int | None) -> int | None:
@@ -73,6 +76,7 @@ class Endpoint:
 
         for route in ROUTES:
             app.router.add_get(route, answer)
+        self._more(app)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         last = min(port + PORTS, 65536) - 1 if port else 0

@@ -24,7 +24,7 @@ from samza_azure.group.learn import (
     started,
     turn,
 )
-from samza_azure.group.timing import DENIED_S, Timing
+from samza_azure.group.timing import DENIED_S, ROLE_S, Timing
 from samza_azure.group.view import Life, Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
@@ -41,6 +41,8 @@ CALL_S = 3.0
 TOLD_EVERY_S = 60.0
 #: What a processor does whose release is too old for what is stored.
 STANDS_BY = "Until then this processor stands by: it lets go of its tasks, and others run them."
+#: What a processor does that misses a right and has not joined.
+WAITS_FOR_ROLE = f"A role that was assigned just now counts some minutes later: it is tried again for {ROLE_S:.0f} s."
 #: No turn follows the one before sooner than this, unless there is news.
 LEAST_SLEEP_S = 0.002
 
@@ -182,7 +184,7 @@ class Processor:
             )
             self._reached = self._reached or not isinstance(answer, Trouble)
         except AccessDenied as error:
-            answer = Denied(str(error))
+            answer, self._reached = Denied(str(error), error.may_pass), True
         except (CorruptState, ConfigError) as error:
             self.fail(Finish(error.exit_code, str(error)))
             return
@@ -194,8 +196,10 @@ class Processor:
         self._called(action, answer, now - sent_at)
         denied, stands_by = bool(view.calls.denied), view.too_old_for
         learn(view, action, answer, sent_at=sent_at, now=now)
-        if isinstance(answer, Denied) and not denied and view.calls.let_in:  # said once: each call would say it again
+        if isinstance(answer, Denied) and view.calls.let_in and not denied:  # said once: each call would say it again
             log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
+        elif isinstance(answer, Denied) and answer.may_pass and not view.calls.let_in and self._is_seldom("a right"):
+            log.warning("%s %s", answer.reason, WAITS_FOR_ROLE)
         elif denied and not view.calls.denied:
             log.warning("The storage account refuses this processor nothing any more.")
         if isinstance(answer, Later) and view.too_old_for > stands_by:
@@ -227,4 +231,12 @@ def call_timeout_s(timing: Timing) -> float:
     return min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
 
 
-__all__ = ["ContainerLost", "Processor", "Surroundings", "call_timeout_s"]
+__all__ = [
+    "TOLD_EVERY_S",
+    "UNREACHABLE_S",
+    "WAITS_FOR_ROLE",
+    "ContainerLost",
+    "Processor",
+    "Surroundings",
+    "call_timeout_s",
+]

@@ -3,16 +3,18 @@
 Hearsay, read at one moment: a processor that was killed is shown as it last said, until the leader declares it dead.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from samza_azure.group import control as control_blob
-from samza_azure.group.control import Assignment, Control, RunPhase
+from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
-from samza_azure.messages import DrainPhase, Phase, TaskReport, stage_and_number
+from samza_azure.group.tasks import PATIENCE
+from samza_azure.messages import DrainPhase, Phase, Progress, TaskReport, stage_and_number
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
 CALL_S = 5.0
@@ -32,11 +34,30 @@ async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[Pro
     return control, ours
 
 
-def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What it takes to say how long something has waited: milliseconds since 1970, and the longest wait for a task."""
+
+    now_ms: int
+    patience_s: float
+
+    @classmethod
+    def now(cls, shutdown_ms: int) -> "Clock":
+        """Now, for a job with this `task.shutdown.ms`."""
+        return cls(time.time_ns() // 1_000_000, PATIENCE * shutdown_ms / 1000)
+
+
+def document(
+    app: str, control: Control | None, rows: Sequence[ProcessorRow], clock: Clock | None = None
+) -> dict[str, Any]:
     """The status as data. Fields may be added, never renamed."""
     by_processor = {row.processor: row for row in rows}
     if control is None:
         control = Control(group_id="")
+    owned: dict[tuple[str, str], list[str]] = {}
+    for name, each in control.tasks.items():
+        if each.owner is not None:
+            owned.setdefault((each.owner.processor, each.owner.incarnation), []).append(name)
     return {
         "app": app,
         "run_id": control.run_id or None,
@@ -48,12 +69,13 @@ def document(app: str, control: Control | None, rows: Sequence[ProcessorRow]) ->
         "drain": _drain(control.drain, control.phase),
         "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
-        "processors": [_processor(row, control) for row in rows],
-        "tasks": [_task(name, each, control, by_processor) for name, each in control.tasks.items()],
+        "processors": [_processor(row, owned) for row in rows],
+        "tasks": [_task(name, each, control, by_processor, clock) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
         "kept": dict(control.kept),
         "failure": asdict(control.failure) if control.failure is not None else None,
+        "events": [{"at_ms": each.at_ms, "kind": each.kind, "text": each.text} for each in control.events],
     }
 
 
@@ -109,24 +131,21 @@ def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] |
     }
 
 
-def _processor(row: ProcessorRow, control: Control) -> dict[str, Any]:
-    tasks = [
-        name
-        for name, each in control.tasks.items()
-        if each.owner is not None and (each.owner.processor, each.owner.incarnation) == (row.processor, row.incarnation)
-    ]
+def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) -> dict[str, Any]:
     return {
         "id": row.processor,
         "incarnation": row.incarnation,
         "state": str(row.state),
         "port": row.port,
-        "tasks": tasks,
+        "tasks": owned.get((row.processor, row.incarnation), []),
         "ending": row.ending or None,
         "too_old_for": row.too_old_for or None,
     }
 
 
-def _task(name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow]) -> dict[str, Any]:
+def _task(
+    name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow], clock: Clock | None
+) -> dict[str, Any]:
     owner, report, given_up = each.owner, report_of(name, each.owner, rows), control.given_up.get(name)
     return {
         "name": name,
@@ -136,7 +155,62 @@ def _task(name: str, each: Assignment, control: Control, rows: dict[str, Process
         "phase": str(task_phase(report, control)),
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
+        "progress": _progress(report),
+        "why": why(each, control, rows, report, clock),
         "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
     }
+
+
+def _progress(report: TaskReport | None) -> dict[str, Any] | None:
+    if report is None or report.progress is None:
+        return None
+    return {name: getattr(report.progress, name) for name in Progress.__slots__}  # `asdict` takes ten times as long
+
+
+def why(
+    each: Assignment,
+    control: Control,
+    rows: dict[str, ProcessorRow],
+    report: TaskReport | None,
+    clock: Clock | None = None,
+) -> str | None:
+    """Why a task does not run, in a sentence; None: it runs, or is over, as it should."""
+    if control.phase is RunPhase.DRAINED or (report is not None and report.phase in (Phase.RUNNING, Phase.DRAINED)):
+        return None
+    if control.phase is RunPhase.FAILED:
+        return "The run has failed."
+    owner = each.owner
+    if owner is None:
+        return "Nobody can take it: no processor with this pipeline is there."
+    row = rows.get(owner.processor)
+    if row is None or row.incarnation != owner.incarnation or not row.alive:
+        return f"{owner.processor} has ended; the leader gives the task to another one."
+    waits = sorted({before.processor for before in each.after if _holds(before, rows)})
+    if waits and report is None:
+        return f"{owner.processor} waits for {', '.join(waits)} to release it{_waited(control, clock)}."
+    if report is None:
+        return f"{owner.processor} has not begun it yet."
+    if report.phase is Phase.FAILED:
+        return f"{owner.processor} has given it up; the leader decides where it goes."
+    if report.error is not None:
+        return f"It failed on {owner.processor} and is tried there again."
+    return f"{owner.processor} restores it from its log."
+
+
+def _waited(control: Control, clock: Clock | None) -> str:
+    since = max((event.at_ms for event in control.events if event.kind in _CHANGES), default=None)
+    if clock is None or since is None:
+        return ""
+    return f", {max(clock.now_ms - since, 0) / 1000:.0f} s of at most {clock.patience_s:.0f}"
+
+
+#: Kinds of events with which tasks change their owners.
+_CHANGES = ("moved", "joined", "left", "died", "given up")
+
+
+def _holds(before: Owner, rows: dict[str, ProcessorRow]) -> bool:
+    """Whether a former owner lives that may not have let go; its row says which tasks it has, not the reader."""
+    row = rows.get(before.processor)
+    return row is not None and row.alive and row.incarnation == before.incarnation

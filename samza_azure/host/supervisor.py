@@ -21,7 +21,7 @@ from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.notify import notify
-from samza_azure.machine import boot_time
+from samza_azure.machine import Memory, boot_time, memory, memory_kills, memory_of_session
 from samza_azure.messages import (
     OUT_OF_MEMORY,
     Alive,
@@ -45,6 +45,8 @@ FORGIVE_S = 600.0
 GOODBYE_S = 5.0
 #: A container that is ready says something every second. Silence is counted in waits of this length.
 LISTEN_S = 2.0
+#: Its memory is measured so often.
+MEASURE_S = 10.0
 
 
 class Supervisor(JobCoordinatorListener):
@@ -79,6 +81,8 @@ class Supervisor(JobCoordinatorListener):
         self._permit_until: float | None = None  # None: there was none yet
         self._paused_at: float | None = None
         self._steps = 0
+        self._measured_at = -1e9
+        self._memory_kills = 0  # by the kernel, before the container was started
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._open: dict[str, tuple[int, int]] = {}  # tasks that the container was told to run: generation and attempt
         self._wake_up, self._woken = socket.socketpair()
@@ -165,6 +169,7 @@ class Supervisor(JobCoordinatorListener):
                 selector.register(self._child, selectors.EVENT_READ, "child")
             events = selector.select(self._patience_s(now))
         self._notice_pause()
+        self._measure(now)
         if not events and self._child is not None and self._is_ready:
             self._not_heard(self._child)
         for key, _ in events:
@@ -193,6 +198,12 @@ class Supervisor(JobCoordinatorListener):
             log.warning("resumed after %.0f s", now - self._paused_at)
             self._paused_at = None
 
+    def _measure(self, now: float) -> None:
+        """What the container uses of memory, now and then."""
+        if self._child is not None and now >= self._measured_at + MEASURE_S:
+            self._measured_at = now
+            self._coordinator.container_uses(memory_of_session(self._child.pid))
+
     def _not_heard(self, child: Child) -> None:
         """The container has said nothing for another while."""
         self._silent_s += LISTEN_S
@@ -208,7 +219,7 @@ class Supervisor(JobCoordinatorListener):
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")
             return
-        self._started_at, self._is_ready = now, False
+        self._started_at, self._is_ready, self._memory_kills = now, False, memory_kills()
         with self._child_lock:
             self._child = child
         log.debug("Container %d started", child.pid)
@@ -251,7 +262,9 @@ class Supervisor(JobCoordinatorListener):
         now = boot_time()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
         reason = f"exit code {code}"
-        if code == OUT_OF_MEMORY:
+        if memory_kills() > self._memory_kills:
+            reason = f"{reason}: {killed_for_memory(memory())}"
+        elif code == OUT_OF_MEMORY:
             reason = "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
         elif said := child.last_error():
             reason += f": {said}"
@@ -305,3 +318,12 @@ class Supervisor(JobCoordinatorListener):
             if self._child is not None:
                 self._child.end_group()
             os._exit(1)
+
+
+def killed_for_memory(found: Memory) -> str:
+    """What to say of a container that the kernel has ended."""
+    whose = "container or unit" if found.is_set else "machine"
+    return (
+        f"the kernel killed it or its JVM, since the {found.limit >> 20} MiB of the {whose} were used up. Java's heap "
+        "is only a part of that: give it more memory, lower spark.driver.memory, or run more processors"
+    )

@@ -1,6 +1,7 @@
 """The coordinators that the configuration can name."""
 
 import asyncio
+import logging
 import time
 import uuid
 from collections import defaultdict
@@ -9,10 +10,12 @@ from typing import Any
 
 from samza_azure.config import Config, check_processor_id
 from samza_azure.coordinator import CoordinationUtils, JobCoordinator
-from samza_azure.errors import StorageUnavailable
+from samza_azure.errors import AccessDenied, StorageUnavailable
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control
+from samza_azure.group.timing import ROLE_S
 from samza_azure.group.view import Settings
+from samza_azure.host.processor import TOLD_EVERY_S, UNREACHABLE_S, WAITS_FOR_ROLE
 from samza_azure.host.runs import RunLogs
 from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
@@ -23,8 +26,12 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
 
+log = logging.getLogger(__name__)
+
 #: How often a processor that cannot reach the account tries to create container and table.
 KNOCK_S = 1.0
+#: And one that misses a right.
+ROLE_AGAIN_S = 2.0
 
 
 class AzureJobCoordinatorFactory:
@@ -93,15 +100,23 @@ async def _azure(config: Config) -> Stores:
 async def reached(account: Account) -> Stores:
     """What an account holds for coordination: signed in first, container and table created if absent."""
     await asyncio.to_thread(account.sign_in)  # with a patience of its own, before anything has a deadline
-    deadline = boot_time() + 30.0
+    begun, said_at = boot_time(), -TOLD_EVERY_S
     while True:
         try:
             await asyncio.to_thread(account.ensure_created)
             break
         except StorageUnavailable:
-            if boot_time() > deadline:
+            if boot_time() > begun + UNREACHABLE_S:
                 raise
             await asyncio.sleep(KNOCK_S)
+        except AccessDenied as error:
+            now = boot_time()
+            if not error.may_pass or now > begun + ROLE_S:
+                raise
+            if now >= said_at + TOLD_EVERY_S:
+                said_at = now
+                log.warning("%s %s", error, WAITS_FOR_ROLE)
+            await asyncio.sleep(ROLE_AGAIN_S)
     blob, table = account.control_blob(), account.rows()
     return Stores(blob, table, RunLogs(account.blobs()), account.aclose)
 

@@ -130,7 +130,11 @@ class ThreadedCoordinator(JobCoordinator):
         self._post(hear)
 
     def container_lost(self, reason: str) -> None:
+        self._observer.container_lost()
         self._post(lambda processor: processor.hear(ContainerLost(reason)))
+
+    def container_uses(self, size: int) -> None:
+        self._observer.container_uses(size)
 
     def _post(self, act: Callable[[Processor], None]) -> None:
         with self._lock:

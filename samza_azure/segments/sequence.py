@@ -37,13 +37,14 @@ class Sequence:
             return 0
         return self.counts.get(lock)
 
+    def has(self, lock: int, number: int) -> bool:
+        """Whether a publish had been accepted."""
+        count = self.count(lock)
+        return count is None or number <= count
+
     def includes(self, segment: Segment) -> bool:
         """Whether a segment had been published. One that two publishes carry needs both."""
-        for lock, number in segment.published:
-            count = self.count(lock)
-            if count is not None and number > count:
-                return False
-        return True
+        return all(self.has(lock, number) for lock, number in segment.published)
 
     def __le__(self, other: "Sequence") -> bool:
         """Whether all that had been published here had been published there, too."""

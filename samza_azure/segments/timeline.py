@@ -159,6 +159,24 @@ class Timeline:
         """The timeline of what had been published at a sequence number."""
         return Timeline(segment for segment in self if sequence.includes(segment))
 
+    def with_added(self, segments: Iterable[Segment]) -> "Timeline":
+        """Another timeline that has these, too. What does not change is shared with this one; neither may be changed
+        by `add` or `remove` afterwards."""
+        segments = list(segments)
+        other = Timeline()
+        other._chunks, other._size = dict(self._chunks), self._size
+        other._starts, other._stacks = list(self._starts), [list(stack) for stack in self._stacks]
+        for key in {(segment.interval, segment.version) for segment in segments} & self._chunks.keys():
+            before = self._chunks[key]
+            other._chunks[key] = chunk = Chunk(*key)
+            for segment in before.segments.values():
+                chunk.add(segment)
+            for _, stack in other._parts(before.interval):
+                stack[stack.index(before)] = chunk
+        for segment in segments:
+            other.add(segment)
+        return other
+
     def copy(self) -> "Timeline":
         """Another timeline of the same segments."""
         return Timeline(self)

@@ -58,7 +58,8 @@ INVARIANTS = {
     "Debounce": "One leader publishes two versions at least one debounce apart, unless a task has lost its owner.",
     "Retry": "A run fails only when a task was given up by two processors, or by one while no other was there to try "
     "it.",
-    "Leak": "A processor's row reports only tasks that the control blob gave to this very incarnation.",
+    "Leak": "A processor's row reports only tasks that the control blob gave to this very incarnation, and is ACTIVE "
+    "from the first version that this incarnation adopts.",
     "Cost": "No processor makes more than 40 calls of one kind within a second, and a calm group makes at most 1.5 "
     "times the calls that `explain` states.",
     "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless that one has "
@@ -448,6 +449,9 @@ class Ledger(MemoryStorage):
 
     def _check_tasks(self, processor: str, values: Mapping[str, Value]) -> None:
         row = processor_row(processor, "", values)
+        if row.state in (State.ACTIVE, State.UNASSIGNED):
+            fits = (row.state is State.ACTIVE) == (row.adopted > 0)
+            demand(fits, f"Leak: the row of {processor} says {row.state}, and version {row.adopted} is adopted")
         for task, report in row.tasks.items():
             given = (row.incarnation, task, report.generation) in self._given
             demand(given, f"Leak: the row of {processor} tells of {task}, generation {report.generation}: not its own")

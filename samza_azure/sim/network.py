@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, TypeVar
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.memory import Link
 
@@ -25,9 +25,9 @@ READS = frozenset({"control.read", "rows.get", "rows.query", "blobs.read", "blob
 
 @dataclass(slots=True)
 class Outage:
-    """Part of the service is away. `reaches` says of an operation whether it is hit."""
+    """Part of the service is away, or refuses access. `reaches` says of an operation whether it is hit."""
 
-    kind: str  # blob, table, writes, all
+    kind: str  # blob, table, writes, all, access
     until: float
     hangs: bool  # calls wait for their timeout, instead of failing at once
 
@@ -40,6 +40,8 @@ class Outage:
                 return operation.startswith(("rows.", "hints."))
             case "writes":
                 return operation not in READS
+            case "access":  # of coordination alone: what containers do about it, tests of the container show
+                return operation.startswith(("control.", "rows."))
         return True
 
 
@@ -93,6 +95,9 @@ class FaultyLink(Link):
         outage = self._outage(operation, now)
         if outage is not None:
             self._seen[f"outage {outage.kind} {operation}"] += 1
+            if outage.kind == "access":
+                await asyncio.sleep(there)
+                raise AccessDenied("The simulated account refuses this key.")
             if not outage.hangs:
                 await asyncio.sleep(there)
                 raise StorageUnavailable("The simulated service is away.")

@@ -8,7 +8,7 @@ contract tests run over this too, so it says what Azure says.
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -123,6 +123,8 @@ def _of_leased_blob(request: Request, storage: MemoryStorage) -> Call:
         case "GET", None:
             unless = headers.get("if-none-match")
             return Call("control.read", lambda: storage.control_read(unless, lease), _whole)
+        case "HEAD", None:  # by one who wants to know whether there is a container
+            return Call("control.read", lambda: storage.control_read(None, None), _whole_properties)
         case "PUT", None if headers.get("if-none-match") == "*":
             return Call("control.create", lambda: storage.control_create(request.body), _written)
         case "PUT", None if etag is not None and lease is not None:
@@ -235,6 +237,10 @@ def _whole(found: Content | NotModified | Missing | Refused) -> Response:
         return _refused(found)
     size = len(found.data)
     return Response(206, {"ETag": found.etag, "Content-Range": f"bytes 0-{size - 1}/{size}"}, found.data)
+
+
+def _whole_properties(found: Content | NotModified | Missing | Refused) -> Response:
+    return replace(_whole(found), status=200, body=b"") if isinstance(found, Content) else _refused(found)
 
 
 def _part(found: Chunk | Missing, start: int) -> Response:

@@ -29,9 +29,10 @@ FAULTS = (
     "old code",
     "bad machine",
     "other stages",
+    "access refused",
 )
 #: These came later. They are drawn by dice of their own, so that a seed without them stands for what it always did.
-LATER = ("bad machine", "other stages")
+LATER = ("bad machine", "other stages", "access refused")
 #: What makes others lead, tasks move and runs end, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.

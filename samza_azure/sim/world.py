@@ -104,6 +104,7 @@ class World:
         self.faults = 0
         self.again = ""  # the drained run after which the same code begins another
         self.blind = ""  # a processor that never reaches the blob again
+        self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
         self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
         self._over = self.loop.create_future()
@@ -239,17 +240,24 @@ class World:
         seen, control = self.ledger.seen, self.ledger.control
         seen[f"exit {finish.code}"] += 1
         fits = life.habits.plan.fingerprint == (control.fingerprint if control else "")
+        refused = self.loop.time() < max(self._refused_until.get(name, 0.0) for name in ("", life.name)) + FAREWELL_S
         reasons = {
             0: life.told_to_leave or seen["phase DRAINED"] + seen["stop"] > 0,
             1: seen["phase FAILED"] > 0,
-            2: not fits,
+            2: not fits or refused,
             3: life.processor.view.life.beat == 0,
+            5: refused,
         }
         demand(reasons[finish.code], f"Exit: {life.name} ended with {finish.code}: {finish.message}")
         drained = control is not None and control.phase is RunPhase.DRAINED
         outdated = finish.code == 2 and life.name not in ("old", "new") and life.habits is not self.habits
         done = self.calm and life.told_to_leave
-        if finish.code in (1, 3) or outdated or (finish.code == 0 and not drained and not done):
+        if (
+            finish.code in (1, 3, 5)
+            or outdated
+            or (finish.code == 2 and refused and fits)
+            or (finish.code == 0 and not drained and not done)
+        ):
             self.start(life.name, delay=self._back())
         elif drained and not self.calm:
             self._upgrade()
@@ -343,6 +351,8 @@ class World:
                 if self.scenario.style == "busy" or dice.random() < 0.3:
                     steps.meet(kind)
                     self.start("old", code=OLD_CODE)
+            case "access refused":
+                self._refuse_access(self._victim(who, kind) if dice.random() < 0.5 else None, lasts)
             case "other stages":
                 steps.meet(kind)
                 self.start("new", code=self._new_code())
@@ -363,6 +373,16 @@ class World:
         self.ledger.steps.meet("bad machine", lasts=lasts)
         habits.bad.add(name)
         self.loop.call_later(lasts, habits.bad.discard, name)
+
+    def _refuse_access(self, victim: Life | None, lasts: float) -> None:
+        """A role is taken from one machine, or the key is rotated for all; whoever is started then has the new one."""
+        now, who = self.loop.time(), victim.name if victim is not None else ""
+        (victim.link if victim is not None else self.weather).outages.append(Outage("access", now + lasts, hangs=False))
+        if victim is None:
+            self.facts.no_beats.append((now, now + lasts))
+        self._refused_until[who] = max(now + lasts, self._refused_until.get(who, 0.0))
+        self.ledger.steps.meet("access refused", lasts=lasts)
+        self.note(f"access refused to {who or 'all'} for {lasts:.1f} s")
 
     def _outage(self, kind: str, lasts: float) -> None:
         now = self.loop.time()

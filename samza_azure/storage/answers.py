@@ -48,6 +48,8 @@ _REFUSED = frozenset(
     }
 )
 _MISSING = frozenset({"BlobNotFound", "ContainerNotFound", "EntityNotFound", "ResourceNotFound"})
+# It knows who we are, and that is not enough: a role may be on its way, or a rule of the firewall.
+_NO_RIGHT = frozenset({"AuthorizationFailure", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"})
 # The service did not take the request, or what holds the blobs and rows is not there now: nothing was changed.
 _NOT_NOW = frozenset({"ContainerBeingDeleted", "ServerBusy", "TableBeingDeleted", "TableNotFound"})
 
@@ -89,7 +91,8 @@ class Calls:
             if self.identity is not None:
                 self.identity.refused()
             raise AccessDenied(
-                f"{doing}: the storage account {self.account} refuses us ({code or 'no credential'}). {self.remedy}"
+                f"{doing}: the storage account {self.account} refuses us ({code or 'no credential'}). {self.remedy}",
+                may_pass=code in _NO_RIGHT,
             ) from cause
         if code in _NOT_NOW:
             raise StorageUnavailable(f"{doing}: {self.account} answers {code}.") from cause

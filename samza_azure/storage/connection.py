@@ -16,6 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import requests
 from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.core.exceptions import HttpResponseError
 from azure.core.pipeline.transport import AioHttpTransport, RequestsTransport
 from azure.data.tables import TableClient
 from azure.data.tables.aio import TableClient as AsyncTableClient
@@ -24,10 +25,11 @@ from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
 from requests.adapters import BaseAdapter, HTTPAdapter
 from urllib3 import Retry
 
-from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.control import NAME
+from samza_azure.group.rows import MEMBERS
 from samza_azure.storage.address import Address, StorageSettings, address
-from samza_azure.storage.answers import Calls
+from samza_azure.storage.answers import Calls, error_code
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Rows
 from samza_azure.storage.transactions import Transactions
@@ -44,6 +46,7 @@ _THREADS_MAX = 64
 _LACKS = {"BlobStorage": "tables", "BlockBlobStorage": "tables", "FileStorage": "blobs and tables"}
 # What a token for the storage of any account is for.
 _SCOPE = "https://storage.azure.com/.default"
+_OF_MEMBERS = f"PartitionKey eq '{MEMBERS}'"
 # How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
 _IDLE_S = 15.0
 _IDLE_EMULATOR_S = 4.0
@@ -79,18 +82,19 @@ class Account:
             self._calls.make(lambda: identity.sign_in(_SCOPE, host), f"Signing in to {host}", write=False)
 
     def ensure_created(self) -> None:
-        """Create the container and the table if they are absent."""
+        """Create the container and the table if they are absent. What is there needs no right to create it."""
         self.sign_in()
         clients = self._synchronous()
-        self._create(clients.container.create_container, f"Creating the container {self._container}")
+        if not self._has_container():
+            self._create(clients.container.create_container, f"the container {self._container}", "Blob")
         self._refuse_what_cannot_work(clients.container)
-        self._create(clients.table.create_table, f"Creating the table {self._table}")
+        if not self._has_table():
+            self._create(clients.table.create_table, f"the table {self._table}", "Table")
 
     def exists(self) -> bool:
-        """Whether the container is there. Asks, and creates nothing."""
+        """Whether the container and the table are there. Reads, and creates nothing."""
         self.sign_in()
-        container = self._synchronous().container
-        return self._calls.make(container.exists, f"Asking for the container {self._container}", write=False) is True
+        return self._has_container() and self._has_table()
 
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
         """The logs. No call waits longer than about `timeout_s` for a sign of life."""
@@ -168,9 +172,30 @@ class Account:
             return {}
         return answer if isinstance(answer, Mapping) else getattr(answer, "__dict__", {})
 
-    def _create(self, call: Callable[[], object], doing: str) -> None:
-        # Refused means that it is there already.
-        if isinstance(self._calls.make(call, doing, write=True), Missing):
+    def _has_container(self) -> bool:
+        """Asked by way of a blob in it: the rights to a container's own properties are not in every role."""
+        blob = self._synchronous().container.get_blob_client(NAME)
+        asked = _found(blob.get_blob_properties, "ContainerNotFound")
+        return self._calls.make(asked, f"Asking for the container {self._container}", write=False) is not False
+
+    def _has_table(self) -> bool:
+        """Asked by way of its rows, for the same reason."""
+        table = self._synchronous().table
+        asked = _found(lambda: next(table.query_entities(_OF_MEMBERS, results_per_page=1), None), "TableNotFound")
+        return self._calls.make(asked, f"Asking for the table {self._table}", write=False) is not False
+
+    def _create(self, call: Callable[[], object], what: str, kind: str) -> None:
+        doing = f"Creating {what}"
+        try:
+            answer = self._calls.make(call, doing, write=True)
+        except AccessDenied as error:
+            raise AccessDenied(
+                f"There is no {what.removeprefix('the ')}, and we may not create it. Create it beforehand, as "
+                f"infra/azure does, or give us Storage {kind} Data Contributor on the whole account. {error}",
+                may_pass=error.may_pass,
+            ) from error.__cause__
+        # Refused means that somebody else has created it meanwhile.
+        if isinstance(answer, Missing):
             raise StorageUnavailable(f"{doing}: there is no such account.")
 
     def _synchronous(self) -> "_Clients":
@@ -269,11 +294,27 @@ def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | No
     return None if where.key is None else AzureNamedKeyCredential(where.name, where.key)
 
 
+def _found(ask: Callable[[], object], missing: str) -> Callable[[], bool]:
+    """Asks for something inside of something else: false if the service says by this code that the outer is missing."""
+
+    def asked() -> bool:
+        try:
+            ask()
+        except HttpResponseError as error:
+            if error.status_code != 404:
+                raise
+            return error_code(error) != missing
+        return True
+
+    return asked
+
+
 def _remedy(where: Address) -> str:
     if where.by_identity:
         return (
-            "Give this machine a managed identity or sign in with `az login`. The identity needs the roles "
-            f"Storage Blob Data Contributor and Storage Table Data Contributor on the account in {where.setting}."
+            f"{where.setting} names it: give this machine a managed identity or sign in with `az login`. A processor "
+            "needs Storage Blob Data Contributor at the container and Storage Table Data Contributor at the table; who "
+            "drains or stops needs Blob Data Reader and Table Data Contributor, who only looks Reader of both."
         )
     return (
         f"Check the key or signature in {where.setting}, the account's firewall, and that this machine's clock "

@@ -13,7 +13,7 @@ Moments are written as 16 hexadecimal digits from 2**63 below zero on, so keys a
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState
@@ -128,9 +128,40 @@ def segment_values(segment: Segment) -> dict[str, Value]:
             "file": file.name,
             "rows": file.rows,
             "bytes": file.bytes,
-            "statistics": json.dumps(file.statistics, separators=(",", ":")),
+            "statistics": json.dumps(dict(file.statistics), separators=(",", ":")),
         }
     return values
+
+
+class _Statistics(Mapping[str, Any]):
+    """The statistics of a file, parsed when they are asked for: of most files nobody asks."""
+
+    __slots__ = ("_found", "_text")
+
+    def __init__(self, text: str) -> None:
+        self._text: str = text
+        self._found: dict[str, Any] | None = None
+
+    def __getitem__(self, column: str) -> Any:
+        return self._all()[column]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._all())
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def _all(self) -> dict[str, Any]:
+        if self._found is None:
+            self._found = json.loads(self._text)
+        return self._found
+
+
+def _publishes(text: str) -> tuple[Publish, ...]:
+    return tuple(Publish(*map(int, one.split(":"))) for one in text.split(",") if one)
 
 
 class SegmentReader:
@@ -140,6 +171,7 @@ class SegmentReader:
         self._datasource = datasource
         self._sets: dict[str, Partitions] = {}
         self._intervals: dict[str, Interval] = {}
+        self._by_bounds: dict[tuple[int, int], Interval] = {}
 
     def segment(self, row: Row) -> Segment:
         """The segment of a row. CorruptState if it is none."""
@@ -148,8 +180,8 @@ class SegmentReader:
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
             file = None
             if name := values.get("file"):
-                file = File(name, values["rows"], values["bytes"], json.loads(values["statistics"]))
-            published = tuple(Publish(*map(int, one.split(":"))) for one in values["published"].split(",") if one)
+                file = File(name, values["rows"], values["bytes"], _Statistics(values["statistics"]))
+            published = _publishes(values["published"])
             return Segment(
                 self._datasource,
                 self._interval(start, end),
@@ -162,6 +194,42 @@ class SegmentReader:
                 file,
                 published,
             )
+
+    def of_columns(
+        self,
+        start: int,
+        end: int,
+        version: int,
+        partition: int,
+        generation: int,
+        lock: int,
+        number: int,
+        rows: int | None,
+        size: int | None,
+        covers: str,
+        group: str,
+        overshadows: str,
+        more: str,
+        file: str | None,
+        statistics: str | None,
+    ) -> Segment:
+        """The segment of a checkpoint's row."""
+        published = (Publish(lock, number), *_publishes(more)) if more else (Publish(lock, number),)
+        there = None if file is None else File(file, rows or 0, size or 0, _Statistics(statistics or "{}"))
+        if (interval := self._by_bounds.get((start, end))) is None:
+            interval = self._by_bounds[start, end] = Interval(start, end)
+        return Segment(
+            self._datasource,
+            interval,
+            version,
+            partition,
+            self._set(covers),
+            generation,
+            self._set(group),
+            self._set(overshadows),
+            there,
+            published,
+        )
 
     def _set(self, text: str) -> Partitions:
         if (known := self._sets.get(text)) is None:

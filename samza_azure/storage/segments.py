@@ -22,6 +22,7 @@ No clock is used but in `collect`, whose caller says what time it is and how lon
 """
 
 import json
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -53,7 +54,15 @@ from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Decision, Replaced
 from samza_azure.storage.driver import back_off
-from samza_azure.storage.interface import DELETE_MAX, Blobs, Refused, Row, Value
+from samza_azure.storage.interface import DELETE_MAX, Blobs, Missing, Refused, Row, Value
+from samza_azure.storage.segment_changes import (
+    CHANGE,
+    Checkpoint,
+    change_key,
+    change_values,
+    changed_by,
+    no_collection,
+)
 from samza_azure.storage.segment_rows import (
     FORMAT,
     HEAD,
@@ -78,6 +87,10 @@ from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, 
 
 T = TypeVar("T")
 
+#: A collection writes a checkpoint when so many segments were published since the last one.
+CHECKPOINT_AFTER = 500
+#: So many locks are asked for their publishes one by one; of more all publishes are read.
+_RANGES_MAX = 6
 #: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
 TRIES_MAX = 200
 
@@ -106,6 +119,17 @@ class Snapshot:
     staged: tuple[Segment, ...] = ()  # there, but of publishes that do not count
     foreign: int = 0
     overwritten: Value | None = None  # the last publish that made a new version visible
+    head: Row | None = None  # as it was after the segments were read
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A table as we have seen it. `waiting` are segments that count with a publish that does not count yet."""
+
+    snapshot: Snapshot
+    restored: Value
+    collected: Value
+    waiting: tuple[Segment, ...] = ()
 
 
 class _Stale:
@@ -130,6 +154,7 @@ class SegmentStore:
     name: str
     wait: Callable[[int], None] = back_off
     _etags: dict[int, tuple[Lock, str]] = field(default_factory=dict)  # of locks of our own, as we know them
+    _known: "_Known | None" = None
 
     # The head and the locks.
 
@@ -177,7 +202,7 @@ class SegmentStore:
         version are used; otherwise the coarsest free interval up to `granularity`. None: there is no free one.
         """
         for _ in range(TRIES_MAX):
-            snapshot, waited = self.snapshot(), None
+            snapshot, waited = self.latest(), None
             for interval, version in self._places(snapshot.timeline, moment, granularity):
                 answer = self._lock_new(task, interval, version, count, LockType.APPEND, snapshot)
                 if isinstance(answer, Granted):
@@ -283,14 +308,21 @@ class SegmentStore:
         *,
         inputs: Iterable[Segment] = (),
         advance: Advance | None = None,
+        under: Iterable[int] = (),
     ) -> Published | Lost:
         """Publish segments and the position of the stream that they come from, all or nothing.
 
-        `Lost`: a lock was revoked, an input is not visible any more, or the stream is elsewhere; nothing was changed.
+        `under` are the locks that it was granted for this, as far as the caller knows them: one that is not there any
+        more was ended by others. `Lost`: a lock was revoked or ended, an input is not visible any more, or the stream
+        is elsewhere; nothing was changed.
         ValueError for outputs that could never be published, as `Datasource.publish` says.
         """
-        inputs = list(inputs)
+        inputs, under = list(inputs), set(under)
         check_outputs(outputs, inputs)
+        if not outputs:
+            if advance is None or self.move(*advance):
+                return Published(())
+            return Lost(f"{advance.stream} is at {self.position(advance.stream)!r}, not at {advance.start!r}.")
         for tries in range(1, TRIES_MAX):
             held = self._held(task)
             try:
@@ -298,14 +330,14 @@ class SegmentStore:
             except ValueError as error:
                 if settled := self._settled(outputs):
                     return settled
-                if tries == 1:
+                if tries == 1 and under <= held.keys():
                     raise
                 locks = Lost(f"{error} It had one: its life was ended, and its locks with it.")
             if isinstance(locks, Lost):
                 return self._settled(outputs) or locks
-            if len(locks) > OPERATIONS_MAX - 3:
+            if len(locks) > OPERATIONS_MAX - 4:
                 raise ConfigError(
-                    f"Rows of {len(locks)} intervals of {self.name} in one publish; {OPERATIONS_MAX - 3} are possible. "
+                    f"Rows of {len(locks)} intervals of {self.name} in one publish; {OPERATIONS_MAX - 4} are possible. "
                     "Write fewer rows at once, or give the table a coarser granularity."
                 )
             lead = min(locks, key=lambda lock: lock.id)
@@ -340,6 +372,22 @@ class SegmentStore:
         found = self._position(stream)
         return None if found is None else json.loads(str(found.values["position"]))
 
+    def move(self, stream: str, start: Any, end: Any) -> bool:
+        """Move a stream's position without publishing anything. False: it is not at `start`."""
+        key, values = position_key(stream), {"position": json.dumps(end)}
+        for tries in range(1, TRIES_MAX):
+            at = self._position(stream)
+            now = None if at is None else json.loads(str(at.values["position"]))
+            if now == end:
+                return True
+            if now != start:
+                return False
+            write = Write(Act.INSERT, key, values) if at is None else Write(Act.MERGE, key, values, at.etag)
+            if self._sent([write]) is not None:
+                return True
+            self.wait(tries)
+        raise StorageUnavailable(f"The position of {stream} in {self.name}: others wrote first {TRIES_MAX} times.")
+
     def _commit(
         self,
         held: dict[int, tuple[Lock, str]],
@@ -366,12 +414,15 @@ class SegmentStore:
             if lock.id != lead.id
         ]
         inserts = [Write(Act.INSERT, segment_key(one.id), segment_values(one)) for one in made]
+        change = change_key(lead.id, number)
         etag = held[lead.id][1]
         if lead.partitions is None and lead.type is not LockType.APPEND:
             # Whoever allocates has to see what is visible now: see `_lock_new`.
             others.append(Write(Act.MERGE, HEAD, {"overwritten": f"{lead.id}.{number}"}))
-        room = OPERATIONS_MAX - 1 - len(others) - len(moved)
-        if len(inserts) > room:
+        room = OPERATIONS_MAX - 2 - len(others) - len(moved)
+        is_staged = len(inserts) > room
+        moved.append(Write(Act.INSERT, change, change_values(made, is_staged=is_staged)))
+        if is_staged:
             staged = self._stage(lead, etag, inserts)
             if staged is None:
                 return None
@@ -420,14 +471,14 @@ class SegmentStore:
         key = segment_key(outputs[0].id)
         if not self._read(key, key + "."):
             return None
-        snapshot = self.snapshot()
+        snapshot = self.latest()
         found = [snapshot.timeline.get(one.id) for one in outputs]
         if any(one is None for one in found):
             return None
         return Published(tuple(one for one in found if one is not None), again=True)
 
     def _gone(self, inputs: Sequence[Segment]) -> Segment | None:
-        timeline = self.snapshot().timeline
+        timeline = self.latest().timeline
         return next((one for one in inputs if not timeline.is_visible(one)), None)
 
     # REPLACE, and appending meanwhile.
@@ -544,6 +595,118 @@ class SegmentStore:
         overwritten = state.head.values.get("overwritten")
         return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten)
 
+    def latest(self) -> Snapshot:
+        """What the table shows now, without what is staged. Only what has changed since the last call is read."""
+        while True:
+            state = self.state()
+            known = self._known
+            restored, collected = state.head.values.get("restored", 0), state.head.values.get("collected", "")
+            if known is None or (known.restored, known.collected) != (restored, collected):
+                known = self._from_checkpoint(state)
+            changed = None if known is None else self._changed_since(known, state)
+            if known is None or changed is None:
+                return self._all_known(state)
+            if not changed and (known.snapshot.sequence, known.snapshot.overwritten) == (
+                state.sequence,
+                state.head.values.get("overwritten"),
+            ):
+                snapshot = replace(known.snapshot, head=state.head)
+                self._known = replace(known, snapshot=snapshot)
+                return snapshot
+            # Garbage collection deletes the rows of old publishes, but says so in the head before.
+            (head,) = self._read(HEAD, HEAD + ".")
+            if (head.values.get("restored", 0), head.values.get("collected", "")) != (restored, collected):
+                self._known = None
+                continue
+            counted = [one for one in changed if state.sequence.includes(one)]
+            snapshot = replace(
+                known.snapshot,
+                sequence=state.sequence,
+                timeline=known.snapshot.timeline.with_added(counted),
+                overwritten=state.head.values.get("overwritten"),
+                head=head,
+            )
+            waiting = tuple(
+                one for one in dict.fromkeys((*known.waiting, *changed)) if not state.sequence.includes(one)
+            )
+            self._known = _Known(snapshot, restored, collected, waiting)
+            return snapshot
+
+    def checkpoint(self) -> str:
+        """Write all segments into one blob, from which the table is opened quickly; its name."""
+        state, snapshot = self.state(), self.snapshot()
+        restored = state.head.values.get("restored", 0)
+        assert isinstance(restored, int)
+        segments = [*snapshot.timeline, *_counted_by_their_own(snapshot)]
+        name = f"{self.prefix}checkpoint-{snapshot.sequence.granted:012d}-{uuid.uuid4().hex}"
+        self._try(lambda: self.blobs.put(name, Checkpoint(snapshot.sequence, restored, segments).encode()))
+        before: list[str] = []
+
+        def decide(state: State) -> tuple[None, list[Write]]:
+            before[:] = [str(state.head.values.get("checkpoint", ""))]
+            return None, [Write(Act.MERGE, HEAD, {"checkpoint": name})]
+
+        self._with_head(decide)
+        if before[0] not in ("", name):
+            self._try(lambda: self.blobs.delete(before[0]))
+        return name
+
+    def _all_known(self, state: State) -> Snapshot:
+        """The whole table, read anew."""
+        snapshot = self.snapshot()
+        waiting = tuple(_counted_by_their_own(snapshot))
+        # As of before its rows were read: what was restored or collected meanwhile is read again.
+        head = state.head.values
+        slim = replace(snapshot, staged=(), foreign=0)
+        self._known = _Known(slim, head.get("restored", 0), head.get("collected", ""), waiting)
+        return snapshot
+
+    def _from_checkpoint(self, state: State) -> "_Known | None":
+        """What the last checkpoint says, if it is later than what was collected."""
+        name = str(state.head.values.get("checkpoint", ""))
+        data = self._try(lambda: self.blobs.read(name, 0)) if name else Missing()
+        if isinstance(data, Missing):
+            return None
+        restored, collected = state.head.values.get("restored", 0), str(state.head.values.get("collected", ""))
+        with no_collection():
+            found = Checkpoint.decode(data.data, SegmentReader(self.name))
+            if found is None or found.restored != restored:
+                return None
+            if collected and not SequenceNumber.parse(collected) <= found.sequence:
+                return None
+            timeline = Timeline(one for one in found.segments if found.sequence.includes(one))
+        waiting = tuple(one for one in found.segments if not found.sequence.includes(one))
+        overwritten = state.head.values.get("overwritten")
+        return _Known(
+            Snapshot(self.name, found.sequence, timeline, overwritten=overwritten), restored, collected, waiting
+        )
+
+    def _changed_since(self, known: "_Known", state: State) -> list[Segment] | None:
+        """The segments of all publishes since then. None: that cannot be said, and all rows have to be read."""
+        since, now = known.snapshot.sequence, state.sequence
+        ranges = [(change_key(since.granted + 1, 0), past(CHANGE))] if now.granted > since.granted else []
+        for lock, count in since.counts.items():
+            if (later := now.count(lock)) is None or later > count:
+                ranges.append((change_key(lock, count + 1), change_key(lock + 1, 0)))
+        if len(ranges) > _RANGES_MAX:
+            ranges = [(min(first for first, _ in ranges), past(CHANGE))]
+        reader, found = SegmentReader(self.name), dict[SegmentId, Segment]()
+        for first, end in ranges:
+            for row in self._read(first, end):
+                lock, number = map(int, row.key.removeprefix(CHANGE).split("."))
+                if since.has(lock, number) or not now.has(lock, number):
+                    continue
+                if (segments := changed_by(row, reader)) is None:
+                    return None
+                found |= {one.id: one for one in segments}
+        found |= {one.id: one for one in known.waiting if now.includes(one)}
+        return [one for one in found.values() if not now.includes(one) or self._is_there(one)]
+
+    def _is_there(self, segment: Segment) -> bool:
+        """Whether what a publish has repeated is in the table. A copy is taken back if its REPLACE gives up, and that
+        one's lock is gone then, as if it had published."""
+        return len(segment.published) == 1 or bool(self._read(segment_key(segment.id), segment_key(segment.id) + "."))
+
     def pin(self, reader: str, snapshot: Snapshot, until_us: int) -> None:
         """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it."""
         values: dict[str, Value] = {"sequence": str(snapshot.sequence), "until": until_us}
@@ -572,7 +735,8 @@ class SegmentStore:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again."""
         before = self.snapshot().timeline
         dropped = [one for one in before.visible(interval) if one.file is None and one.interval == interval]
-        self._delete(dropped)
+        for part in _parts([Write(Act.DELETE, segment_key(one.id)) for one in dropped], OPERATIONS_MAX - 1):
+            self._with_head(partial(_restoring, part))
         return len(self.snapshot().timeline.visible(interval)) if dropped else 0
 
     def collect(self, now_us: int, grace_us: int) -> Collected:
@@ -590,9 +754,14 @@ class SegmentStore:
             then = set(snapshot.timeline.at(mark).fully_overshadowed())
             garbage = [one for one in snapshot.timeline.fully_overshadowed() if one in then]
         self._delete(garbage)
+        if mark is not None:
+            self._delete_changes(mark)
+        if self._wants_checkpoint():
+            self.checkpoint()
         state = self.state()
         left = self.snapshot()
         kept = {one.file.name for one in (*left.timeline, *left.staged) if one.file is not None}
+        kept.add(str(state.head.values.get("checkpoint", "")))
         mine = {one.file.name for one in garbage if one.file is not None} - kept
         orphans = [name for name, _ in uploads if name not in kept | mine and not self._may_still_publish(name, state)]
         for names in _parts([*sorted(mine), *orphans], DELETE_MAX):
@@ -604,12 +773,34 @@ class SegmentStore:
         """Where the files of this table are."""
         return f"tables/{self.name}/"
 
+    def upload(self, name: str, data: bytes) -> None:
+        """Put a file that nobody sees yet; again if the answer is lost."""
+        self._try(lambda: self.blobs.put(name, data))
+
     def file_name(self, lock: int, unique: str) -> str:
         """The name of a file that is uploaded under a lock. Who has lost it cannot publish the file."""
         return f"{self.prefix}{lock:012d}-{unique}.parquet"
 
+    def _wants_checkpoint(self) -> bool:
+        """Whether so much was published since the last one that opening the table takes longer than it need."""
+        state = self.state()
+        known = self._from_checkpoint(state)
+        changed = self._changed_since(known, state) if known is not None else None
+        return len(self.latest().timeline if changed is None else changed) >= CHECKPOINT_AFTER
+
+    def _delete_changes(self, mark: SequenceNumber) -> None:
+        """Delete what the publishes up to a mark have repeated: nobody goes on from before it."""
+        keys = [row.key for row in self._read(CHANGE, past(CHANGE))]
+        old = [key for key in keys if mark.has(*map(int, key.removeprefix(CHANGE).split(".")))]
+        for part in _parts([Write(Act.DELETE, key) for key in old], OPERATIONS_MAX):
+            if isinstance(self._try(partial(self.rows.transact, part)), Refused):
+                for write in part:
+                    self._try(partial(self.rows.transact, [write]))
+
     def _may_still_publish(self, name: str, state: State) -> bool:
         number = name.removeprefix(self.prefix).partition("-")[0]
+        if number == "checkpoint":  # of a collector that died, or is at work: without it readers take the rows
+            return False
         return not number.isdigit() or int(number) in state.box.locks or int(number) > state.box.granted
 
     def _pinned(self, now_us: int) -> list[SequenceNumber]:
@@ -632,8 +823,9 @@ class SegmentStore:
             able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
             kept = [one for one in marks if one not in old or one == old[-1]][-20:]
             values: dict[str, Value] = {"marks": json.dumps([*kept, (now_us, str(snapshot.sequence))])}
-            if able:
-                values["collected"] = able[-1]
+            before = str(state.head.values.get("collected", ""))
+            if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
+                values["collected"] = able[-1]  # never back: another collector may have a shorter grace
             return (SequenceNumber.parse(able[-1]) if able else None), [Write(Act.MERGE, HEAD, values)]
 
         return snapshot, self._with_head(decide)
@@ -759,6 +951,18 @@ class SegmentStore:
 
     def _read(self, first: str, end: str) -> list[Row]:
         return self._try(lambda: self.rows.query(first, end))
+
+
+def _restoring(deletions: Sequence[Write], state: State) -> tuple[None, list[Write]]:
+    """With the head: whoever knows the table has to read all of it again."""
+    times = state.head.values.get("restored", 0)
+    assert isinstance(times, int)
+    return None, [Write(Act.MERGE, HEAD, {"restored": times + 1}), *deletions]
+
+
+def _counted_by_their_own(snapshot: Snapshot) -> list[Segment]:
+    """Of what is staged, the copies that were published and wait for the REPLACE that they count with."""
+    return [one for one in snapshot.staged if snapshot.sequence.has(*one.published[0])]
 
 
 def _released(box: LockBox, task: str, lock: int) -> Decision:

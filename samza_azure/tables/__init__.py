@@ -7,14 +7,19 @@
 """
 
 import re
+from collections.abc import Hashable
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any
 
 from samza_azure.errors import ConfigError
 from samza_azure.segments import Sequence
 from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.compaction import Compacted, compact, plan, rewrite
 from samza_azure.tables.table import Filter, Part, TableSnapshot
-from samza_azure.tables.write import Appender, Compacted, Shape, compact, create, plan
+from samza_azure.tables.write import Appender, Shape, create
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -31,14 +36,22 @@ def open(config: StorageSettings, name: str, *, at: Sequence | None = None) -> T
 
     ConfigError if there is no such table, or its garbage was collected since.
     """
-    return snapshot_of(store_of(Account.from_config(config), name), at=at)
+    known: Any = config  # of a job file it can be a key, and need not be
+    store = (_opened if isinstance(known, Hashable) else _opened.__wrapped__)(known, name)
+    return replace(snapshot_of(store, at=at), settings=config)
+
+
+@lru_cache(maxsize=8)
+def _opened(config: Any, name: str) -> SegmentStore:
+    """The tables that this process has opened last: what is known of them need not be read again."""
+    return store_of(Account.from_config(config), name)
 
 
 def snapshot_of(store: SegmentStore, *, at: Sequence | None = None) -> TableSnapshot:
     """The same of a table whose account is open already."""
-    snapshot = store.snapshot(at)
-    # After the segments: a column that one of them has is in the head by then.
-    shape = Shape.of(store.state().head, store.name)
+    snapshot = store.latest() if at is None else store.snapshot(at)
+    # A column that a segment has is in a head that was read after it.
+    shape = Shape.of(snapshot.head or store.state().head, store.name)
     return TableSnapshot(store.name, shape.time, shape.schema, snapshot, store.blobs)
 
 
@@ -52,6 +65,7 @@ __all__ = [
     "create",
     "open",
     "plan",
+    "rewrite",
     "snapshot_of",
     "store_of",
 ]

@@ -1,7 +1,9 @@
 """Reading a table: a snapshot, which shows one sequence number and nothing else."""
 
-from collections.abc import Sequence
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +12,8 @@ import pyarrow.parquet as pq
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import ETERNITY, File, Interval
 from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage.address import StorageSettings
+from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.segments import Snapshot
 from samza_azure.tables import files
@@ -28,6 +32,39 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
+class _Reading:
+    """What of a file's rows is wanted."""
+
+    time: str
+    schema: pa.Schema  # of the columns that are wanted or filtered by
+    wanted: tuple[str, ...]
+    filter: Filter
+
+    def rows(self, blobs: Blobs, part: Part) -> pa.Table:
+        """The wanted rows and columns of a file."""
+        found = files.read(blobs, part.file, [*self.schema.names, self.time], None)
+        if not part.is_whole:
+            found = files.within(found, self.time, part.interval)
+        found = fitted(found, self.schema)
+        if self.filter:
+            found = found.filter(pq.filters_to_expression(list(self.filter)))
+        return found.select(list(self.wanted))
+
+
+def _read_by_spark(
+    settings: StorageSettings, read: _Reading, batches: Iterable[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a worker of Spark's: the rows of the files that it was given. The list was pickled by the driver."""
+    account = Account.from_config(settings)
+    try:
+        for batch in batches:
+            for part in batch["part"].to_pylist():
+                yield from read.rows(account.blobs(), pickle.loads(part)).to_batches()  # noqa: S301
+    finally:
+        account.close()
+
+
+@dataclass(frozen=True, slots=True)
 class TableSnapshot:
     """What a table shows at one sequence number.
 
@@ -40,6 +77,7 @@ class TableSnapshot:
     schema: pa.Schema
     snapshot: Snapshot
     blobs: Blobs
+    settings: StorageSettings | None = None  # of the account, for who reads in other processes
 
     @property
     def sequence(self) -> SequenceNumber:
@@ -72,22 +110,14 @@ class TableSnapshot:
         ConfigError for a column that the table does not have.
         """
         wanted = list(self.schema.names if columns is None else columns)
-        used = {*wanted, *(column for column, _, _ in filter)}
-        if unknown := sorted(used - set(self.schema.names)):
-            raise ConfigError(f"{self.name} has no column {unknown[0]!r}. It has {', '.join(self.schema.names)}.")
-        expression = pq.filters_to_expression(list(filter)) if filter else None
+        read = self._reading(wanted, filter)
         tables = []
         for part in self.files(interval, filter):
             try:
-                found = files.read(self.blobs, part.file, [*used, self.time], None)
+                tables.append(read.rows(self.blobs, part))
             except CorruptState:
                 if not skip_damaged:
                     raise
-                continue
-            if not part.is_whole:
-                found = files.within(found, self.time, part.interval)
-            found = fitted(found, pa.schema([field for field in self.schema if field.name in used]))
-            tables.append((found if expression is None else found.filter(expression)).select(wanted))
         empty = pa.schema([self.schema.field(name) for name in wanted]).empty_table()
         return pa.concat_tables([empty, *tables])
 
@@ -101,6 +131,36 @@ class TableSnapshot:
     ) -> Any:
         """The same as a `pandas.DataFrame`; pandas has to be installed."""
         return self.to_arrow(interval, columns, filter, skip_damaged=skip_damaged).to_pandas()
+
+    def spark(
+        self,
+        session: Any,
+        interval: Interval = ETERNITY,
+        columns: Sequence[str] | None = None,
+        filter: Filter = (),  # noqa: A002
+    ) -> Any:
+        """The same as a DataFrame of a Spark session; its tasks read the files, one at a time each.
+
+        Of a snapshot that `open` made. Another one, which knows its account in this process only, is read here first.
+        Evaluate it while the snapshot's files are kept, as for other reads.
+        """
+        wanted = list(self.schema.names if columns is None else columns)
+        if self.settings is None:
+            return session.createDataFrame(self.to_arrow(interval, wanted, filter))
+        read = self._reading(wanted, filter)
+        schema = session.createDataFrame(pa.schema([self.schema.field(name) for name in wanted]).empty_table()).schema
+        parts = self.files(interval, filter)
+        if not parts:
+            return session.createDataFrame([], schema)
+        listed = session.createDataFrame(pa.table({"part": [pickle.dumps(part) for part in parts]}))
+        return listed.repartition(len(parts)).mapInArrow(partial(_read_by_spark, self.settings, read), schema)
+
+    def _reading(self, wanted: list[str], filter: Filter) -> "_Reading":  # noqa: A002
+        used = {*wanted, *(column for column, _, _ in filter)}
+        if unknown := sorted(used - set(self.schema.names)):
+            raise ConfigError(f"{self.name} has no column {unknown[0]!r}. It has {', '.join(self.schema.names)}.")
+        schema = pa.schema([field for field in self.schema if field.name in used])
+        return _Reading(self.time, schema, tuple(wanted), tuple(filter))
 
     def _may_lie(self, file: File, span: Interval) -> bool:
         found = file.statistics.get(self.time, {})

@@ -1,15 +1,9 @@
-"""Appending to a table and compacting it, as library calls.
-
-Memory is bounded by what is written at once: an append by its rows, a compaction by one batch of each of its inputs
-and one output file.
-"""
+"""Creating a table and appending to it, as library calls. Memory is bounded by the rows of one append."""
 
 import base64
-import io
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,15 +11,11 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError
 from samza_azure.segments import (
     Advance,
-    File,
     Granted,
     Granularity,
     Interval,
-    LockType,
-    Partitions,
     Published,
     Refused,
-    Request,
     Segment,
     Task,
 )
@@ -33,15 +23,13 @@ from samza_azure.storage.interface import Row
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
-from samza_azure.tables.table import fitted
 
 #: So many partition numbers an appender takes at once: one write of the head for so many publishes.
 NUMBERS = 64
 #: So many intervals one append may touch: each has a lock, and a publish holds all its locks in one transaction.
 INTERVALS_MAX = 90
-#: So many segments are merged at once: a batch of each is in memory.
-FAN_IN_MAX = 32
-BATCH_ROWS = 16 << 10
+#: The lock on an interval is given back when so many appends had no rows of it.
+UNUSED_APPENDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +92,8 @@ class Appender:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
         self._free: dict[Interval, tuple[int, Interval, int, list[int]]] = {}  # by bucket: a lock and its free numbers
+        self._appends = 0
+        self._used: dict[Interval, int] = {}  # by bucket: the last append that had rows of it
 
     def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
         """Write rows to files, one per interval, and publish them with the position of the stream that they are from.
@@ -117,27 +107,36 @@ class Appender:
             widen_needed = any(self._shape.schema.field(field.name).type != field.type for field in rows.schema)
             if widen_needed:
                 widen(self._store, rows.schema)  # says what is wrong
-        segments = []
-        parts = list(_by_bucket(rows, self._shape))
+        parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
         if len(parts) > INTERVALS_MAX:
             raise ConfigError(
                 f"Rows of {len(parts)} intervals of {self._store.name} in one append; {INTERVALS_MAX} are possible. "
                 "Append fewer rows at once, or give the table a coarser granularity."
             )
+        return self.append_parts(parts, advance)
+
+    def append_parts(
+        self, parts: Sequence[tuple[Interval, pa.Table]], advance: Advance | None = None
+    ) -> Published | Refused:
+        """The same for rows that `by_bucket` has divided, and whose columns the table has."""
+        segments, under = [], set()
+        self._appends += 1
         for bucket, part in parts:
+            self._used[bucket] = self._appends
             number = self._number(bucket)
             if isinstance(number, Refused):
                 return number
             lock, interval, version, partition = number
+            under.add(lock)
             data = files.encode(part)
             name = self._store.file_name(lock, uuid.uuid4().hex)
-            self._store.blobs.put(name, data)
+            self._store.upload(name, data)
             segments.append(
                 Segment.root(self._store.name, interval, version, partition, file=files.file_of(name, data))
             )
         if not segments and advance is None:
             return Published(())
-        answer = self._store.publish(self._task.id, segments, advance=advance)
+        answer = self._store.publish(self._task.id, segments, advance=advance, under=under)
         if isinstance(answer, Refused):
             self.close()
         return answer
@@ -147,6 +146,15 @@ class Appender:
         for lock in self._store.state().box.held(self._task.id):
             self._store.release(self._task.id, lock.id)
         self._free.clear()
+        self._used.clear()
+
+    def release_unused(self) -> None:
+        """Give back the locks of intervals to which nothing was appended for a while."""
+        for bucket, last in list(self._used.items()):
+            if self._appends - last >= UNUSED_APPENDS:
+                del self._used[bucket]
+                if (known := self._free.pop(bucket, None)) is not None:
+                    self._store.release(self._task.id, known[0])
 
     def _number(self, bucket: Interval) -> tuple[int, Interval, int, int] | Refused:
         known = self._free.get(bucket)
@@ -163,160 +171,14 @@ class Appender:
         return number, interval, version, free.pop(0)
 
 
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """What a compaction has done: so many segments became so many. `refused` says why it has not."""
-
-    inputs: int = 0
-    outputs: int = 0
-    refused: str = ""
-
-
-def plan(store: SegmentStore, interval: Interval, *, target_bytes: int = 128 << 20) -> list[list[Segment]]:
-    """What `compact` would merge: groups of small neighbours of one interval and version, each at most `FAN_IN_MAX`."""
-    found: list[list[Segment]] = []
-    for entry in store.snapshot().timeline.lookup(interval):
-        waiting: list[Segment] = []
-        for group in _groups(entry.segments):
-            if sum(one.file.bytes for one in group if one.file is not None) >= target_bytes:
-                continue  # large enough as it is
-            if len(waiting) + len(group) > FAN_IN_MAX:
-                found.append(waiting)
-                waiting = []
-            waiting = [*waiting, *group]
-        found.append(waiting)
-    unique = {tuple(one.id for one in group): group for group in found}
-    return [group for group in unique.values() if len(_groups(group)) > 1]
-
-
-def compact(store: SegmentStore, task: Task, interval: Interval, *, target_bytes: int = 128 << 20) -> list[Compacted]:
-    """Merge the small segments of an interval while others append to it; each group is published as it is done.
-
-    What is locked by others is left out, and said. A process that dies in the middle loses the group that it was at;
-    called again, the rest is done. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and one output file.
-    """
-    return [_compact(store, task, group, target_bytes) for group in plan(store, interval, target_bytes=target_bytes)]
-
-
-def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
-    one, there = inputs[0], Partitions(segment.partition for segment in inputs)
-    shape = Shape.of(store.state().head, store.name)
-    request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
-    answer = store.acquire(task, request)
-    if not isinstance(answer, Granted):
-        return Compacted(refused=f"{one.interval}: others hold {there}.")
-    try:
-        sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
-        made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
-        numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))
-        if not isinstance(numbers, Granted) or numbers.lock.partitions is None:
-            return Compacted(refused=f"{one.interval}: a lock was lost.")
-        group = numbers.lock.partitions
-        outputs = [
-            Segment(
-                store.name,
-                one.interval,
-                one.version,
-                partition,
-                Partitions.union_of(segment.covers for segment in inputs),
-                1 + max(segment.generation for segment in inputs),
-                group,
-                there,
-                file,
-            )
-            for partition, file in zip(group, made or [None], strict=True)
-        ]
-        published = store.publish(task.id, outputs, inputs=inputs)
-        if isinstance(published, Refused):
-            return Compacted(refused=published.reason)
-        return Compacted(len(inputs), len(outputs))
-    finally:
-        for lock in store.state().box.held(task.id):
-            store.release(task.id, lock.id)
-
-
-def _merged(
-    store: SegmentStore,
-    lock: int,
-    sources: Sequence[tuple[File, Interval]],
-    shape: Shape,
-    target_bytes: int,
-) -> Iterator[File]:
-    """Files of the rows of others, in the order of time, uploaded as soon as they are large enough."""
-    out, writer = io.BytesIO(), None
-
-    def finished() -> File:
-        assert writer is not None
-        writer.close()
-        data = out.getvalue()
-        name = store.file_name(lock, uuid.uuid4().hex)
-        store.blobs.put(name, data)
-        return files.file_of(name, data)
-
-    for part in _in_order(store, sources, shape):
-        if writer is None:
-            out = io.BytesIO()
-            writer = files.writer(out, shape.schema)
-        writer.write_table(part, row_group_size=files.ROW_GROUP_ROWS)
-        if out.tell() >= target_bytes:
-            yield finished()
-            writer = None
-    if writer is not None:
-        yield finished()
-
-
-def _in_order(store: SegmentStore, sources: Sequence[tuple[File, Interval]], shape: Shape) -> Iterator[pa.Table]:
-    """Rows of sorted files, merged. Each file has a batch in memory; what is not later than the earliest end of these
-    cannot be preceded by anything that is still to come."""
-    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]] = []
-    for file, interval in sources:
-        _refill(waiting, files.batches(store.blobs, file, BATCH_ROWS), interval, shape)
-    while waiting:
-        moments = [files.microseconds_of(table, shape.time) for table, _, _ in waiting]
-        up_to = min(pc.max(one).as_py() for one in moments)
-        ready, rest = [], []
-        for (table, source, interval), moment in zip(waiting, moments, strict=True):
-            mask = pc.less_equal(moment, up_to)
-            ready.append(table.filter(mask))
-            left = table.filter(pc.invert(mask))
-            if len(left):
-                rest.append((left, source, interval))
-            else:
-                _refill(rest, source, interval, shape)
-        yield pa.concat_tables(ready).sort_by(shape.time)
-        waiting = rest
-
-
-def _refill(
-    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]],
-    source: Iterator[pa.RecordBatch],
-    interval: Interval,
-    shape: Shape,
-) -> None:
-    """The next batch that has rows of the interval, of which alone they count."""
-    for batch in source:
-        table = fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
-        if len(table):
-            waiting.append((table, source, interval))
-            return
-
-
-def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments that become visible together, together."""
-    found: dict[Any, list[Segment]] = {}
-    for segment in segments:
-        found.setdefault((segment.covers, segment.generation), []).append(segment)
-    return list(found.values())
-
-
-def _by_bucket(rows: pa.Table, shape: Shape) -> Iterator[tuple[Interval, pa.Table]]:
+def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
     """The rows of each interval, in the order of time."""
-    files.microseconds_of(rows, shape.time)  # says what is wrong with the column
-    rows = rows.sort_by(shape.time)
-    moments = files.microseconds_of(rows, shape.time)
+    files.microseconds_of(rows, time)  # says what is wrong with the column
+    rows = rows.sort_by(time)
+    moments = files.microseconds_of(rows, time)
     first = 0
     while first < len(rows):
-        bucket = shape.granularity.bucket(moments[first].as_py())
+        bucket = granularity.bucket(moments[first].as_py())
         count = pc.sum(pc.less(moments.slice(first), bucket.end)).as_py()
         yield bucket, rows.slice(first, count)
         first += count
@@ -326,4 +188,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Compacted", "Shape", "compact", "create", "plan", "widen"]
+__all__ = ["Appender", "Shape", "by_bucket", "create", "widen"]

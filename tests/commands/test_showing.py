@@ -19,9 +19,10 @@ EMPTY = {
     "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
+         "progress": {"pace": 1.5, "watermark_ms": 0}, "why": "",
          "error": {"message": "", "traceback": ""}, "given_up": {"processor": "", "message": ""}}
     ],
-    "kept": {}, "failure": {"task": "", "message": ""},
+    "events": [{"at_ms": 0, "kind": "", "text": ""}], "kept": {}, "failure": {"task": "", "message": ""},
 }  # fmt: skip
 #: What no person is shown.
 HIDDEN = ("stop.uuid", "tasks.0.stage", "tasks.0.error.traceback")

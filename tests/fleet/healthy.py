@@ -18,10 +18,10 @@ PATIENCE = 3
 FOR_EVER_S = 10_000.0
 
 
-def live(job: str, tasks: int, said: Connection) -> None:
+def live(job: str, tasks: int, said: Connection, name: str = "p0") -> None:
     """SIGUSR1 blocks the coordinator's loop, SIGUSR2 the main thread. The first thing that is said is the port."""
     die_with_parent()
-    member = Member("p0", Config.parse(job), tasks, said, only_holder=False)
+    member = Member(name, Config.parse(job), tasks, said, only_holder=False)
     steps, awake, leaving = 0, threading.Event(), threading.Event()
 
     def leave() -> None:

@@ -40,6 +40,7 @@ from samza_azure.group.control import (
     Barrier,
     BarrierState,
     Control,
+    Event,
     Failure,
     GivenUp,
     Owner,
@@ -293,7 +294,10 @@ def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_w
         [step] = [a for a in decide(view, NOW) if isinstance(a, BreakLease | AcquireLease | ReadControl | WriteControl)]
         steps.append(step)
         learn(view, step, answer, sent_at=NOW, now=NOW)
-    after = replace(CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh")
+    noted = Event(view.wall_ms, "leader", "p2 leads. p1 had given no sign of life.")
+    after = replace(
+        CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh", events=(noted,)
+    )
     assert steps == [
         BreakLease("control"),
         AcquireLease("fresh", "control"),

@@ -204,7 +204,7 @@ def test_a_processor_answers_while_it_joins_and_tells_systemd_that_it_lives_and_
             assert (status, json.loads(body)["reason"]) == (503, "joining")
             status, body = get(port, "/metrics")
             assert status == 200 and "# TYPE python_info gauge" in body
-            assert get(port, "/")[0] == 404
+            assert "samza_azure" in get(port, "/")[1] and get(port, "/nothing")[0] == 404
             assert manager.recv(100) == b"WATCHDOG=1"
             made.process.send_signal(signal.SIGTERM)
             while (told := manager.recv(100)) != b"STOPPING=1":

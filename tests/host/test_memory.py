@@ -1,10 +1,12 @@
 """How much memory a processor takes unasked: what its cgroup allows, wherever that is written."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from samza_azure.machine import LEAST_HEAP_MIB, UNDIVIDED_HEAP_MIB, Memory, memory
+from samza_azure.machine import LEAST_HEAP_MIB, UNDIVIDED_HEAP_MIB, Memory, memory, memory_kills, memory_of_session
 
 GIB = 1 << 30
 #: Version 2: one tree. Version 1: a tree for each controller. Both: a machine on its way from one to the other.
@@ -86,3 +88,34 @@ def test_a_heap_is_never_too_small_to_start() -> None:
 
 def test_this_machine_says_what_it_has() -> None:
     assert 0 < memory().heap_mib << 20 <= memory().limit
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "name", "text"),
+    [
+        (V2.format(path="/pods/one"), "sys/fs/cgroup/pods/one/memory.events", "low 0\noom 3\noom_kill {}\n"),
+        (V2.format(path="/host/one"), "sys/fs/cgroup/memory.events", "oom 3\noom_kill {}\noom_group_kill 9\n"),
+        (V1.format(path="/one"), "sys/fs/cgroup/memory/one/memory.oom_control", "under_oom 0\noom_kill {}\n"),
+    ],
+)
+def test_the_kernels_kills_are_counted_wherever_they_are_told(
+    tmp_path: Path, cgroup: str, name: str, text: str
+) -> None:
+    for kills in (0, 2):
+        machine(tmp_path, cgroup, {name: text.format(kills)})
+        assert memory_kills(tmp_path) == kills
+
+
+def test_a_machine_that_tells_nothing_of_it_has_killed_nothing(tmp_path: Path) -> None:
+    assert memory_kills(tmp_path) == 0
+
+
+def test_the_memory_of_a_session_is_that_of_all_its_processes() -> None:
+    hold = "import sys; held = b'x' * (64 << 20); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", hold], stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        assert memory_of_session(process.pid) > 64 << 20
+        process.kill()
+    assert memory_of_session(process.pid) == 0

@@ -13,9 +13,9 @@ from samza_azure.group.actions import Finish, StorageAction
 from samza_azure.group.answers import Answer, Denied
 from samza_azure.group.control import Control
 from samza_azure.group.ending import GIVEN_UP
-from samza_azure.group.timing import DENIED_S, PROFILES
+from samza_azure.group.timing import DENIED_S, PROFILES, ROLE_S
 from samza_azure.group.view import Settings
-from samza_azure.host.processor import Processor
+from samza_azure.host.processor import WAITS_FOR_ROLE, Processor
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.shared_tasks import plan_of
 from samza_azure.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskReport
@@ -35,11 +35,12 @@ class Guarded(Link):
 
     def __init__(self) -> None:
         self.refused: tuple[str, ...] = ()
+        self.may_pass = False
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
         await asyncio.sleep(LATENCY_S)
         if operation.startswith(self.refused):
-            raise AccessDenied(REASON)
+            raise AccessDenied(REASON, may_pass=self.may_pass)
         return effect()
 
 
@@ -191,3 +192,35 @@ def test_refusals_that_are_far_apart_end_nobody() -> None:
         assert not follower.life.done() and isinstance(control, Control) and len(control.members) == 2
 
     play(story)
+
+
+class Newcomer(Member):
+    """Lacks a right from the beginning, which it may get."""
+
+    def __init__(self, name: str, storage: MemoryStorage) -> None:
+        super().__init__(name, storage)
+        self.link.refused, self.link.may_pass = ("rows.insert",), True
+
+
+@pytest.mark.parametrize("after_s", [ROLE_S - 10, None])
+def test_who_misses_a_right_before_joining_tries_for_ten_minutes_and_says_so_once_a_minute(
+    after_s: float | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        begun = asyncio.get_running_loop().time()
+        newcomer = Newcomer("a", MemoryStorage(asyncio.get_running_loop().time))
+        await asyncio.sleep(after_s or ROLE_S - 10)
+        assert not newcomer.life.done() and not newcomer.running
+        if after_s is None:
+            await until(newcomer.life.done)
+            assert newcomer.life.result() == Finish(2, REASON)
+            assert asyncio.get_running_loop().time() - begun >= ROLE_S
+        else:
+            newcomer.link.refused = ()
+            await until(lambda: len(newcomer.running) == 4)
+            newcomer.life.cancel()
+            await asyncio.sleep(1)
+
+    VirtualLoop().run_until_complete(story())
+    said = [record.getMessage() for record in caplog.records if WAITS_FOR_ROLE in record.getMessage()]
+    assert said == [f"{REASON} {WAITS_FOR_ROLE}"] * 10

@@ -45,6 +45,25 @@ def test_an_upgrade_that_comes_before_the_drain_loses_and_doubles_nothing(seed: 
     assert result.violation is None, "\n".join(result.history)
 
 
+#: Keys are rotated, and roles are taken from a machine for a while.
+REFUSED = replace(
+    UPGRADE,
+    processors=3,
+    counts=1,
+    profile="fast",
+    aimed=0.3,
+    every_s=6.0,
+    faults=("access refused", "leaves", "crash", "joins"),
+)
+
+
+def test_who_is_refused_works_no_longer_than_its_last_accepted_heartbeat_allows() -> None:
+    """The moment of the refusal was taken for the deadline, also where the deadline was over by then."""
+    result = play(REFUSED)
+    assert result.violation is None, "\n".join(result.history)
+    assert result.seen["outage access rows.merge"] > 0
+
+
 def test_fresh_seeds_find_nothing() -> None:
     first = Random().randrange(1 << 31)
     print(f"fresh seeds from {first}")

@@ -110,7 +110,7 @@ class Fleet:
             if name in but:
                 continue
             task.check(self.drain_order)
-            task.count_late()
+            task.count()
             if task.is_over and task.begins_to_finish():
                 task.finish()
 

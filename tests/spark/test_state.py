@@ -19,7 +19,7 @@ from samza_azure.logs.record import Kind, Record, Reference, decode, decode_head
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import Phase
 from samza_azure.spark.pipeline.state import check_chosen
-from samza_azure.spark.task.task import late_since
+from samza_azure.spark.task.task import Counted, counted_since
 from samza_azure.storage.interface import Blobs, Chunk
 
 from .fleet import Fleet, config_of
@@ -189,6 +189,9 @@ def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
         writer.flush()
         run.until_all_is_read("late")
     run.until(lambda: run.late >= 12)
+    [done] = [task.report.progress for task in run.tasks.values()]
+    assert done is not None and done.rows == 3 + 3 * 4 and done.batches >= 4 and done.seconds > 0 and done.size > 0
+    assert done.watermark_ms is not None and done.behind == {"late": 0}
     writer.close()
     run.drain()
     assert run.late == 12
@@ -206,6 +209,12 @@ class Finished:
         self.asked += 1
         return self.batch
 
+    def numInputRows(self) -> int:  # noqa: N802  # Spark's name
+        return 10
+
+    def durationMs(self) -> dict[str, int]:  # noqa: N802  # Spark's name
+        return {"triggerExecution": 500}
+
     def stateOperators(self) -> list["Finished"]:  # noqa: N802  # Spark's name
         return [Finished(self.batch, (count,)) for count in self.dropped]
 
@@ -213,11 +222,11 @@ class Finished:
         return self.dropped[0]
 
 
-def test_late_rows_of_all_batches_since_the_last_look_are_counted_and_no_others_are_asked_for() -> None:
+def test_all_batches_since_the_last_look_are_counted_and_no_others_are_asked_for() -> None:
     """Several may have finished between two looks."""
     finished = [Finished(batch, (batch, 1)) for batch in range(100)]
-    assert late_since(finished, 96) == (97 + 98 + 99 + 3, 99)
+    assert counted_since(finished, 96) == Counted(99, batches=3, rows=30, late=97 + 98 + 99 + 3, seconds=1.5)
     assert [each.batch for each in finished if each.asked] == [96, 97, 98, 99]
-    assert late_since(finished, 99) == (0, 99)
-    assert late_since([], -1) == (0, -1)
-    assert late_since(finished[:2], -1) == (0 + 1 + 2, 1)
+    assert counted_since(finished, 99) == Counted(99)
+    assert counted_since([], -1) == Counted(-1)
+    assert counted_since(finished[:2], -1) == Counted(1, batches=2, rows=20, late=0 + 1 + 2, seconds=1.0)

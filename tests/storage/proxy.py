@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from enum import Enum, auto
+from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -133,6 +134,69 @@ class Answering:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.port = self._server.server_port
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Guard:
+    """An HTTP proxy before one of an emulator's services, which answers what it refuses as Azure does for want of a
+    right. It keeps the method and path of each request that it saw, and of each that it refused."""
+
+    def __init__(self, target: int, refuses: Callable[[str, str], bool]) -> None:
+        self.refuses = refuses
+        self.seen: list[str] = []
+        self.refused: list[str] = []
+        guard = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                self.raw_requestline = self.rfile.readline(65537)
+                if not self.raw_requestline or not self.parse_request():
+                    self.close_connection = True
+                    return
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                guard.seen.append(f"{self.command} {self.path}")
+                if guard.refuses(self.command, self.path):
+                    guard.refused.append(f"{self.command} {self.path}")
+                    said = b'{"odata.error": {"code": "AuthorizationPermissionMismatch"}}'
+                    self.answer(403, [("x-ms-error-code", "AuthorizationPermissionMismatch")], said)
+                    return
+                there = HTTPConnection("127.0.0.1", target, timeout=30)
+                try:
+                    there.request(self.command, self.path, body, dict(self.headers))
+                    found = there.getresponse()
+                    self.answer(found.status, found.getheaders(), found.read())
+                finally:
+                    there.close()
+
+            def answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+                self.send_response_only(status)
+                size = str(len(body))
+                for name, value in headers:
+                    if name.lower() == "content-length" and self.command == "HEAD":
+                        size = value
+                    elif name.lower() not in ("content-length", "transfer-encoding", "connection", "keep-alive"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", size)
+                self.end_headers()
+                self.wfile.write(b"" if self.command == "HEAD" else body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
         self.port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 

@@ -9,9 +9,9 @@ import pytest
 
 from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
-from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Refused, Task
+from samza_azure.segments import Advance, Granularity, Interval, LockType, Owner, Published, Refused, Request, Task
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.tables import write
+from samza_azure.tables import compaction
 from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -82,7 +82,7 @@ def test_files_that_cannot_have_a_row_are_not_read(store: SegmentStore) -> None:
 
 
 def test_compaction_changes_no_row(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "BATCH_ROWS", 3)
+    monkeypatch.setattr(compaction, "BATCH_ROWS", 3)
     appended(store, *(made(part * 10, 10, every=timedelta(minutes=10)) for part in (2, 0, 3, 1)))
     before = tables.snapshot_of(store)
     done = tables.compact(store, task("compact"), JANUARY)
@@ -97,7 +97,7 @@ def test_compaction_changes_no_row(store: SegmentStore, monkeypatch: pytest.Monk
 
 
 def test_compaction_into_several_files(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "BATCH_ROWS", 10)
+    monkeypatch.setattr(compaction, "BATCH_ROWS", 10)
     appended(store, *(made(part * 40, 40, every=timedelta(minutes=5)) for part in range(4)))
     done = tables.compact(store, task("compact"), JANUARY, target_bytes=2_000)
     assert done[0].outputs > 1
@@ -108,7 +108,7 @@ def test_who_compacts_what_another_has_locked_says_so(stores: Stores) -> None:
     one, other = stores(), stores()
     appended(one, made(0, 2), made(2, 2))
     inputs = one.snapshot().timeline.visible()
-    request = write.Request("x", one.name, FIRST, write.LockType.EXCLUSIVE, inputs[0].covers, inputs[0].version)
+    request = Request("x", one.name, FIRST, LockType.EXCLUSIVE, inputs[0].covers, inputs[0].version)
     one.acquire(task("x"), request)
     (done,) = tables.compact(other, task("compact"), JANUARY)
     assert "others hold" in done.refused

@@ -17,6 +17,12 @@ from samza_azure import (
     ConfigError,
     CoordinationUtils,
     CorruptState,
+    DrainMessage,
+    DrainMode,
+    DrainMonitor,
+    DrainNotification,
+    DrainNotifications,
+    DrainStates,
     JobCoordinator,
     JobCoordinatorListener,
     JobFailed,
@@ -161,6 +167,23 @@ assert_type(writer, SourceWriter)
 reader = Reader.from_job("job.toml", "by-carrier", start="latest", until_now=True)
 assert_type(reader, Reader)
 assert_type(reader.token, str)
+
+
+# A drain, for programs that use the coordinator without Spark.
+
+notifications = DrainNotifications.of(config)
+asked = notifications.write("run")
+assert_type(asked, DrainNotification)
+assert_type(asked.mode, DrainMode)
+assert_type(notifications.wanted("run"), DrainNotification | None)
+assert_type(notifications.clean("run") + notifications.clean_all(), int)
+monitor = DrainMonitor(notifications, "run", interval_s=1.0)
+assert_type(monitor.register_drain_callback(lambda drain: print(drain.uuid)), bool)
+monitor.start()
+monitor.stop()
+states = DrainStates("run", {"flights": range(2)}, {"flights": 1})
+assert_type(DrainMessage.from_json("{}").to_json(), str)
+assert_type(states.is_drained("flights", 0), bool)
 
 
 # Errors: each is a SamzaAzureError with an exit code.

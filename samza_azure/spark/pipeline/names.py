@@ -13,6 +13,7 @@ from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.places import noted, place_of_function
+from samza_azure.spark.pipeline.tables import name_mistakes
 
 TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
 #: The words of Spark's simple types, as `storage.ddl` and Spark know them; a test compares them.
@@ -65,6 +66,7 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
     """Each mistake with the place of the stage."""
     written = {stage.output for stage in stages}
     told = set()
+    yield from ((message, str(config.path)) for message in name_mistakes(stages, config.streams))
     for stage in stages:
         place = place_of_function(stage.function)
         if (said := _other_arguments(stage)) is not None:

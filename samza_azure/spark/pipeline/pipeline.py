@@ -7,14 +7,14 @@ between two stages has the schema of the stage that writes it.
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Stream
+from samza_azure.config import Config, Stream, Table
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Plan, StagePlan, partitions_of
@@ -28,6 +28,7 @@ from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.places import noted, place_of_function
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
+from samza_azure.spark.pipeline.tables import check_time, sink_plan, tables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,11 @@ class Pipeline:
     plan: Plan
     stages: Mapping[str, AnalysedStage]
     streams: Mapping[str, "AnalysedStream"]
+    tables: Mapping[str, Table] = field(default_factory=dict)  # by the stage that publishes their segments
+
+    def table_of(self, task: str) -> Table | None:
+        """The table that a task publishes segments of; None: it runs a query."""
+        return self.tables.get(self.plan.stage_of(task).name)
 
     def stage_of(self, task: str) -> AnalysedStage:
         """The stage of a task."""
@@ -88,7 +94,7 @@ class Pipeline:
 
     def inputs_of(self, task: str, run_id: str) -> tuple[TaskInput, ...]:
         """What a task reads. The order is fixed by the plan: offsets refer to producers by their place in it."""
-        stage = self.stage_of(task).plan
+        stage = self.plan.stage_of(task)
         number = int(task.rpartition("-")[2])
         return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
 
@@ -134,6 +140,8 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
     writers = {stage.output: stage for stage in stages}
     streams: dict[str, AnalysedStream] = {}
     analysed: dict[str, AnalysedStage] = {}
+    tables = tables_of(config.streams)
+    sinks: dict[str, tuple[StagePlan, Table]] = {}
     for stage in stages:
         for name in stage.inputs:
             if name not in writers and name not in streams:
@@ -156,10 +164,15 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
             streams[router.plan.output] = _intermediate_stream(router, config, ())
             inputs[number] = router.plan.output
         analysed[stage.name] = done = _analysed_stage(stage, inputs, analysis, streams, config)
-        if any(stage.output in other.inputs for other in stages):
+        if stage.output in tables or any(stage.output in other.inputs for other in stages):
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
+        if (table := tables.get(stage.output)) is not None:
+            check_time(stage.output, table, analysis.schema)
+            sink = sink_plan(stage.output, table, done.plan, config)
+            sinks[sink.name] = sink, table
     sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}
-    return Pipeline(_plan(list(analysed.values()), sources, streams, config, warnings), analysed, streams)
+    plan = _plan(list(analysed.values()), list(sinks.values()), sources, streams, config, warnings)
+    return Pipeline(plan, analysed, streams, {name: table for name, (_, table) in sinks.items()})
 
 
 def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config) -> AnalysedStream:
@@ -353,13 +366,14 @@ def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, Analy
 
 def _plan(
     stages: Sequence[AnalysedStage],
+    sinks: Sequence[tuple[StagePlan, Table]],
     sources: Mapping[str, int],
     streams: Mapping[str, AnalysedStream],
     config: Config,
     warnings: Sequence[str],
 ) -> Plan:
     warnings = [*warnings, *(warning for stage in stages for warning in stage.analysis.warnings)]
-    described = {
+    described: dict[str, object] = {
         "stages": [
             {
                 "name": stage.plan.name,
@@ -388,18 +402,27 @@ def _plan(
             for name, stream in streams.items()
         },
     }
+    if sinks:
+        described["tables"] = [
+            {"stream": sink.inputs[0], "tasks": sink.tasks, "table": table.name, "time": table.time}
+            for sink, table in sinks
+        ]
     canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
     return Plan(
-        stages=tuple(stage.plan for stage in stages),
+        stages=(*(stage.plan for stage in stages), *(sink for sink, _ in sinks)),
         sources=dict(sources),
         fingerprint=hashlib.sha256(canonical.encode()).hexdigest(),
         warnings=tuple(warnings),
         keys={name: stream.key for name, stream in sorted(streams.items()) if stream.key},
-        described=_described(stages, streams),
+        described=_described(stages, sinks, streams),
     )
 
 
-def _described(stages: Sequence[AnalysedStage], streams: Mapping[str, AnalysedStream]) -> dict[str, dict[str, str]]:
+def _described(
+    stages: Sequence[AnalysedStage],
+    sinks: Sequence[tuple[StagePlan, Table]],
+    streams: Mapping[str, AnalysedStream],
+) -> dict[str, dict[str, str]]:
     """All facts of the pipeline; none if they are too many to be kept with the run."""
     found: dict[str, dict[str, str]] = {}
     for stage in stages:
@@ -418,6 +441,13 @@ def _described(stages: Sequence[AnalysedStage], streams: Mapping[str, AnalysedSt
         )
         if stage.plan.output not in streams:
             found[f"stream {stage.plan.output}"] = columns(stage.analysis.schema)
+    for sink, table in sinks:
+        found[f"stage {sink.name}"] = {
+            "inputs": sink.inputs[0],
+            "tasks": str(sink.tasks),
+            "table": table.name,
+            "time": table.time,
+        }
     for name, stream in streams.items():
         found[f"stream {name}"] = _said(
             {

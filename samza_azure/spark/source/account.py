@@ -16,6 +16,8 @@ from samza_azure.storage.address import StorageSettings
 if TYPE_CHECKING:
     from samza_azure.storage.connection import Account
     from samza_azure.storage.interface import Blobs, Hints
+    from samza_azure.storage.segments import SegmentStore
+    from samza_azure.storage.transactions import Transactions
 
 VARIABLE = "SAMZA_AZURE_STORAGE"
 
@@ -67,6 +69,14 @@ def hints() -> "Hints":
     """The hints, as a running task sees them."""
     rows: Hints = _Patient(account().hints())
     return rows
+
+
+def segments(table: str) -> "SegmentStore":
+    """A table of segments, as a running task sees it."""
+    from samza_azure.storage.segments import SegmentStore
+
+    rows: Transactions = _Patient(account().transactions(f"table.{table}"))
+    return SegmentStore(rows, blobs(), table)
 
 
 class _Patient:

@@ -51,6 +51,11 @@ class HintBoard:
             self._learn({prefix: end})
         self._publish_now.set()
 
+    def end_of(self, prefix: str) -> Position | None:
+        """Where this log ends, as far as was heard."""
+        with self._lock:
+            return self._known.get(prefix)
+
     def _learn(self, found: Mapping[str, Position]) -> bool:
         news = {prefix: end for prefix, end in found.items() if end > self._known.get(prefix, (-1, -1))}
         self._known.update(news)

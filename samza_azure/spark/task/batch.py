@@ -77,7 +77,7 @@ class BatchWriter:
         own_watermark: Callable[[], OwnedWatermark],
         needs: Callable[[], Mapping[str, int]],
         batch_bytes: Callable[[], int],
-        appended: Callable[[int, Planned], None],
+        appended: Callable[[int, Planned, int, int | None], None],
     ) -> None:
         self._stage = stage
         self._number = number
@@ -185,7 +185,7 @@ class BatchWriter:
         )
         self._files.recorded(files)
         self.idle = False
-        self._appended(batch, plan)
+        self._appended(batch, plan, sum(part.rows for part in parts), _watermark_us(plan, self._stage))
 
     def _parts(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Slice]:
         """The slices of the record, by destination. Of many rows all but the last are written before the record."""

@@ -23,7 +23,7 @@ from samza_azure.logs.position import Ends, Position
 from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
 from samza_azure.machine import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, StartTask, TaskError, TaskReport
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskError, TaskReport
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
@@ -45,6 +45,8 @@ QUERY_START_S = 120.0
 #: After so many batches of less input than usual the next ones may have twice as much.
 GROW_AFTER = 50
 SOURCE_START_S = 5.0
+#: "Lately", of a task's rows in a second.
+PACE_S = 10.0
 #: Where Spark begins to describe the query, in the message of what ended it.
 QUERY_DESCRIBED = "\n=== Streaming Query ==="
 #: While the storage does not say what became of the last append, it is asked again after this time.
@@ -97,7 +99,8 @@ class Task:
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
         self._blob = 0  # of the log, that the last record went to
-        self._late_through = -1  # batches whose late rows are counted
+        self._counted_through = -1  # batches of which Spark's figures are counted
+        self._paces: list[tuple[float, int]] = []  # when how many rows had been read, lately
 
     @property
     def report(self) -> TaskReport:
@@ -276,10 +279,11 @@ class Task:
             raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
         return OwnedWatermark(self._around.spark, self._query)
 
-    def _appended(self, batch: int, plan: Planned) -> None:
+    def _appended(self, batch: int, plan: Planned, rows_out: int, watermark_us: int | None) -> None:
         """After each record."""
         writer = self._writer
         assert writer is not None
+        size = self._bytes_between(plan.offsets)
         self._step, self._stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
         if writer.position[0] > self._blob:
@@ -288,7 +292,16 @@ class Task:
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
-        self._tell(batch=batch, read=self._read_to(plan.offsets), appended_at=self.report.appended_at or boot_time())
+        self._tell(
+            batch=batch,
+            read=self._read_to(plan.offsets),
+            appended_at=self.report.appended_at or boot_time(),
+        )
+        watermark_ms = None if watermark_us is None else watermark_us // 1000
+        with self._lock:  # `count` changes the rest of it
+            done = self._report.progress or Progress()
+            done = replace(done, rows_out=done.rows_out + rows_out, size=done.size + size, watermark_ms=watermark_ms)
+            self._report = replace(self._report, progress=done)
         if is_first or self._gate.draining:
             self._around.changed()
         if is_drained:
@@ -422,19 +435,57 @@ class Task:
                 stands[producer.prefix] = min(place.position, stands.get(producer.prefix, place.position))
         return stands
 
-    def count_late(self) -> None:
-        """Add up the rows that Spark has dropped as late. It tells them with each finished batch."""
-        query = self._query
-        if query is None or not self.stage.analysis.watermarks or self._late_through >= self.report.batch:
+    def count(self) -> None:
+        """Add up what Spark says of each finished batch, and how much there is to read."""
+        query, now = self._query, boot_time()
+        if query is None or self.report.phase is not Phase.RUNNING:
             return
-        try:
-            late, through = late_since(query._jsq.recentProgress(), self._late_through)
-            self._late_through = through
-        except Exception as error:  # noqa: BLE001  # the query may be ending
-            log.info("%s: late rows were not counted: %s", self.name, error)
-            return
-        if late:
-            self._tell(late=self.report.late + late)
+        if self._counted_through < self.report.batch:
+            try:
+                found = counted_since(query._jsq.recentProgress(), self._counted_through)
+            except Exception as error:  # noqa: BLE001  # the query may be ending
+                log.info("%s: its batches were not counted: %s", self.name, error)
+                return
+            self._counted_through = found.through
+            with self._lock:
+                before = self._report.progress or Progress()
+                done = replace(
+                    before,
+                    batches=before.batches + found.batches,
+                    rows=before.rows + found.rows,
+                    seconds=round(before.seconds + found.seconds, 3),
+                )
+                self._report = replace(self._report, late=self._report.late + found.late, progress=done)
+        done = self.report.progress or Progress()
+        self._paces = [*(each for each in self._paces if each[0] > now - PACE_S), (now, done.rows)]
+        since, rows = self._paces[0]
+        pace = round((done.rows - rows) / (now - since), 1) if now > since else 0.0
+        behind = self._behind()
+        with self._lock:
+            if self._report.progress is not None:
+                self._report = replace(self._report, progress=replace(self._report.progress, pace=pace, behind=behind))
+
+    def _behind(self) -> dict[str, int]:
+        """Bytes of the logs that are not read, by stream, as hints have their ends. A log of this run holds rows for
+        others too; of it our part counts, as if all parts were alike."""
+        left: dict[str, int] = {}
+        for offset in self._stands_at:
+            each = next(each for each in self.inputs if each.stream == offset.of)
+            size = 0.0
+            for producer, (blob, position) in zip(each.producers, offset.positions, strict=True):
+                end = self._around.hints.end_of(producer.prefix) or (0, 0)
+                share = 1.0 if producer.source is not None else len(producer.destinations) / max(each.partitions, 1)
+                size += max(0, end[1] - (position if end[0] == blob else 0) if end[0] >= blob else 0) * min(share, 1.0)
+            left[each.stream] = max(left.get(each.stream, 0), int(size))
+        return left
+
+    def _bytes_between(self, offsets: Sequence[Offset]) -> int:
+        """What of the logs lies between where the task stands and these offsets, in the same blobs."""
+        size = 0
+        for before, after in zip(self._stands_at, offsets, strict=False):
+            for (old, begin), (new, end) in zip(before.positions, after.positions, strict=False):
+                size += end - begin if new == old else end
+        return max(size, 0)
 
     # Draining.
 
@@ -585,20 +636,36 @@ def in_short(error: BaseException) -> str:
     return text.partition(QUERY_DESCRIBED)[0]
 
 
-def late_since(progresses: Sequence[Any], through: int) -> tuple[int, int]:
-    """Rows that the batches after `through` have dropped as late, and the last of these batches.
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What some batches have done, as Spark says, and the last of them."""
+
+    through: int
+    batches: int = 0
+    rows: int = 0
+    late: int = 0
+    seconds: float = 0.0
+
+
+def counted_since(progresses: Sequence[Any], through: int) -> Counted:
+    """What the batches after `through` have done.
 
     Each element is asked for over a socket, so this goes back from the newest one and no further than it must.
     """
-    late, last = 0, through
+    found = Counted(through)
     for place in range(len(progresses) - 1, -1, -1):
         progress = progresses[place]
         batch = progress.batchId()
         if batch <= through:
             break
-        late += sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators())
-        last = max(last, batch)
-    return late, last
+        found = Counted(
+            max(found.through, batch),
+            found.batches + 1,
+            found.rows + progress.numInputRows(),
+            found.late + sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators()),
+            found.seconds + (progress.durationMs().get("triggerExecution") or 0) / 1000,
+        )
+    return found
 
 
 def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:

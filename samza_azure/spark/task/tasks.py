@@ -23,6 +23,7 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.sink import SinkTask
 from samza_azure.spark.task.task import Surroundings, Task
 
 log = logging.getLogger(__name__)
@@ -32,6 +33,8 @@ LOOK_S = 0.25
 LOOK_DRAINING_S = 0.05
 TELL_S = 0.5
 LIFE_S = 1.0
+#: And how often what else is known of its batches, while there are none.
+TELL_PROGRESS_S = 10.0
 
 
 class Tasks:
@@ -43,7 +46,7 @@ class Tasks:
         self._patience_s = around.config.task.shutdown_ms / 1000
         self._permit = permit
         self._drain = Drain(None)
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, Task | SinkTask] = {}
         self._told: dict[str, tuple[float, TaskReport]] = {}
         self._starts = ThreadPoolExecutor(32, "start")
         self._ends = ThreadPoolExecutor(32, "end")  # of its own: a start may wait for long, and a hand-over must not
@@ -87,7 +90,11 @@ class Tasks:
             if (known.generation, known.attempt) >= (command.generation, command.attempt):
                 return  # repeated: the report says how it is
         try:
-            task = Task(self._around, command, before.tried_bytes if before is not None else None)
+            task: Task | SinkTask
+            if self._around.pipeline.table_of(command.task) is not None:
+                task = SinkTask(self._around, command)
+            else:
+                task = Task(self._around, command, before.tried_bytes if before is not None else None)
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._channel.tell(_failed(command, error, self._around))
             return
@@ -106,7 +113,7 @@ class Tasks:
         for task in list(self._tasks.values()):
             try:
                 task.check(self._drain)
-                task.count_late()
+                task.count()
             except Exception:
                 log.exception("%s could not be looked at", task.name)
             self._tell(task)
@@ -114,14 +121,17 @@ class Tasks:
                 self._ends.submit(task.finish)
         self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
 
-    def _tell(self, task: Task) -> None:
+    def _tell(self, task: Task | SinkTask) -> None:
         """A new phase at once, new batches now and then."""
         now, report = boot_time(), task.report
         told_at, told = self._told.get(task.name, (0.0, None))
         if report == told:
             return
         is_news = told is None or _without_batches(report) != _without_batches(told)
-        if is_news or now - told_at >= TELL_S:
+        # A report is written into our row. What Spark says of a batch comes after it, and goes along with the next one:
+        # by itself it would double these writes.
+        is_batch = told is not None and (report.batch, report.late) != (told.batch, told.late)
+        if is_news or now - told_at >= (TELL_S if is_batch else TELL_PROGRESS_S):
             self._told[task.name] = (now, report)
             self._channel.tell(report)
 
@@ -139,7 +149,7 @@ class Tasks:
             self._tell(task)
 
 
-def _start_after(before: Task | None, task: Task, patience_s: float) -> None:
+def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience_s: float) -> None:
     """Start a task; if it ran here before, only when that query is gone: their names and files must not meet."""
     if before is not None:
         before.release(patience_s)
@@ -148,7 +158,7 @@ def _start_after(before: Task | None, task: Task, patience_s: float) -> None:
 
 
 def _without_batches(report: TaskReport) -> TaskReport:
-    return replace(report, batch=-1, late=0, read=None)
+    return replace(report, batch=-1, late=0, read=None, progress=None)
 
 
 def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:

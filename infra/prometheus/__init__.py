@@ -1,0 +1,1 @@
+"""Rules of alerts for Prometheus, their tests, and a dashboard for Grafana."""

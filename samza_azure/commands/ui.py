@@ -1,0 +1,69 @@
+"""`samza-azure ui`: the status page, for as long as this runs. It reads the account and writes nothing."""
+
+import asyncio
+import os
+import secrets
+from ipaddress import ip_address
+from typing import Annotated
+
+import typer
+from aiohttp import web
+
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.terminal import say
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError
+from samza_azure.page.server import Access, add_page
+from samza_azure.page.watch import Watcher
+
+VARIABLE = "SAMZA_AZURE_PAGE_TOKEN"
+
+
+def command(
+    job: Job,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Where it listens; 0: any free port.")] = 8421,
+    host: Annotated[
+        str, typer.Option(help="The address it listens at. Other than this machine's own: with a token.")
+    ] = ("127.0.0.1"),
+    base_path: Annotated[str, typer.Option(help="What stands before / where a proxy passes it on.")] = "",
+    behind_proxy: Annotated[
+        bool, typer.Option("--behind-proxy", help="A proxy in front asks who it is; no token is asked for.")
+    ] = False,
+) -> None:
+    """The status page in a browser: is it healthy, does it keep up, what happened. Until Ctrl-C.
+
+    Example: samza-azure ui job.toml --port 8421
+    """
+    config = load(job)
+    base = f"/{base_path.strip('/')}" if base_path.strip("/") else ""
+    token = "" if behind_proxy or _is_loopback(host) else os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
+    try:
+        asyncio.run(_serve(config, host, port, base, Access(token, behind_proxy)))
+    except OSError as error:
+        raise ConfigError(f"{host} takes no listener at port {port}: {error.strerror}. Name another --port.") from error
+    except KeyboardInterrupt:
+        pass
+
+
+async def _serve(config: Config, host: str, port: int, base: str, access: Access) -> None:
+    watcher = Watcher(config)
+    app = web.Application()
+    add_page(app, lambda: watcher, access, base)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port).start()
+        shown = f"[{host}]" if ":" in host else host
+        query = f"?token={access.token}" if access.token else ""
+        say(f"The status page is at http://{shown}:{runner.addresses[0][1]}{base}/{query}")
+        await asyncio.Event().wait()
+    finally:
+        await runner.cleanup()
+        await watcher.close()
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

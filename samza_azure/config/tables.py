@@ -1,0 +1,79 @@
+"""The tables that streams of a job become: `[streams.<id>] table = …`."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from samza_azure.config.sections import Stream
+from samza_azure.segments.interval import Granularity
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table that a stream's rows go to.
+
+    Rows are published after `flush_s` seconds, or as soon as `rows` or `bytes` (as they are in memory) have come.
+    `target` is the size in bytes that compaction aims at for a file, `grace_s` how long garbage is kept, and `keep_s`
+    the age at which an interval is dropped; None: never.
+    """
+
+    name: str
+    time: str
+    granularity: Granularity
+    flush_s: float
+    rows: int
+    bytes: int
+    compact: bool
+    target: int
+    grace_s: float
+    keep_s: float | None
+
+
+def table_of(name: str, stream: Stream) -> Table | None:
+    """The table of a stream; None if it has none."""
+    if stream.table is None and stream.table_time is None:
+        return None
+    return Table(
+        stream.table or name,
+        stream.table_time or "",
+        stream.table_granularity,
+        stream.table_flush_s,
+        stream.table_rows,
+        stream.table_bytes,
+        stream.table_compact,
+        stream.table_target,
+        stream.table_grace_s,
+        stream.table_keep_s,
+    )
+
+
+def mistakes_of_tables(values: Mapping[str, Any], streams: Mapping[str, Stream | None]) -> Iterator[str]:
+    """What is wrong with the tables of a job file, seen together."""
+    of_table: dict[str, str] = {}
+    for name, stream in streams.items():
+        if stream is None:
+            continue
+        table = table_of(name, stream)
+        keys = [key for key in values if key.startswith(f"streams.{name}.table.")]
+        if table is None:
+            if keys:
+                yield f"{keys[0]} has no effect without streams.{name}.table.time, the column of the interval."
+            continue
+        if not table.time:
+            yield (
+                f"streams.{name}.table.time is missing: the column of type timestamp or date by which the table "
+                f"{table.name} is divided into intervals."
+            )
+        if not _NAME.fullmatch(table.name):
+            yield (
+                f"The table of the stream {name} would be called {table.name!r}, which is no name of a table. Add "
+                f'streams.{name}.table = "…": 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.'
+            )
+        if (other := of_table.setdefault(table.name, name)) != name:
+            yield (
+                f"streams.{other} and streams.{name} both go to the table {table.name!r}. Their columns need not "
+                "agree: give one of them another name."
+            )

@@ -1,0 +1,98 @@
+"""What happened lately, and why: written by the leader into the control blob, along with what it was.
+
+For people only. Nothing is decided by it, no write is made for it, and where the blob has no room it is left out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from samza_azure.group.control import BarrierState, Control, Event, Member, RunPhase
+from samza_azure.group.rows import State
+from samza_azure.group.view import View
+
+#: So many are kept, and of each so many characters.
+KEPT, TEXT_LIMIT = 40, 240
+#: So many tasks are named when many move at once.
+NAMED = 3
+
+
+def with_events(view: View, before: Control, after: Control) -> Control:
+    """The control blob to write, with what it changes."""
+    happened = [
+        Event(view.wall_ms, kind, text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…")
+        for kind, text in _between(view, before, after)
+    ]
+    return replace(after, events=(*before.events, *happened)[-KEPT:]) if happened else after
+
+
+def _between(view: View, before: Control, after: Control) -> Iterator[tuple[str, str]]:
+    """Kind and text of each event that lies between two values of the blob, causes first."""
+    if after.epoch != before.epoch and after.leader is not None:
+        yield "leader", f"{after.leader.processor} leads. {_former(view, before)}"
+    if after.run_id != before.run_id:
+        yield "run", f"Run {after.run_id} begins."
+    yield from _of_members(view, before, after)
+    for task, each in after.given_up.items():
+        if before.given_up.get(task) != each:
+            yield "given up", f"{each.owner.processor} gave up {task}: {each.message}"
+    yield from _moves(before, after)
+    if after.barrier.state is BarrierState.TIMEOUT and before.barrier != after.barrier:
+        yield "slow", f"Not everybody adopted version {after.version} in time; the others went on without them."
+    if after.stop is not None and before.stop is None:
+        yield "stop", "Everybody was asked to stop."
+    yield from _of_drain(before, after)
+    if after.phase is RunPhase.FAILED and before.phase is not RunPhase.FAILED and after.failure is not None:
+        yield "failed", f"The run failed with {after.failure.task}: {after.failure.message}"
+
+
+def _former(view: View, before: Control) -> str:
+    if before.leader is None:
+        return "Nobody led before it, or the one that did has handed over."
+    if before.leader.processor == view.me:
+        return "It led before, in an earlier life."
+    return f"{before.leader.processor} had given no sign of life."
+
+
+def _of_members(view: View, before: Control, after: Control) -> Iterator[tuple[str, str]]:
+    was, now = set(before.members), set(after.members)
+    lives = {member.processor for member in now}
+    for member in sorted(was - now):
+        if member.processor not in lives:
+            yield _gone(view, member)
+    known = {member.processor for member in was}
+    for member in sorted(now - was):
+        yield "joined", f"{member.processor} {'is back as another life' if member.processor in known else 'joined'}."
+
+
+def _gone(view: View, member: Member) -> tuple[str, str]:
+    row = view.others.members.get(member.processor)
+    if row is not None and row.incarnation == member.incarnation and row.alive:
+        return "left", f"{member.processor} leaves, or stands by."
+    if row is not None and row.incarnation == member.incarnation and row.state is State.LEFT:
+        return "left", f"{member.processor} left."
+    return "died", f"{member.processor} gave no sign of life for {view.timing.heartbeat_timeout_s:g} s."
+
+
+def _moves(before: Control, after: Control) -> Iterator[tuple[str, str]]:
+    if after.run_id != before.run_id or after.version == before.version:
+        return
+    moved = [
+        f"{task} from {earlier.owner.processor} to {each.owner.processor}"
+        for task, each in after.tasks.items()
+        if (earlier := before.tasks.get(task)) is not None
+        and earlier.owner is not None
+        and each.owner is not None
+        and earlier.owner.member != each.owner.member
+    ]
+    if moved:
+        more = "" if len(moved) <= NAMED else f" and {len(moved) - NAMED} more"
+        yield "moved", f"{', '.join(moved[:NAMED])}{more}."
+
+
+def _of_drain(before: Control, after: Control) -> Iterator[tuple[str, str]]:
+    if after.phase is RunPhase.DRAINED and before.phase is not RunPhase.DRAINED:
+        yield "drain", f"Run {after.run_id} is drained."
+    elif after.run_id == before.run_id and after.drain is None and before.drain is not None:
+        yield "drain", "The drain was cancelled."
+    elif after.drain is not None and (before.drain is None or before.drain.step is not after.drain.step):
+        yield "drain", f"The drain has reached {after.drain.step}."

@@ -1,0 +1,174 @@
+"""What the page shows, as data: made of a status document, of how long each processor was silent, and of what was read
+before. Pure: no clock, no I/O.
+"""
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from samza_azure.group.timing import Timing
+from samza_azure.messages import DrainPhase
+from samza_azure.page.verdict import State, Verdict, verdict, without_word
+
+__all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
+
+#: The lines go back so far, in so many points.
+LINES_S, POINTS = 900, 180
+#: The worst ones of processors and of tasks are sent, so many of each. All of them are in `samza-azure status --json`.
+SHOWN = 200
+#: What a task without a batch reports.
+NO_BATCH = -1
+_STEPS = (DrainPhase.SOURCES_STOPPED, DrainPhase.FLUSHING, DrainPhase.COMMITTED, DrainPhase.DRAINED)
+_ORDER = [*DrainPhase]
+
+
+@dataclass(slots=True)
+class Lines:
+    """The figures of the last quarter of an hour: milliseconds since 1970, then one value of each."""
+
+    points: deque[tuple[int, int, float | None, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+
+    def add(self, at_ms: int, backlog: int, age_s: float | None, pace: float) -> None:
+        """One reading, unless the last one was just now."""
+        if not self.points or at_ms - self.points[-1][0] >= LINES_S * 1000 / POINTS:
+            self.points.append((at_ms, backlog, age_s, pace))
+
+    def since(self, at_ms: int) -> list[tuple[int, int, float | None, float]]:
+        """Those that are not older than the lines go back."""
+        return [point for point in self.points if point[0] >= at_ms - LINES_S * 1000]
+
+
+def away(app: str, state: State, text: str, before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """When nothing can be read: why, and what was read last."""
+    last: dict[str, Any] = dict(before) if before is not None else {"app": app, "run_id": None, "has_data": False}
+    return {**last, "verdict": {"state": str(state), "text": text}}
+
+
+def made(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing, lines: Lines, now_ms: int) -> Any:
+    """The whole document."""
+    said: Verdict = verdict(shown, silent, timing)
+    dead = frozenset(without_word(silent, timing))
+    backlog, age_s, pace = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms), _pace(shown["tasks"], dead)
+    lines.add(now_ms, sum(backlog.values()), age_s, pace)
+    tasks = sorted((_task(task, dead, now_ms) for task in shown["tasks"]), key=_badness)
+    processors = sorted((_processor(each, shown, silent, dead) for each in shown["processors"]), key=_unwell)
+    return {
+        "app": shown["app"],
+        "has_data": True,
+        "run_id": shown["run_id"],
+        "phase": shown["phase"],
+        "read_ms": now_ms,
+        "verdict": {"state": str(said.state), "text": said.text},
+        "keeping_up": {
+            "backlog": sum(backlog.values()),
+            "streams": [{"name": name, "backlog": size} for name, size in sorted(backlog.items())],
+            "age_s": age_s,
+            "pace": pace,
+            "late": sum(task["late"] for task in shown["tasks"]),
+            "lines": lines.since(now_ms),
+        },
+        "drain": _drain(shown),
+        "processors": processors[:SHOWN],
+        "processors_more": max(0, len(processors) - SHOWN),
+        "stages": _stages(shown["tasks"], dead),
+        "tasks": tasks[:SHOWN],
+        "tasks_more": max(0, len(tasks) - SHOWN),
+        "events": list(reversed(shown["events"])),
+    }
+
+
+def _backlog(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for task in tasks:
+        for stream, size in ((task["progress"] or {}).get("behind") or {}).items():
+            found[stream] = found.get(stream, 0) + size
+    return found
+
+
+def _age_s(tasks: Sequence[Mapping[str, Any]], now_ms: int) -> float | None:
+    """Of the oldest watermark."""
+    marks = [mark for task in tasks if (mark := (task["progress"] or {}).get("watermark_ms")) is not None]
+    return max(0.0, (now_ms - min(marks)) / 1000) if marks else None
+
+
+def _pace(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> float:
+    paces: list[float] = [(task["progress"] or {}).get("pace", 0.0) for task in tasks if task["owner"] not in dead]
+    return round(sum(paces), 1)
+
+
+def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[str, Any]:
+    progress = task["progress"] or {}
+    gone = task["owner"] in dead
+    error = task["error"]["message"] if task["error"] else (task["given_up"] or {}).get("message")
+    return {
+        "name": task["name"],
+        "stage": task["stage"],
+        "owner": task["owner"],
+        "phase": task["phase"],
+        "why": f"{task['owner']} is silent." if gone else task["why"],
+        "batch": task["batch"] if task["batch"] != NO_BATCH else None,
+        "pace": 0.0 if gone else progress.get("pace"),
+        "age_s": None if progress.get("watermark_ms") is None else max(0.0, (now_ms - progress["watermark_ms"]) / 1000),
+        "backlog": sum((progress.get("behind") or {}).values()),
+        "late": task["late"],
+        "error": error,
+    }
+
+
+def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int, str]:
+    stage, _, number = task["name"].rpartition("-")  # a-10 after a-9
+    place = int(number) if number.isdecimal() and len(number) < 9 else 0
+    return task["error"] is None, task["why"] is None, -task["backlog"], stage, place, task["name"]
+
+
+def _processor(
+    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, float], dead: Collection[str]
+) -> dict[str, Any]:
+    name = row["id"]
+    state = "silent" if name in dead else str(row["state"]).lower()
+    return {
+        "id": name,
+        "state": state,
+        "leads": name == shown["leader"],
+        "silent_s": round(silent[name], 1) if name in silent else None,
+        "tasks": len(row["tasks"]),
+        "too_old_for": row["too_old_for"],
+    }
+
+
+def _unwell(row: Mapping[str, Any]) -> tuple[int, bool, str]:
+    order = ("silent", "leaving", "unassigned", "active", "left", "dead")
+    return (order.index(row["state"]) if row["state"] in order else 0), not row["leads"], row["id"]
+
+
+def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for task in tasks:
+        each = found.setdefault(
+            task["stage"], {"name": task["stage"], "tasks": 0, "running": 0, "pace": 0.0, "behind": 0}
+        )
+        progress = task["progress"] or {}
+        each["tasks"] += 1
+        each["running"] += task["why"] is None and task["owner"] not in dead
+        each["pace"] = round(each["pace"] + progress.get("pace", 0.0), 1)
+        each["behind"] += sum((progress.get("behind") or {}).values())
+    return list(found.values())
+
+
+def _drain(shown: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How many tasks have reached each of the four steps, and which are the last."""
+    if shown["drain"] is None or shown["phase"] not in ("DRAINING", "DRAINED"):
+        return None
+    reached = {task["name"]: _ORDER.index(task["phase"]) if task["phase"] in _ORDER else -1 for task in shown["tasks"]}
+    least = min(reached.values(), default=0)
+    last = sorted(name for name, step in reached.items() if step == least) if shown["phase"] == "DRAINING" else []
+    return {
+        "step": shown["drain"]["step"],
+        "tasks": len(reached),
+        "steps": [
+            {"name": str(step), "done": sum(each >= _ORDER.index(step) for each in reached.values())} for step in _STEPS
+        ],
+        "waits_for": last[:10],
+        "waits_for_more": max(0, len(last) - 10),
+    }

@@ -1,0 +1,124 @@
+"""The page over HTTP: who may see it, what a browser may do with it, and how it hears of news.
+
+Open to this machine alone, unless a token or a proxy in front asks who it is. A page of another site cannot read it:
+the Host header is checked, so that a name that was made to point here is refused, and no origin but ours may read.
+"""
+
+import hmac
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from ipaddress import ip_address
+
+from aiohttp import web
+
+from samza_azure.page.watch import Watcher
+
+__all__ = ["FILES", "Access", "add_page"]
+
+COOKIE = "samza-azure-page"
+#: Nothing but our own files, no code and no style in the text, no frame around it.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+FILES = {
+    "": ("index.html", "text/html"),
+    "page.js": ("page.js", "text/javascript"),
+    "lines.js": ("lines.js", "text/javascript"),
+    "table.js": ("table.js", "text/javascript"),
+    "page.css": ("page.css", "text/css"),
+    "icon.svg": ("icon.svg", "image/svg+xml"),
+}
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+#: News at most so often, and a sign of life if there are none.
+GAP_S, ALIVE_S = 1.0, 15.0
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may see it: this machine, whoever shows the token, or whoever a proxy in front lets through."""
+
+    token: str = ""
+    behind_proxy: bool = False
+
+    def refused(self, request: web.Request) -> str | None:
+        """Why this request is not answered; None if it is."""
+        if self.behind_proxy:
+            return None
+        if self.token:
+            given = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.cookies.get(COOKIE, "")
+            return None if self.is_token(given) else "Show the token: open the page with ?token=TOKEN once."
+        name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
+        if name not in LOOPBACK:
+            return f"This page is for 127.0.0.1 and localhost, and was asked for as {name}."
+        if request.remote is None or not ip_address(request.remote.partition("%")[0]).is_loopback:
+            return "This page is for this machine alone. Use `samza-azure ui`, or forward a port."
+        return None
+
+    def is_token(self, given: str) -> bool:
+        """Compared in a time that tells nothing."""
+        return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
+
+
+def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Access, base: str = "") -> None:
+    """Serve the page at `base`/. `watcher` is asked on the loop, at the first request."""
+
+    def guarded(handler: Handler) -> Handler:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if (why := access.refused(request)) is not None:
+                return web.Response(status=403, text=f"{why}\n", headers=HEADERS)
+            return await handler(request)
+
+        return answer
+
+    async def root(request: web.Request) -> web.StreamResponse:
+        """A token in the address becomes a cookie, so that it stands in no history and no log for long."""
+        if access.is_token(request.query.get("token", "")):
+            seen = web.HTTPSeeOther(f"{base}/", headers=HEADERS)
+            seen.set_cookie(COOKIE, access.token, path=f"{base}/", httponly=True, samesite="Strict")
+            raise seen
+        return await guarded(file)(request)
+
+    async def file(request: web.Request) -> web.StreamResponse:
+        name, kind = FILES[request.path.removeprefix(f"{base}/")]
+        body = files("samza_azure.page").joinpath("static", name).read_bytes()
+        return web.Response(body=body, content_type=kind, charset="utf-8", headers=HEADERS)
+
+    async def state(request: web.Request) -> web.StreamResponse:
+        return web.json_response(await watcher().state(), headers=HEADERS)
+
+    async def events(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(
+            headers={**HEADERS, "Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
+        )
+        await response.prepare(request)
+        source = watcher()
+        async with source.watched() as later:
+            version = -1
+            with suppress(ConnectionResetError):  # it has gone
+                while True:
+                    if await later(version, ALIVE_S):
+                        version = source.version
+                        text = json.dumps(source.document, separators=(",", ":"))
+                        await response.write(f"id: {version}\ndata: {text}\n\n".encode())
+                    else:
+                        await response.write(b": nothing new\n\n")
+        return response
+
+    app.router.add_get(f"{base}/", root)
+    for path in FILES.keys() - {""}:
+        app.router.add_get(f"{base}/{path}", guarded(file))
+    app.router.add_get(f"{base}/state.json", guarded(state))
+    app.router.add_get(f"{base}/events", guarded(events))

@@ -1,0 +1,129 @@
+// Shows what the account says. News come as server-sent events; where something in between holds those back, the page
+// asks every five seconds.
+
+import { draw } from "./lines.js";
+import { fill, write } from "./table.js";
+
+const ASK_MS = 5000, LINES_S = 900, STALE_MS = 15000;
+const at = (id) => document.getElementById(id);
+let shown = null, readAt = 0, heardAt = 0;
+
+function bytes(size) {
+  if (size === null || size === undefined) return "–";
+  for (const [unit, name] of [[2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"]]) {
+    if (size >= unit) return `${(size / unit).toFixed(1)} ${name}`;
+  }
+  return `${size} B`;
+}
+
+function span(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
+  return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} days`;
+}
+
+function count(number) {
+  return number === null || number === undefined ? "–" : number.toLocaleString("en", { maximumFractionDigits: 1 });
+}
+
+function some(list, more, what) {
+  if (!more && list.length < 2) return list.length ? "" : `No ${what}`;
+  return more ? `The ${list.length} worst of ${count(list.length + more)} ${what}` : `${count(list.length)} ${what}, worst first`;
+}
+
+function show(found) {
+  shown = found;
+  heardAt = Date.now();
+  document.title = `${found.app}: ${found.verdict.state}`;
+  write(at("app"), found.app);
+  write(at("run"), found.run_id ? `run ${found.run_id}` : "");
+  at("verdict").dataset.state = found.verdict.state;
+  write(at("state"), found.verdict.state);
+  write(at("text"), found.verdict.text);
+  for (const id of ["keeping-up", "fleet", "work", "history"]) at(id).hidden = !found.has_data;
+  at("drain").hidden = !found.has_data || !found.drain;
+  if (found.has_data) {
+    readAt = found.read_ms;
+    keepingUp(found.keeping_up);
+    if (found.drain) drain(found.drain);
+    fleet(found);
+    work(found);
+    fill(at("events"), found.events.map((each) => ({
+      cells: [new Date(Math.min(each.at_ms, 8.64e15)).toLocaleString(), each.kind, each.text], tone: "", numbers: [],
+    })));
+  }
+  age();
+}
+
+function keepingUp(found) {
+  write(at("backlog"), bytes(found.backlog));
+  write(at("streams"), found.streams.filter((each) => each.backlog).map((each) => `${each.name} ${bytes(each.backlog)}`).join(", "));
+  write(at("age"), span(found.age_s));
+  write(at("pace"), count(found.pace));
+  write(at("late"), count(found.late));
+  ["backlog", "age", "pace"].forEach((name, place) => {
+    draw(at(`line-${name}`), found.lines.map((point) => [point[0], point[place + 1]]), LINES_S);
+  });
+}
+
+function drain(found) {
+  at("steps").replaceChildren(...found.steps.map((step) => {
+    const item = document.createElement("li"), bar = document.createElement("progress"), label = document.createElement("label");
+    label.append(`${step.name.toLowerCase().replaceAll("_", " ")}: ${step.done} of ${found.tasks}`, bar);
+    bar.max = Math.max(found.tasks, 1);
+    bar.value = step.done;
+    item.append(label);
+    return item;
+  }));
+  const more = found.waits_for_more ? ` and ${found.waits_for_more} more` : "";
+  write(at("waits"), found.waits_for.length ? `Waits for ${found.waits_for.join(", ")}${more}.` : "");
+}
+
+function fleet(found) {
+  write(at("c-processors"), some(found.processors, found.processors_more, "processors"));
+  fill(at("processors"), found.processors.map((each) => ({
+    cells: [each.id, each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state,
+      each.leads ? "leads" : "", span(each.silent_s), each.tasks],
+    tone: each.state === "silent" ? "bad" : each.state === "active" ? "" : "warn", numbers: [3, 4],
+  })));
+}
+
+function work(found) {
+  at("stages").replaceChildren(...found.stages.map((stage) => {
+    const item = document.createElement("li");
+    item.textContent = `${stage.name}: ${stage.running} of ${stage.tasks} run, ${count(stage.pace)} rows/s, ${bytes(stage.behind)} not read`;
+    return item;
+  }));
+  write(at("c-tasks"), some(found.tasks, found.tasks_more, "tasks"));
+  fill(at("tasks"), found.tasks.map((task) => ({
+    cells: [task.name, task.owner ?? "nobody", task.phase, task.batch ?? "–", count(task.pace), span(task.age_s),
+      bytes(task.backlog), count(task.late), [task.why, task.error].filter(Boolean).join("\n")],
+    tone: task.error ? "bad" : task.why ? "warn" : "", numbers: [3, 4, 5, 6, 7],
+  })));
+}
+
+function age() {
+  const element = at("read");
+  if (!readAt) return;
+  const old = Math.max(0, Date.now() - readAt), stale = old > STALE_MS || Date.now() - heardAt > STALE_MS;
+  element.classList.toggle("stale", stale);
+  write(element, `read ${span(Math.round(old / 1000))} ago${stale ? ", and not since" : ""}`);
+}
+
+async function ask() {
+  try {
+    const answer = await fetch("state.json", { cache: "no-store" });
+    if (answer.ok) show(await answer.json());
+  } catch {
+    age();
+  }
+}
+
+const events = new EventSource("events");
+events.onmessage = (message) => show(JSON.parse(message.data));
+setInterval(() => {
+  if (Date.now() - heardAt > ASK_MS && (events.readyState !== EventSource.OPEN || !heardAt)) ask();
+}, ASK_MS);
+setInterval(age, 1000);
+globalThis.show = show; // for who measures how long it takes

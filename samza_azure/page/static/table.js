@@ -1,0 +1,33 @@
+// Rows of a table that stay the same elements from one reading to the next, so that scrolling and selections stay.
+// Everything is put in as text: what comes from the account is never markup.
+
+export function fill(body, rows) {
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  const fresh = document.createDocumentFragment();
+  rows.forEach(({ cells, tone, numbers }, at) => {
+    const row = body.rows[at] ?? fresh.appendChild(made(cells.length, numbers));
+    set(row, tone);
+    cells.forEach((text, place) => write(row.cells[place], text));
+  });
+  body.append(fresh);
+}
+
+function made(count, numbers) {
+  const row = document.createElement("tr");
+  for (let place = 0; place < count; place += 1) {
+    const cell = row.appendChild(document.createElement(place === 0 ? "th" : "td"));
+    if (place === 0) cell.scope = "row";
+    if (numbers.includes(place)) cell.className = "number";
+  }
+  return row;
+}
+
+function set(row, tone) {
+  if (tone) row.dataset.tone = tone;
+  else delete row.dataset.tone;
+}
+
+export function write(element, text) {
+  const wanted = String(text ?? "");
+  if (element.textContent !== wanted) element.textContent = wanted;
+}

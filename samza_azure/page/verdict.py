@@ -1,0 +1,103 @@
+"""One sentence for a fleet: what is wrong, since when, what happens next. Pure: no clock, no I/O.
+
+`silent` says for how long each processor's row has not changed, as far as this reader has watched. A row that was read
+once only says nothing about that.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from samza_azure.group.timing import Timing
+
+__all__ = ["State", "Verdict", "verdict", "without_word"]
+
+#: So many names stand in a sentence.
+NAMED = 3
+
+
+class State(StrEnum):
+    """What colour the sentence has; the word is on the page as well."""
+
+    RUNNING = "running"
+    STARTING = "starting"
+    TROUBLE = "trouble"  # it mends itself, or somebody has to look
+    NO_LEADER = "no leader"
+    DRAINING = "draining"
+    DRAINED = "drained"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    EMPTY = "empty"
+    AWAY = "away"  # the account cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The state in a word, and the sentences."""
+
+    state: State
+    text: str
+
+
+def without_word(silent: Mapping[str, float], timing: Timing) -> list[str]:
+    """Who has been silent for so long that the leader takes it for dead, or will in a moment."""
+    return sorted(name for name, seconds in silent.items() if seconds >= timing.heartbeat_timeout_s)
+
+
+def verdict(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing) -> Verdict:
+    """Of a status document. `silent` holds the processors that count as alive, by their rows."""
+    dead = without_word(silent, timing)
+    run = f"Run {shown['run_id']}" if shown["run_id"] else "No run has begun yet"
+    tasks = shown["tasks"]
+    gone = frozenset(dead)
+    idle = [task for task in tasks if task["why"] or task["owner"] in gone]
+    match shown["phase"]:
+        case "FAILED":
+            failure = shown["failure"] or {"task": "a task", "message": ""}
+            first = failure["message"].partition("\n")[0]
+            return Verdict(
+                State.FAILED, f"{run} has failed with {failure['task']}: {first.rstrip('.')}. What it had is kept."
+            )
+        case "DRAINED":
+            return Verdict(State.DRAINED, f"{run} is drained. A changed pipeline begins the next one.")
+        case "STOPPED":
+            what = "The next start resumes it" if shown["run_id"] else "The first start begins one"
+            return Verdict(State.STOPPED, f"{run}, and nobody runs. {what}.")
+    if silent and len(dead) == len(silent):
+        since = f"{min(silent.values()):.0f} s"
+        return Verdict(
+            State.STOPPED, f"Nobody runs: no processor has given a sign of life for {since}. The next start resumes."
+        )
+    if shown["phase"] == "STARTING":
+        return Verdict(State.STARTING, f"{_processors(silent)} joined. A run begins when one of them is ready.")
+    leader = shown["leader"]
+    if leader is None or leader in dead:
+        who = "Nobody leads" if leader is None else f"{leader}, which leads, has been silent for {silent[leader]:.0f} s"
+        return Verdict(State.NO_LEADER, f"{who}. Another processor takes over; what runs goes on meanwhile.")
+    if shown["phase"] == "DRAINING":
+        done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
+        return Verdict(State.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")
+    if idle:
+        return Verdict(State.TROUBLE, _idle(idle, dead, len(tasks)))
+    if dead:
+        return Verdict(State.TROUBLE, f"{_names(dead)} is silent, and has no task. All {len(tasks)} tasks run.")
+    return Verdict(State.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent)}.")
+
+
+def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:
+    first = idle[0]
+    if first["owner"] in dead:
+        why = f"{first['owner']} is silent; the leader gives its tasks to others."
+    else:
+        why = f"{first['name']}: {first['why']}"
+    return f"{len(idle)} of {count} tasks do not run. {why}"
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
+
+
+def _processors(silent: Mapping[str, float]) -> str:
+    return "1 processor" if len(silent) == 1 else f"{len(silent)} processors"

@@ -1,0 +1,147 @@
+"""Reads the account for all who look at the page, and only while somebody does.
+
+One look is two calls, the control blob and the members' rows; a blob that has not changed is not sent again.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from samza_azure.config import Config
+from samza_azure.errors import SamzaAzureError
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Control
+from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
+from samza_azure.host.status import CALL_S, Clock, document
+from samza_azure.machine import boot_time
+from samza_azure.page.document import Lines, away, made
+from samza_azure.page.verdict import State
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Content, Missing, NotModified
+
+__all__ = ["CALLS", "Watcher"]
+
+#: Of one look at the account, for `explain`.
+CALLS = 2
+
+
+class Watcher:
+    """What the page shows, kept up to date on the event loop that it is used on."""
+
+    def __init__(self, config: Config, account: Account | None = None) -> None:
+        self._config, self._timing = config, config.coordinator.timing
+        self._account = account or Account.from_config(config.storage)
+        self._etag: str | None = None
+        self._control: Control | None = None
+        self._beats: dict[str, tuple[str, float]] = {}  # life and beat of a processor, and since when it is that
+        self._lines = Lines()
+        self._shown: dict[str, Any] | None = None  # what was read last
+        self._failing_since: float | None = None
+        self._looked_at = -1e9
+        self._look = asyncio.Lock()
+        self._news = asyncio.Condition()
+        self._watched = 0
+        self.version = 0
+        self.document: dict[str, Any] = away(config.app.name, State.AWAY, "The account has not been read yet.", None)
+
+    async def state(self) -> dict[str, Any]:
+        """The document, read anew if it is older than a heartbeat."""
+        if boot_time() >= self._looked_at + self._timing.heartbeat_s:
+            await self.look()
+        return self.document
+
+    async def look(self) -> None:
+        """Read once; several who ask at the same time read together."""
+        begun = boot_time()
+        async with self._look:
+            if self._looked_at >= begun:
+                return
+            try:
+                self.document = await self._read()
+                self._failing_since = None
+            except SamzaAzureError as error:
+                self.document = await self._unread(error)
+            self._looked_at = boot_time()
+            self.version += 1
+        async with self._news:
+            self._news.notify_all()
+
+    @asynccontextmanager
+    async def watched(self) -> AsyncIterator[Callable[[int, float], Any]]:
+        """Somebody looks: it is read once a heartbeat. Gives what to wait with, for a later version."""
+        self._watched += 1
+        reading = asyncio.create_task(self._go_on()) if self._watched == 1 else None
+        if reading is not None:
+            self._reading = reading
+        try:
+            yield self._later
+        finally:
+            self._watched -= 1
+            if not self._watched:
+                self._reading.cancel()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._account.aclose()
+        self._account.close()
+
+    async def _go_on(self) -> None:
+        while True:
+            await self.look()
+            await asyncio.sleep(self._timing.heartbeat_s)
+
+    async def _later(self, version: int, seconds: float) -> bool:
+        """Until there is a later version than this one; false if there is none in the time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._news:
+                await self._news.wait_for(lambda: self.version > version)
+        return self.version > version
+
+    async def _read(self) -> dict[str, Any]:
+        found, rows = await asyncio.gather(
+            self._account.control_blob().read(timeout=CALL_S, unless_etag=self._etag),
+            self._account.rows().query(MEMBERS, timeout=CALL_S),
+        )
+        match found:
+            case Content(data=data, etag=etag):
+                self._control, self._etag = control_blob.decode(data), etag
+            case NotModified():
+                pass
+            case Missing():
+                self._control, self._etag = None, None
+        members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
+        silent = self._silent(members)
+        # Of a large fleet this takes long.
+        self._shown = await asyncio.to_thread(self._made, self._control, members, silent)
+        return self._shown
+
+    def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, float]) -> dict[str, Any]:
+        shown = document(self._config.app.name, control, members, Clock.now(self._config.task.shutdown_ms))
+        found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
+        return found
+
+    async def _unread(self, error: SamzaAzureError) -> dict[str, Any]:
+        """Is there nothing, or can it not be read?"""
+        name, now = self._config.app.name, boot_time()
+        with suppress(SamzaAzureError):
+            if not await asyncio.to_thread(self._account.exists):
+                text = f"There is nothing of {name} in this account yet: it has neither run nor been produced into."
+                return away(name, State.EMPTY, text, None)
+        self._failing_since = self._failing_since or now
+        since = f"The account cannot be read since {now - self._failing_since:.0f} s"
+        return away(name, State.AWAY, f"{since}: {error} It is tried again.", self._shown)
+
+    def _silent(self, members: list[ProcessorRow]) -> dict[str, float]:
+        """For how long each living processor's row has not changed, counted from when we began to watch."""
+        now = boot_time()
+        beats = {row.processor: f"{row.incarnation} {row.beat}" for row in members if row.alive}
+        if now > self._looked_at + 3 * self._timing.heartbeat_s:
+            self._beats = {}  # nobody looked meanwhile
+        known = self._beats
+        self._beats = {
+            name: known[name] if name in known and known[name][0] == beat else (beat, now)
+            for name, beat in beats.items()
+        }
+        return {name: now - since for name, (_, since) in self._beats.items()}

@@ -1,0 +1,81 @@
+"""Streams that become tables: for each a stage without a query, whose tasks publish its rows as segments."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
+
+from samza_azure.application import Stage
+from samza_azure.config import Config, Stream, Table, table_of
+from samza_azure.errors import PipelineRefused
+from samza_azure.messages import StagePlan
+from samza_azure.segments.interval import Granularity
+
+#: What a date cannot tell apart.
+_WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
+
+
+def tables_of(streams: Mapping[str, Stream]) -> dict[str, Table]:
+    """The tables of a job, by stream."""
+    found = {name: table_of(name, stream) for name, stream in streams.items()}
+    return {name: table for name, table in found.items() if table is not None}
+
+
+def sink_name(stream: str) -> str:
+    """The stage that publishes a stream's rows."""
+    return f"{stream}-table"
+
+
+def name_mistakes(stages: Sequence[Stage], streams: Mapping[str, Stream]) -> Iterator[str]:
+    """What is wrong with tables and is known without Spark."""
+    written = {stage.output: stage for stage in stages}
+    taken = {name for stage in stages for name in (stage.name, stage.output)}
+    for stream, table in tables_of(streams).items():
+        if stream not in written:
+            yield (
+                f"streams.{stream}.table is {table.name!r}, and no stage writes this stream. A table is made of what a "
+                "stage puts out; a stage that passes the source's rows on will do."
+            )
+        elif written[stream].output_mode == "update":
+            yield (
+                f"streams.{stream}.table is {table.name!r}, and stage {written[stream].name} writes a row for each "
+                "change of a group (output mode update): the table would have all of them. Use output mode append."
+            )
+        if sink_name(stream) in taken:
+            yield (
+                f"The stage that publishes the stream {stream!r} would be called {sink_name(stream)!r}, and a stage or "
+                "stream of the pipeline has this name already; rename that one."
+            )
+
+
+def check_time(stream: str, table: Table, schema: StructType) -> None:
+    """`PipelineRefused` unless the table can be divided by its column."""
+    if table.time not in schema.names:
+        raise PipelineRefused(
+            f"streams.{stream}.table.time is {table.time!r}, but the stream has the columns {', '.join(schema.names)}. "
+            "Name one of them; of a window select its start: F.col('window.start').alias('day')."
+        )
+    kind: DataType = schema[table.time].dataType
+    if not isinstance(kind, DateType | TimestampType | TimestampNTZType):
+        raise PipelineRefused(
+            f"streams.{stream}.table.time is {table.time!r}, a column of type {kind.simpleString()}. It must be a "
+            "timestamp or a date; of a window select its start: F.col('window.start').alias('day')."
+        )
+    if isinstance(kind, DateType) and table.granularity in _WITHIN_A_DAY:
+        raise PipelineRefused(
+            f"streams.{stream}.table.granularity is {table.granularity}, but {table.time!r} is a date, which is the "
+            "same for a whole day. Write day or coarser, or keep a timestamp."
+        )
+
+
+def sink_plan(stream: str, table: Table, written_by: StagePlan, config: Config) -> StagePlan:
+    """The stage of a table: as many tasks as the stream has partitions, or `task.count`."""
+    most = config.task.count or written_by.partitions
+    return StagePlan(
+        name=sink_name(stream),
+        inputs=(stream,),
+        output=sink_name(stream),
+        tasks=min(written_by.partitions, most),
+        schema=written_by.schema,
+        table=table.name,
+        flush_s=table.flush_s,
+    )

@@ -1,0 +1,123 @@
+"""What a publish has changed, in a row of its own, and all segments in one blob: so that a table is opened quickly.
+
+A table of many segments takes long to read row by row. So `collect` writes all of them into a blob from time to time,
+the *checkpoint*, and each publish writes, in its own transaction, a row that repeats its segments. Who knows a table at
+one sequence number reads the rows of the publishes since then; who knows nothing begins with the checkpoint.
+
+Neither is the truth: that is the segments' own rows. A row or blob that is not there costs time.
+"""
+
+import gc
+import io
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from samza_azure.errors import CorruptState
+from samza_azure.segments import Segment
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage.interface import Row, Value
+from samza_azure.storage.segment_rows import SegmentReader, segment_key, segment_values
+
+CHANGE = "change."
+#: Of one column; the service takes 64 KiB, and a row of 1 MiB.
+_PART = 30_000
+_PARTS_MAX = 12
+_FORMAT = "1"
+_NUMBERS = ("start", "end", "version", "partition", "generation", "lock", "number", "rows", "bytes")
+_TEXTS = ("covers", "group", "overshadows", "more", "file", "statistics")
+_COLUMNS = pa.schema([*((name, pa.int64()) for name in _NUMBERS), *((name, pa.string()) for name in _TEXTS)])
+
+
+def change_key(lock: int, number: int) -> str:
+    """The row of a publish."""
+    return f"{CHANGE}{lock:012d}.{number:012d}"
+
+
+def change_values(segments: Sequence[Segment], *, is_staged: bool) -> dict[str, Value]:
+    """What is repeated of a publish; `parts` is -1 if it is too much for one row, or for its transaction."""
+    text = "" if is_staged else json.dumps([[segment_key(one.id), segment_values(one)] for one in segments])
+    parts = [text[first : first + _PART] for first in range(0, len(text), _PART)]
+    if is_staged or len(parts) > _PARTS_MAX:
+        return {"parts": -1}
+    return {"parts": len(parts), **{f"part{number}": part for number, part in enumerate(parts)}}
+
+
+def changed_by(row: Row, reader: SegmentReader) -> list[Segment] | None:
+    """The segments of a publish; None: all rows of the table have to be read."""
+    parts = row.values.get("parts")
+    if not isinstance(parts, int) or parts < 0:
+        return None
+    text = "".join(str(row.values[f"part{number}"]) for number in range(parts))
+    return [reader.segment(Row(key, "", values)) for key, values in json.loads(text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """All segments whose rows were there, and the sequence number. `restored` counts drops that were taken back."""
+
+    sequence: SequenceNumber
+    restored: int
+    segments: Sequence[Segment]
+
+    def encode(self) -> bytes:
+        """As a blob."""
+        rows = [_columns(one) for one in self.segments]
+        facts = {"format": _FORMAT, "sequence": str(self.sequence), "restored": str(self.restored)}
+        table = pa.Table.from_pylist(rows, schema=_COLUMNS).replace_schema_metadata(facts)
+        with io.BytesIO() as out:
+            pq.write_table(table, out, compression="zstd")
+            return out.getvalue()
+
+    @classmethod
+    def decode(cls, data: bytes, reader: SegmentReader) -> "Checkpoint | None":
+        """What `encode` made; None for one of another release. CorruptState for what is none."""
+        try:
+            table = pq.read_table(io.BytesIO(data))
+            facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
+            if facts.get("format") != _FORMAT:
+                return None
+            columns = (table[name].to_pylist() for name in (*_NUMBERS, *_TEXTS))
+            segments = [reader.of_columns(*values) for values in zip(*columns, strict=True)]
+            return cls(SequenceNumber.parse(facts["sequence"]), int(facts["restored"]), segments)
+        except (pa.ArrowInvalid, LookupError, ValueError, TypeError) as error:
+            raise CorruptState(f"The checkpoint of a table is damaged: {error!r}", blob="checkpoint") from error
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Python looks for cycles whenever many objects were made. A hundred thousand segments have none, and stay."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _columns(segment: Segment) -> dict[str, Any]:
+    """A row of the blob. All but the first publish, which most segments have alone, are one text."""
+    file, (first, *more) = segment.file, segment.published
+    return {
+        "start": segment.interval.start,
+        "end": segment.interval.end,
+        "version": segment.version,
+        "partition": segment.partition,
+        "generation": segment.generation,
+        "lock": first.lock,
+        "number": first.number,
+        "rows": file and file.rows,
+        "bytes": file and file.bytes,
+        "covers": str(segment.covers),
+        "group": str(segment.group),
+        "overshadows": str(segment.overshadows),
+        "more": ",".join(f"{one.lock}:{one.number}" for one in more),
+        "file": file and file.name,
+        "statistics": file and json.dumps(dict(file.statistics), separators=(",", ":")),
+    }

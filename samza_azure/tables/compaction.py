@@ -1,0 +1,351 @@
+"""Compacting a table, and writing it anew with another granularity, while others append to it.
+
+Memory is bounded: one batch of each of at most `FAN_IN_MAX` files, and one output file. What is published stays, so a
+compaction that was interrupted goes on with the rest when it is called again.
+"""
+
+import io
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from samza_azure.errors import ConfigError
+from samza_azure.segments import (
+    ETERNITY,
+    Entry,
+    File,
+    Granted,
+    Granularity,
+    Interval,
+    LockType,
+    Partitions,
+    Refused,
+    Request,
+    Segment,
+    Task,
+    Timeline,
+)
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables import files
+from samza_azure.tables.table import fitted
+from samza_azure.tables.write import Shape, by_bucket
+
+#: So many segments are merged at once: a batch of each is in memory.
+FAN_IN_MAX = 32
+BATCH_ROWS = 16 << 10
+#: So many intervals a REPLACE makes at most.
+INTERVALS_MAX = 10_000
+TARGET_BYTES = 128 << 20
+#: An interval that is still written to is compacted when it has so many small segments.
+SMALL_MAX = 16
+
+
+def always() -> bool:
+    """Nobody asks the compaction to stop."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction has done: so many segments became so many. `refused` says why it has not."""
+
+    inputs: int = 0
+    outputs: int = 0
+    refused: str = ""
+
+
+def plan(
+    store: SegmentStore,
+    interval: Interval = ETERNITY,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    timeline: Timeline | None = None,
+) -> list[list[Segment]]:
+    """What `compact` would merge: groups of small neighbours of one interval and version, each at most `FAN_IN_MAX`."""
+    found: list[list[Segment]] = []
+    for entry in (store.latest().timeline if timeline is None else timeline).lookup(interval):
+        waiting: list[Segment] = []
+        for group in _groups(entry.segments):
+            if sum(one.file.bytes for one in group if one.file is not None) >= target_bytes:
+                continue  # large enough as it is
+            if len(waiting) + len(group) > FAN_IN_MAX:
+                found.append(waiting)
+                waiting = []
+            waiting = [*waiting, *group]
+        found.append(waiting)
+    unique = {tuple(one.id for one in group): group for group in found}
+    return [group for group in unique.values() if len(_groups(group)) > 1]
+
+
+def due(store: SegmentStore, now_us: int, *, target_bytes: int = TARGET_BYTES) -> list[list[Segment]]:
+    """What a job compacts by itself: intervals that are over, and those with many small segments.
+
+    Of the intervals that are still written to, the one that is written to hardest is left alone: there the compaction
+    would begin anew again and again. It has its turn when it is over.
+    """
+    snapshot, box = store.latest(), store.state().box
+    writes: dict[Interval, int] = {}
+    for lock in box.active():
+        if lock.type is LockType.APPEND:
+            writes[lock.interval] = writes.get(lock.interval, 0) + lock.count
+    hardest = max(writes, key=lambda interval: (writes[interval], interval.end), default=None)
+    found = []
+    for group in plan(store, target_bytes=target_bytes, timeline=snapshot.timeline):
+        interval = group[0].interval
+        is_over = interval.end <= now_us and interval not in writes
+        if is_over or (len(group) >= SMALL_MAX and interval != hardest):
+            found.append(group)
+    return found
+
+
+def compact(
+    store: SegmentStore,
+    task: Task,
+    interval: Interval = ETERNITY,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    groups: Sequence[list[Segment]] | None = None,
+    goes_on: Callable[[], bool] = always,
+) -> list[Compacted]:
+    """Merge the small segments of an interval while others append to it; each group is published as it is done.
+
+    `groups` are what `plan` or `due` has found; `goes_on` is asked before each of them. What is locked by others is
+    left out, and said. A process that dies in the middle loses the group that it was at; called again, the rest is
+    done. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and one output file.
+    """
+    done = []
+    for group in plan(store, interval, target_bytes=target_bytes) if groups is None else groups:
+        if not goes_on():
+            break
+        done.append(_compact(store, task, group, target_bytes))
+    return done
+
+
+def rewrite(
+    store: SegmentStore,
+    task: Task,
+    interval: Interval,
+    granularity: Granularity,
+    *,
+    target_bytes: int = TARGET_BYTES,
+) -> Compacted:
+    """Write an interval anew with another granularity, finer or coarser, while others append to it.
+
+    It holds a REPLACE lock on the whole intervals that the rows of `interval` fill, before and after. What is appended
+    meanwhile is carried over. All of it is published at once. Memory as in `compact`, which goes first where an
+    interval has more than `FAN_IN_MAX` segments.
+    """
+    whole = _whole(store.latest().timeline, interval, granularity)
+    if whole is None:
+        return Compacted()
+    entries = store.latest().timeline.lookup(whole)
+    for number, _ in enumerate(bucket for entry in entries for bucket in granularity.buckets(entry.interval)):
+        if number >= INTERVALS_MAX:
+            raise ConfigError(
+                f"{whole} would be divided into more than {INTERVALS_MAX:,} intervals by {granularity}. Name a shorter "
+                "interval, or a coarser granularity."
+            )
+    if all(entry.chunk.interval == granularity.bucket(entry.interval.start) for entry in entries):
+        return Compacted()
+    while any(len(entry.segments) > FAN_IN_MAX for entry in store.latest().timeline.lookup(whole)):
+        done = compact(store, task, whole, target_bytes=target_bytes)
+        if refused := next((one.refused for one in done if one.refused), ""):
+            return Compacted(refused=refused)
+        if not done:
+            break
+    answer = store.acquire(task, Request(task.id, store.name, whole, LockType.REPLACE))
+    if not isinstance(answer, Granted):
+        return Compacted(refused=f"{whole}: others hold it, or a part of it.")
+    lock = answer.lock
+    try:
+        timeline = store.snapshot(lock.read).timeline
+        if _whole(timeline, whole, granularity) != whole:
+            return Compacted(refused=f"{whole}: its intervals have changed meanwhile.")
+        entries, inputs = timeline.lookup(whole), timeline.visible(whole)
+        wanted = dict.fromkeys(bucket for entry in entries for bucket in granularity.buckets(entry.interval))
+        # An interval without rows gets an empty segment: what lies below would be shown there for ever otherwise.
+        made: dict[Interval, list[File | None]] = {bucket: [] for bucket in wanted}
+        for bucket, file in _divided(store, lock.id, entries, granularity, target_bytes):
+            made.setdefault(bucket, []).append(file)
+        outputs = []
+        for bucket, written in made.items():
+            names = store.numbers(bucket, lock.version, max(len(written), 1))
+            group = Partitions(name.partition for name in names)
+            for name, one in zip(names, written or [None], strict=True):
+                outputs.append(Segment.root(store.name, *name, group=group, file=one))
+        published = store.publish(task.id, outputs, inputs=inputs, under=[lock.id])
+        if isinstance(published, Refused):
+            return Compacted(refused=published.reason)
+        return Compacted(len(inputs), len(outputs))
+    finally:
+        _release_all(store, task)
+
+
+def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
+    """The interval that begins and ends where intervals do, those that there are and those that are wanted."""
+    there = timeline.lookup(interval)
+    if not there:
+        return None
+    whole = Interval(there[0].interval.start, there[-1].interval.end)
+    while True:
+        there = timeline.lookup(whole)
+        start = min(whole.start, *(entry.chunk.interval.start for entry in there))
+        end = max(whole.end, *(entry.chunk.interval.end for entry in there))
+        wider = Interval(granularity.bucket(start).start, granularity.bucket(end - 1).end)
+        if wider == whole:
+            return whole
+        whole = wider
+
+
+def _divided(
+    store: SegmentStore, lock: int, entries: Sequence[Entry], granularity: Granularity, target_bytes: int
+) -> Iterator[tuple[Interval, File]]:
+    """The rows of entries in files of another granularity. Entries do not overlap, so they come one after the other."""
+    shape = Shape.of(store.state().head, store.name)
+    output = _Output(store, lock, shape, target_bytes)
+    current: Interval | None = None
+    for entry in entries:
+        sources = [(one.file, cut) for one in entry.segments if one.file and (cut := entry.interval.cut(one.interval))]
+        for part in _in_order(store, sources, shape):
+            for bucket, rows in by_bucket(part, shape.time, granularity):
+                if current is not None and bucket != current and (file := output.finish()):
+                    yield current, file
+                current = bucket
+                if file := output.write(rows):
+                    yield bucket, file
+    if current is not None and (file := output.finish()):
+        yield current, file
+
+
+def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
+    one, there = inputs[0], Partitions(segment.partition for segment in inputs)
+    shape = Shape.of(store.state().head, store.name)
+    request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
+    answer = store.acquire(task, request)
+    if not isinstance(answer, Granted):
+        return Compacted(refused=f"{one.interval}: others hold {there}.")
+    try:
+        sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
+        made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
+        numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))
+        if not isinstance(numbers, Granted) or numbers.lock.partitions is None:
+            return Compacted(refused=f"{one.interval}: a lock was lost.")
+        group = numbers.lock.partitions
+        outputs = [
+            Segment(
+                store.name,
+                one.interval,
+                one.version,
+                partition,
+                Partitions.union_of(segment.covers for segment in inputs),
+                1 + max(segment.generation for segment in inputs),
+                group,
+                there,
+                file,
+            )
+            for partition, file in zip(group, made or [None], strict=True)
+        ]
+        under = (answer.lock.id, numbers.lock.id)
+        published = store.publish(task.id, outputs, inputs=inputs, under=under)
+        if isinstance(published, Refused):
+            return Compacted(refused=published.reason)
+        return Compacted(len(inputs), len(outputs))
+    finally:
+        _release_all(store, task)
+
+
+def _merged(
+    store: SegmentStore,
+    lock: int,
+    sources: Sequence[tuple[File, Interval]],
+    shape: Shape,
+    target_bytes: int,
+) -> Iterator[File]:
+    """Files of the rows of others, in the order of time, uploaded as soon as they are large enough."""
+    output = _Output(store, lock, shape, target_bytes)
+    for part in _in_order(store, sources, shape):
+        if file := output.write(part):
+            yield file
+    if file := output.finish():
+        yield file
+
+
+class _Output:
+    """Rows on their way into files of about the wanted size; one of them is in memory."""
+
+    def __init__(self, store: SegmentStore, lock: int, shape: Shape, target_bytes: int) -> None:
+        self._store, self._lock, self._shape, self._target_bytes = store, lock, shape, target_bytes
+        self._out = io.BytesIO()
+        self._writer: Any = None
+
+    def write(self, rows: pa.Table) -> File | None:
+        """Add rows; the file, if it is large enough now."""
+        if self._writer is None:
+            self._out = io.BytesIO()
+            self._writer = files.writer(self._out, self._shape.schema)
+        self._writer.write_table(rows, row_group_size=files.ROW_GROUP_ROWS)
+        return self.finish() if self._out.tell() >= self._target_bytes else None
+
+    def finish(self) -> File | None:
+        """Upload what there is; None if there is nothing."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        self._writer = None
+        data = self._out.getvalue()
+        name = self._store.file_name(self._lock, uuid.uuid4().hex)
+        self._store.upload(name, data)
+        return files.file_of(name, data)
+
+
+def _release_all(store: SegmentStore, task: Task) -> None:
+    for lock in store.state().box.held(task.id):
+        store.release(task.id, lock.id)
+
+
+def _in_order(store: SegmentStore, sources: Sequence[tuple[File, Interval]], shape: Shape) -> Iterator[pa.Table]:
+    """Rows of sorted files, merged. Each file has a batch in memory; what is not later than the earliest end of these
+    cannot be preceded by anything that is still to come."""
+    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]] = []
+    for file, interval in sources:
+        _refill(waiting, files.batches(store.blobs, file, BATCH_ROWS), interval, shape)
+    while waiting:
+        moments = [files.microseconds_of(table, shape.time) for table, _, _ in waiting]
+        up_to = min(pc.max(one).as_py() for one in moments)
+        ready, rest = [], []
+        for (table, source, interval), moment in zip(waiting, moments, strict=True):
+            mask = pc.less_equal(moment, up_to)
+            ready.append(table.filter(mask))
+            left = table.filter(pc.invert(mask))
+            if len(left):
+                rest.append((left, source, interval))
+            else:
+                _refill(rest, source, interval, shape)
+        yield pa.concat_tables(ready).sort_by(shape.time)
+        waiting = rest
+
+
+def _refill(
+    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]],
+    source: Iterator[pa.RecordBatch],
+    interval: Interval,
+    shape: Shape,
+) -> None:
+    """The next batch that has rows of the interval, of which alone they count."""
+    for batch in source:
+        table = fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
+        if len(table):
+            waiting.append((table, source, interval))
+            return
+
+
+def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
+    """Segments that become visible together, together."""
+    found: dict[Any, list[Segment]] = {}
+    for segment in segments:
+        found.setdefault((segment.covers, segment.generation), []).append(segment)
+    return list(found.values())

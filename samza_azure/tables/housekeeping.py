@@ -1,0 +1,89 @@
+"""What a job does for its tables beside appending: compaction, retention, garbage collection.
+
+It is low-priority work of the first of a table's sinks, and moves with it. It is asked to stop between two groups of
+segments; what was published until then stays. Whoever needs an interval more revokes its lock, and it does the rest
+at its next turn.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from samza_azure.config import Table
+from samza_azure.segments import Owner, Published, Task
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.compaction import compact, due
+
+log = logging.getLogger(__name__)
+
+#: Below that of who appends, or writes anew by hand.
+PRIORITY = 0
+#: How often it looks: again at once where it has done something, ever more rarely where nothing has changed.
+LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
+
+
+def group_of(task: str) -> str:
+    """The group whose locks a sink's housekeeping holds."""
+    return f"{task}.housekeeping"
+
+
+@dataclass(slots=True)
+class Housekeeping:
+    """The housekeeping of one table by one life of a task. For one thread."""
+
+    store: SegmentStore
+    table: Table
+    task: str
+    owner: Owner
+    goes_on: Callable[[], bool]
+    collected_us: int | None = None
+    seen: SequenceNumber | None = None  # at the last collection
+    in_vain: int = 0  # collections since then that have found nothing
+
+    def turn(self, now_us: int) -> bool:
+        """Do what is due; whether there was anything."""
+        table, name = self.table, f"{self.task}.housekeeping@{self.owner.incarnation}"
+        who = Task(name, group_of(self.task), PRIORITY, self.owner)
+        did = False
+        if table.compact:
+            groups = due(self.store, now_us, target_bytes=table.target)
+            for done in compact(self.store, who, target_bytes=table.target, groups=groups, goes_on=self.goes_on):
+                log.info("%s: %s", table.name, done.refused or f"{done.inputs} segments became {done.outputs}")
+                did = did or not done.refused
+        if table.keep_s is not None:
+            did = self._drop_old(who, now_us - round(table.keep_s * 1e6)) or did
+        return self._collect(now_us) or did
+
+    def _collect(self, now_us: int) -> bool:
+        """Collect garbage once in a grace, but not where nothing was published since the last two found none."""
+        every_us = round(self.table.grace_s * 1e6)
+        is_due = self.collected_us is None or now_us >= self.collected_us + every_us
+        if not is_due or not self.goes_on():
+            return False
+        now = self.store.latest().sequence
+        if now != self.seen:
+            self.seen, self.in_vain = now, 0
+        if self.in_vain >= 2:
+            return False
+        self.collected_us = now_us
+        found = self.store.collect(now_us, every_us)
+        did = bool(found.segments or found.orphans)
+        self.in_vain = 0 if did else self.in_vain + 1
+        return did
+
+    def _drop_old(self, who: Task, before_us: int) -> bool:
+        """Drop the intervals that have ended before a moment; one that others hold has its turn later."""
+        did = False
+        old = [
+            entry.chunk.interval
+            for entry in self.store.latest().timeline.lookup()
+            if entry.chunk.interval.end <= before_us and any(one.file is not None for one in entry.segments)
+        ]
+        for interval in dict.fromkeys(old):
+            if not self.goes_on():
+                break
+            done = isinstance(self.store.drop(who, interval), Published)
+            log.info("%s: %s %s", self.table.name, interval, "is dropped" if done else "is held by others")
+            did = did or done
+        return did

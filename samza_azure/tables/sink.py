@@ -1,0 +1,271 @@
+"""A sink: it follows logs and publishes their rows as segments of a table, each row once.
+
+Promised: segments and the position in the logs that their rows come from are published in one transaction. So whatever
+is killed, the next owner goes on exactly where the table ends. The position says who its owner is, too: a later owner
+raises that first, and every publish of an earlier one is refused by the storage service from then on.
+
+Not promised: an order of rows, nor that rows are published before `flush` is called. Rows of more intervals than one
+publish may have are published in several; the position then says up to which interval they are.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+import pyarrow as pa
+
+from samza_azure.config import Table
+from samza_azure.errors import StateLost, Superseded
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Kind
+from samza_azure.segments import Advance, Interval, Owner, Refused, Task
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.housekeeping import group_of
+from samza_azure.tables.write import Appender, by_bucket, create, widen
+
+#: So many intervals go into one publish: with their locks, their segments and the position they fit one transaction.
+INTERVALS_MAX = 45
+#: Of a log at once.
+SCAN_BYTES = 4 << 20
+#: Who appends goes before who compacts.
+APPEND_PRIORITY = 50
+
+_INCARNATION = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sink is in its logs, as the table says it: the `position` of its stream.
+
+    `until` and `before_us`: of the rows from `at` up to `until` those of earlier moments are published.
+    """
+
+    writer: tuple[int, int]
+    at: Mapping[str, Position] = field(default_factory=dict)
+    until: Mapping[str, Position] | None = None
+    before_us: int | None = None
+    drained: bool = False
+
+    def __str__(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> "Place":
+        """What `str` made."""
+        value = json.loads(text)
+        until = value["until"]
+        return cls(
+            (value["writer"][0], value["writer"][1]),
+            _positions(value["at"]),
+            None if until is None else _positions(until),
+            value["before_us"],
+            value["drained"],
+        )
+
+
+@dataclass(slots=True)
+class _Flush:
+    """Rows that are being published, and where the sink is when all of them are."""
+
+    parts: list[tuple[Interval, pa.Table]]
+    until: Mapping[str, Position]
+
+
+class Sink:
+    """One task's part of a table, under one writer. For one thread."""
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        table: Table,
+        schema: pa.Schema,
+        *,
+        run: str,
+        task: str,
+        writer: tuple[int, int],
+        readers: Sequence[LogReader],
+        widened: Callable[[pa.Table], pa.Table] = lambda rows: rows,
+    ) -> None:
+        self._store, self._table, self._schema = store, table, schema
+        self._readers = {reader.prefix: reader for reader in readers}
+        self._task, self._stream, self._writer = task, f"{run}/{task}", writer
+        self._widened = widened
+        self._appender: Appender | None = None
+        self.place = Place(writer)
+        self._read: dict[str, Position] = {}  # up to where rows are in memory
+        self._rows: list[pa.RecordBatch] = []
+        self._drained: set[str] = set()
+        self._flush: _Flush | None = None
+        self.held_rows = self.held_bytes = 0
+        self.published_rows = 0  # under this writer
+
+    # Taking over.
+
+    def claim(self, *, first: bool) -> bool:
+        """Make the position ours. False: all of it was published before, and nothing more comes.
+
+        Superseded if a later owner has it. StateLost if there is none although the sink had one: it would publish
+        everything again.
+        """
+        create(self._store, self._schema, time=self._table.time, granularity=self._table.granularity)
+        widen(self._store, self._schema)
+        while True:
+            known = self._store.position(self._stream)
+            place = Place(self._writer) if known is None else Place.parse(known)
+            if known is None and not first:
+                raise StateLost(
+                    f"The table {self._table.name} does not know how far {self._stream} is, and it has been there",
+                    blob=f"position of {self._stream}",
+                )
+            if place.drained:
+                return False
+            if place.writer > self._writer:
+                raise Superseded(f"{self._stream} belongs to writer {place.writer}; we are {self._writer}.")
+            self.place = replace(place, writer=self._writer)
+            if self._store.move(self._stream, known, str(self.place)):
+                break
+        self._end_earlier_lives()
+        self._appender = Appender(self._store, self._lock_task)
+        self._read = {prefix: self.place.at.get(prefix, (0, 0)) for prefix in self._readers}
+        if self.place.until is not None:
+            self._read_again(self.place.until)
+        return True
+
+    @property
+    def _lock_task(self) -> Task:
+        incarnation = f"{self._writer[0]}.{self._writer[1]}"
+        return Task(f"{self._stream}@{incarnation}", self._task, APPEND_PRIORITY, Owner(self._stream, incarnation))
+
+    def _end_earlier_lives(self) -> None:
+        """Give back the locks of our predecessors: of this run the earlier writers, and all of earlier runs."""
+        box = self._store.state().box
+        groups = (self._task, group_of(self._task))
+        owners = {box.tasks[name].owner for lock in box.locks.values() if lock.group in groups for name in lock.holders}
+        for owner in sorted(owners):
+            found = _INCARNATION.fullmatch(owner.incarnation)
+            writer = (int(found[1]), int(found[2])) if found else (-1, -1)
+            if owner.processor != self._stream or writer < self._writer:
+                self._store.end(owner)
+
+    def _read_again(self, until: Mapping[str, Position]) -> None:
+        """The rest of what an owner before us has published a part of."""
+        for prefix, end in until.items():
+            for found in self._readers[prefix].scans(self._read[prefix], end):
+                self._take(self._readers[prefix].fetch(found.parts))
+            self._read[prefix] = end
+        self._begin_flush()
+        before = self.place.before_us
+        if self._flush is not None and before is not None:
+            self._flush.parts = [(bucket, part) for bucket, part in self._flush.parts if bucket.start >= before]
+
+    # Reading.
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough rows for a flush. No more are read then."""
+        return self._flush is not None or self.held_rows >= self._table.rows or self.held_bytes >= self._table.bytes
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a flush would publish anything."""
+        return self._flush is not None or self.held_rows > 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing more comes: all logs have ended for good, and are read."""
+        return self._drained >= self._readers.keys()
+
+    def read_to(self, prefix: str) -> Position:
+        """Up to where a log is read."""
+        return self._read[prefix]
+
+    def read(self, prefix: str, *, ends: bool = False) -> None:
+        """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
+        reader = self._readers[prefix]
+        while not self.is_full and prefix not in self._drained:
+            found = reader.scan(self._read[prefix], SCAN_BYTES)
+            self._take(reader.fetch(found.parts))
+            self._read[prefix] = found.end
+            if found.drained:
+                self._drained.add(prefix)
+            if found.at_end:
+                break
+        if ends and prefix not in self._drained and not self.is_full:
+            # Its last record may have been read by an owner before us.
+            last = reader.tail()
+            if last is not None and last.header.kind is Kind.DRAINED and last.end == self._read[prefix]:
+                self._drained.add(prefix)
+
+    def _take(self, slices: Iterator[bytes]) -> None:
+        for data in slices:
+            for batch in decode(data):
+                self._rows.append(batch)
+                self.held_rows += batch.num_rows
+                self.held_bytes += batch.nbytes
+
+    # Publishing.
+
+    def flush(self) -> bool:
+        """Publish what was read. False: a lock was lost, or others hold the interval; call it again.
+
+        Superseded if a later owner has taken over. What the storage does not answer is raised; call it again, too.
+        """
+        self._begin_flush()
+        appender = self._appender
+        assert appender is not None
+        while (flush := self._flush) is not None:
+            now, rest = flush.parts[:INTERVALS_MAX], flush.parts[INTERVALS_MAX:]
+            place = replace(self.place, at={**self.place.at, **flush.until}, until=None, before_us=None)
+            if rest:
+                place = replace(self.place, until=dict(flush.until), before_us=rest[0][0].start)
+            advance = Advance(self._stream, str(self.place), str(place))
+            if isinstance(appender.append_parts(now, advance), Refused):
+                return self._after_refusal()
+            self.place = place
+            self.published_rows += sum(part.num_rows for _, part in now)
+            flush.parts = rest
+            if not rest:
+                self._flush = None
+                appender.release_unused()
+        return True
+
+    def finish(self) -> bool:
+        """Say that all is published, and give the locks back. False: as in `flush`."""
+        if not self.flush():
+            return False
+        place = replace(self.place, drained=True)
+        if not self._store.move(self._stream, str(self.place), str(place)):
+            return self._after_refusal()
+        self.place = place
+        self.close()
+        return True
+
+    def close(self) -> None:
+        """Give the locks back. Who comes next reads again what was not published."""
+        if self._appender is not None:
+            self._appender.close()
+
+    def _begin_flush(self) -> None:
+        if self._flush is not None or not self._rows:
+            return
+        rows = pa.concat_tables(
+            [self._widened(pa.Table.from_batches([batch])) for batch in self._rows], promote_options="permissive"
+        )
+        parts = list(by_bucket(rows, self._table.time, self._table.granularity))
+        self._flush = _Flush(parts, dict(self._read))
+        self._rows, self.held_rows, self.held_bytes = [], 0, 0
+
+    def _after_refusal(self) -> bool:
+        """Superseded if somebody else is the owner now; otherwise it was a lock, which is asked for again."""
+        known = self._store.position(self._stream)
+        place = None if known is None else Place.parse(known)
+        if place is None or place.writer != self._writer:
+            raise Superseded(f"{self._stream} belongs to writer {place and place.writer}; we are {self._writer}.")
+        return False
+
+
+def _positions(value: Mapping[str, Sequence[int]]) -> dict[str, Position]:
+    return {log: (int(blob), int(position)) for log, (blob, position) in value.items()}

@@ -1,0 +1,223 @@
+"""With the least rights: each command on an emulator that a proxy guards as roles guard an account.
+
+What a role would refuse the proxy refuses, with Azure's code. Nothing of ours knows that it is there.
+"""
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, cli
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.errors import AccessDenied
+from samza_azure.storage.connection import Account
+from tests.storage.proxy import Guard
+
+JOB = """
+app = {{ name = "rights", id = "{id}", main = "none:none" }}
+azure.storage.connect = "${{CONNECT}}"
+job.coordinator.profile = "fast"
+
+[streams.orders]
+partitions = 2
+key = ["id"]
+schema = "id BIGINT, at TIMESTAMP"
+event_time = "at"
+"""
+Refuses = Callable[[str, str], bool]
+ROW = '{"id": 1, "at": "2026-01-01T00:00:00Z"}\n'
+
+
+def creates(method: str, path: str) -> bool:
+    """The right to create containers and tables, which roles at a container and a table do not have."""
+    return (method == "PUT" and "restype=container" in path) or (method == "POST" and path.endswith("/Tables"))
+
+
+def writes(method: str, path: str) -> bool:
+    """What a reader's roles do not have."""
+    return method not in ("GET", "HEAD")
+
+
+def is_own(method: str, path: str) -> bool:
+    """What a reader's roles lack, and also to ask for a container's properties, which is a right of its own."""
+    return writes(method, path) or ("restype=container" in path and "comp=list" not in path)
+
+
+def everything(method: str, path: str) -> bool:
+    """What somebody without any role lacks."""
+    return True
+
+
+@dataclass(slots=True)
+class Place:
+    """A job on the emulator, seen past the guards and by way of them."""
+
+    job: Path
+    connect: str
+    guarded: str
+    blobs: Guard
+    tables: Guard
+    patch: pytest.MonkeyPatch
+    capture: pytest.CaptureFixture[str]
+
+    def config(self, connect: str) -> Config:
+        return Config.load(self.job, environment={**os.environ, "CONNECT": connect})
+
+    def command(self, name: str, *options: str) -> tuple[int, str, str]:
+        """A command of a user whose rights the guards know, in this process."""
+        self.patch.setenv("CONNECT", self.guarded)
+        self.patch.setattr(sys, "argv", ["samza-azure", name, str(self.job), *options])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = self.capture.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    def allow(self, blobs: Refuses, tables: Refuses) -> None:
+        """Which rights there are from now on."""
+        for guard, refuses in ((self.blobs, blobs), (self.tables, tables)):
+            guard.refuses = refuses
+            guard.seen.clear()
+            guard.refused.clear()
+
+    def create(self) -> None:
+        """What the templates do."""
+        account = Account.from_config(self.config(self.connect).storage)
+        account.ensure_created()
+        account.close()
+
+    @contextmanager
+    def running(self, connect: str) -> Iterator[SharedTasks]:
+        """A processor without Spark whose tasks all run."""
+        coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", self.config(connect))
+        with SharedTasks(coordinator, "part", 2) as tasks:
+            self.until(lambda: len(tasks.tasks) == 2)
+            yield tasks
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Wait for something that others do."""
+        begun = time.monotonic()
+        while not holds():
+            assert time.monotonic() < begun + 60, (self.blobs.refused, self.tables.refused)
+            time.sleep(0.02)  # the pace of asking
+
+    @property
+    def container(self) -> str:
+        return self.config(self.connect).storage.container
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+@pytest.fixture
+def place(
+    emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Place]:
+    job = tmp_path / "job.toml"
+    job.write_text(JOB.format(id=uuid.uuid4().hex[:8]))
+    connect = emulator.connection_string
+    with ExitStack() as stack:
+        blobs = stack.enter_context(Guard(emulator.blob_port, creates))
+        tables = stack.enter_context(Guard(emulator.table_port, creates))
+        guarded = connect.replace(f":{emulator.blob_port}/", f":{blobs.port}/")
+        guarded = guarded.replace(f":{emulator.table_port}/", f":{tables.port}/")
+        yield Place(job, connect, guarded, blobs, tables, monkeypatch, capsys)
+
+
+def test_where_container_and_table_are_there_no_command_needs_the_right_to_create_them(
+    place: Place, tmp_path: Path
+) -> None:
+    place.create()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(ROW)
+    assert place.command("produce", "orders", str(rows))[:2] == (0, "1 rows into orders\n")
+    with place.running(place.guarded):
+        code, said, _ = place.command("status", "--json")
+        assert (code, json.loads(said)["phase"]) == (0, "RUNNING")
+        assert place.command("peek", "orders")[0] == 0
+        assert place.command("follow", "orders", "--from", "earliest", "--until-now")[0] == 0
+        assert place.command("export", "orders", "--to", str(tmp_path / "orders.parquet"))[0] == 0
+        assert "There is no table segments" in place.command("table", "segments")[2]
+        assert place.command("drain", "--wait", "--timeout", "60")[0] == 0
+    assert place.command("stop", "--wait")[:2] == (0, "Nobody runs.\n")
+    assert place.blobs.refused == place.tables.refused == []
+
+
+def test_who_only_looks_sends_no_write_and_needs_the_readers_roles_alone(place: Place, tmp_path: Path) -> None:
+    place.create()
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text(ROW)
+    assert place.command("produce", "orders", str(rows))[0] == 0
+    place.allow(is_own, is_own)
+    with place.running(place.connect):
+        assert place.command("status")[0] == 0
+        assert place.command("peek", "orders")[0] == 0
+        assert place.command("export", "orders", "--to", str(tmp_path / "orders.parquet"))[0] == 0
+    assert place.blobs.refused == place.tables.refused == []
+    assert {each.split()[0] for each in place.blobs.seen} == {"GET", "HEAD"}
+    assert {each.split()[0] for each in place.tables.seen} == {"GET"}
+
+
+def test_who_asks_for_a_drain_or_a_stop_writes_rows_and_nothing_else(place: Place) -> None:
+    place.create()
+    place.allow(writes, creates)
+    with place.running(place.connect):
+        assert place.command("drain", "--cancel")[0] == 0
+        assert place.command("stop", "--wait")[0] == 0
+    assert place.blobs.refused == place.tables.refused == []
+    assert any(each.startswith("POST") for each in place.tables.seen)
+
+
+def test_what_is_missing_and_may_not_be_created_is_named_with_who_may(place: Place) -> None:
+    code, _, said = place.command("drain")
+    assert code == 2
+    assert "There is no container rights-" in said and "as infra/azure does" in said
+    assert "Storage Blob Data Contributor on the whole account" in said
+    place.allow(lambda method, path: False, creates)
+    code, _, said = place.command("drain")
+    assert code == 2 and "There is no table " in said and "Storage Table Data Contributor on the whole account" in said
+
+
+def test_looking_where_nothing_is_creates_nothing(place: Place) -> None:
+    place.allow(writes, writes)
+    code, _, said = place.command("status")
+    assert code == 2 and "There is nothing of 'rights' in this account" in said
+    assert place.blobs.refused == place.tables.refused == []
+
+
+def test_who_is_refused_everything_is_told_which_right_is_missing(place: Place) -> None:
+    place.allow(everything, everything)
+    with pytest.raises(AccessDenied, match="AuthorizationPermissionMismatch") as raised:
+        Account.from_config(place.config(place.guarded).storage).ensure_created()
+    assert raised.value.may_pass
+
+
+def test_a_role_that_counts_only_later_keeps_a_processor_waiting(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """First the look is refused, then, with the blob's role there, the row."""
+    place.create()
+    place.allow(everything, writes)
+    coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", place.config(place.guarded))
+    with SharedTasks(coordinator, "part", 2) as tasks:
+        place.until(lambda: len(place.blobs.refused) > 1)
+        place.blobs.refuses = creates
+        place.until(lambda: len(place.tables.refused) > 1)
+        assert coordinator.ending is None
+        place.tables.refuses = creates
+        place.until(lambda: len(tasks.tasks) == 2)
+    said = [record.getMessage() for record in caplog.records if "is tried again for 600 s" in record.getMessage()]
+    assert [each.partition(":")[0] for each in said] == [
+        f"Asking for the container {place.container}",
+        "Inserting the row members/p0",
+    ]

@@ -1,0 +1,49 @@
+"""A stream between two stages is a table, too: its sinks are killed and drained like any other task."""
+
+import signal
+import time
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import tables
+from samza_azure.storage.connection import Account
+
+from .world import PARTITIONS, PATIENCE_S, World, cleaned, daily, daily_rows, rows_of
+
+
+def delays(world: World) -> tuple[pa.Table, int]:
+    """The rows of the table now, and how many locks it has."""
+    account = Account.from_config(world.fleet.config.storage)
+    try:
+        store = tables.store_of(account, "delays")
+        return tables.snapshot_of(store).to_arrow(), len(store.state().box.locks)
+    finally:
+        account.close()
+
+
+@pytest.mark.long  # what it rests on is shown by tests/storage/test_sink.py and test_crowd.py
+def test_each_row_of_a_stream_is_in_its_table_once(world: World) -> None:
+    """A processor is killed while rows come, the run is drained, and the next one appends to the same table."""
+    job = world.fleet.job.read_text().replace(
+        "[streams.by-carrier]",
+        '[streams.by-carrier]\ntable = "delays"\ntable.time = "ts"\ntable.granularity = "month"\ntable.flush = "1 s"',
+    )
+    world.fleet.job.write_text(job)
+    shown = world.start("p0", "p1")
+    assert {f"by-carrier-table-{number}" for number in range(PARTITIONS)} <= {each["name"] for each in shown["tasks"]}
+    producer = world.producing(6_000, rate=1_000)
+    deadline = time.monotonic() + PATIENCE_S
+    while delays(world)[0].num_rows == 0:
+        assert time.monotonic() < deadline, world.fleet.status()
+        time.sleep(0.2)  # the pace of asking
+    world.fleet.send("p1", signal.SIGKILL)
+    assert producer.wait(PATIENCE_S) == 0
+    world.settled()
+    seen, _ = delays(world)
+    assert not rows_of(seen) - rows_of(cleaned(world.flights.slice(0, world.produced))), "no row twice"
+    assert {code for name, code in world.drained().items() if name != "p1"} == {0}
+    found, locks = delays(world)
+    assert rows_of(found) == rows_of(cleaned(world.flights.slice(0, world.produced)))
+    assert locks == 0
+    assert daily_rows(world.stream("daily-delays")) == daily(world.flights.slice(0, world.produced))

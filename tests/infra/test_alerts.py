@@ -1,0 +1,59 @@
+"""Rules of alerts and the dashboard name only metrics that there are, and sections of docs/operate.md that exist."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from infra.check.prometheus import RULES
+from infra.prometheus.dashboard import dashboard, panels
+from samza_azure.metrics import Instruments
+
+ROOT = Path(__file__).parents[2]
+ALERTS = yaml.safe_load((RULES / "rules.yml").read_text())["groups"][0]["rules"]
+TESTED = {
+    test["alertname"]
+    for group in yaml.safe_load((RULES / "rules_test.yml").read_text())["tests"]
+    for test in group["alert_rule_test"]
+}
+UNITS = {"s": "_seconds", "By": "_bytes", "": ""}
+
+
+def names() -> set[str]:
+    """What Prometheus calls our instruments."""
+    found = set()
+    for each in vars(Instruments(MeterProvider([InMemoryMetricReader()]).get_meter("m"))).values():
+        name = each.name.replace(".", "_")
+        name += "" if name.endswith(UNITS[each.unit]) else UNITS[each.unit]
+        kind = type(each).__name__
+        more = ("_bucket", "_sum", "_count") if "Histogram" in kind else ("_total",) if "Counter" in kind else ("",)
+        found.update(name + end for end in more)
+    return found
+
+
+@pytest.mark.parametrize("query", [each["expr"] for each in ALERTS] + [each.query for each in panels()])
+def test_a_query_asks_for_metrics_that_there_are(query: str) -> None:
+    asked = set(re.findall(r"samza_azure_\w+", query))
+    assert asked and asked <= names()
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_an_alert_links_its_section(alert: dict[str, dict[str, str]]) -> None:
+    path, _, anchor = alert["annotations"]["runbook_url"].partition("#")
+    assert f"### {anchor}\n" in (ROOT / path).read_text()
+
+
+def test_what_cannot_be_seen_by_reading_is_tried_by_promtool() -> None:
+    known = {alert["alert"] for alert in ALERTS}
+    assert known >= TESTED >= {"SamzaAzureNoLeader", "SamzaAzureTasksNotRunning", "SamzaAzureLeaderChanges"}
+
+
+def test_the_dashboard_is_what_grafana_imports() -> None:
+    made = json.loads(json.dumps(dashboard()))
+    shown = [each for each in made["panels"] if each["type"] != "row"]
+    assert [each["targets"][0]["expr"] for each in shown] == [each.query for each in panels()]
+    assert len({each["id"] for each in made["panels"] if "id" in each}) == len(shown)

@@ -1,0 +1,176 @@
+"""The page as it is served: who may see it, what a browser is allowed, what it costs, that it hears of news."""
+
+import asyncio
+import json
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.config import Config
+from samza_azure.explain import page
+from samza_azure.group.rows import MEMBERS
+from samza_azure.page.server import FILES, Access, add_page
+from samza_azure.page.watch import CALLS, Watcher
+from samza_azure.storage.connection import Account
+from tests.storage.proxy import Guard
+
+JOB = """
+app = {{ name = "seen", id = "{id}", main = "none:none" }}
+azure.storage.connect = "{connect}"
+job.coordinator.profile = "fast"
+"""
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+def job(connect: str) -> Config:
+    return Config.parse(JOB.format(id=uuid.uuid4().hex[:8], connect=connect))
+
+
+@asynccontextmanager
+async def served(config: Config, access: Access = Access(), base: str = "") -> AsyncIterator[tuple[str, Watcher]]:  # noqa: B008  # it is frozen
+    """Its address, and what reads the account."""
+    watcher = Watcher(config)
+    app = web.Application()
+    add_page(app, lambda: watcher, access, base)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}{base}/", watcher
+    finally:
+        await runner.cleanup()
+        await watcher.close()
+
+
+def play(story: Callable[[aiohttp.ClientSession], Awaitable[None]]) -> None:
+    async def begin() -> None:
+        async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+            await story(session)
+
+    asyncio.run(begin())
+
+
+def test_each_file_is_there_with_a_policy_that_allows_our_files_alone(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with served(job(emulator.connection_string)) as (address, _):
+            for name, (_, kind) in FILES.items():
+                async with session.get(address + name) as answer:
+                    assert (answer.status, answer.content_type) == (200, kind)
+                    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; script-src 'self'")
+                    assert "unsafe" not in answer.headers["Content-Security-Policy"]
+                    assert "Access-Control-Allow-Origin" not in answer.headers
+                    text = await answer.text()
+                    assert " style=" not in text and "onclick" not in text and "innerHTML" not in text
+
+    play(story)
+
+
+@pytest.mark.parametrize("path", ["", "page.js", "state.json", "events"])
+def test_a_name_that_was_made_to_point_here_is_refused(emulator: Azurite, path: str) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with served(job(emulator.connection_string)) as (address, _):
+            for host, status in (("evil.example", 403), ("evil.example:80", 403), ("127.0.0.1.evil.example:80", 403)):
+                async with session.get(address + path, headers={"Host": host}) as answer:
+                    assert answer.status == status
+            async with session.get(address, headers={"Host": "localhost:1234"}) as answer:
+                assert answer.status == 200
+
+    play(story)
+
+
+def test_a_token_is_asked_for_and_becomes_a_cookie(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with served(job(emulator.connection_string), Access("secret"), "/fleet") as (address, _):
+            for given in ({}, {"Authorization": "Bearer wrong"}, {"Cookie": "samza-azure-page=wrong"}):
+                async with session.get(address + "state.json", headers=given) as answer:
+                    assert answer.status == 403
+            async with session.get(address + "state.json", headers={"Authorization": "Bearer secret"}) as answer:
+                assert answer.status == 200
+            async with session.get(address + "?token=wrong") as answer:
+                assert answer.status == 403
+            async with session.get(address + "?token=secret") as answer:
+                assert answer.status == 200 and "secret" not in str(answer.url)
+            async with session.get(address + "state.json") as answer:  # with the cookie
+                assert answer.status == 200
+
+    play(story)
+
+
+def test_a_proxy_in_front_may_call_it_as_it_likes(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with (
+            served(job(emulator.connection_string), Access(behind_proxy=True)) as (address, _),
+            session.get(address, headers={"Host": "fleet.example"}) as answer,
+        ):
+            assert answer.status == 200
+
+    play(story)
+
+
+def test_an_account_without_anything_is_empty_and_nothing_is_made_there(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with (
+            served(job(emulator.connection_string)) as (address, _),
+            session.get(address + "state.json") as answer,
+        ):
+            assert (await answer.json())["verdict"]["state"] == "empty"
+
+    play(story)
+
+
+def test_a_look_is_two_reads_and_nobody_reads_while_nobody_looks(emulator: Azurite) -> None:
+    """And whoever looks together reads once. Without any right to write."""
+    connect = emulator.connection_string
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        with (
+            Guard(emulator.blob_port, lambda method, path: method not in ("GET", "HEAD")) as blobs,
+            Guard(emulator.table_port, lambda method, path: method != "GET") as tables,
+        ):
+            guarded = connect.replace(f":{emulator.blob_port}/", f":{blobs.port}/")
+            config = job(guarded.replace(f":{emulator.table_port}/", f":{tables.port}/"))
+            straight = Account.from_config(Config.parse(JOB.format(id=config.app.id, connect=connect)).storage)
+            await asyncio.to_thread(straight.ensure_created)
+            async with served(config) as (address, watcher):
+                async with session.get(address) as answer:
+                    assert answer.status == 200
+                assert blobs.seen == tables.seen == []
+                await asyncio.gather(*(watcher.look() for _ in range(5)))
+                assert len(blobs.seen) + len(tables.seen) == CALLS
+                priced = page(watcher._timing, processors=1) * (watcher._timing.heartbeat_s / 3600)
+                assert (priced.read, priced.table) == (len(blobs.seen), len(tables.seen)), "what explain says of a look"
+                async with session.get(address + "events") as news:
+                    first = await read_event(news)
+                    assert first["verdict"]["state"] == "stopped" and first["processors"] == []
+                    values = {"incarnation": "1", "beat": 1, "state": "ACTIVE"}
+                    assert isinstance(await straight.rows().insert(MEMBERS, "p0", values, timeout=5), str)
+                    while not (found := await read_event(news))["processors"]:
+                        pass
+                    assert found["processors"][0]["id"] == "p0"
+                begun = len(tables.seen)
+                while watcher._watched:  # noqa: ASYNC110  # the server has no event for it
+                    await asyncio.sleep(0.05)  # the server notices that its reader has gone with its next news
+                assert len(tables.seen) - begun <= 2
+                assert len(blobs.seen) == len(tables.seen)
+            assert blobs.refused == tables.refused == []
+            await straight.aclose()
+            straight.close()
+
+    play(story)
+
+
+async def read_event(news: aiohttp.ClientResponse) -> dict[str, object]:
+    """The next document of a stream of events."""
+    while not (line := await asyncio.wait_for(news.content.readline(), 30)).startswith(b"data: "):
+        assert line
+    return json.loads(line.removeprefix(b"data: "))  # type: ignore[no-any-return]

@@ -1,0 +1,144 @@
+"""The one sentence on the page, and what stands below it: of fleets in every state. Nothing is read."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.timing import PROFILES
+from samza_azure.host.status import Clock, document
+from samza_azure.messages import DrainStep, Phase, Progress, TaskError, TaskReport
+from samza_azure.page.document import SHOWN, Lines, made
+from samza_azure.page.verdict import verdict
+
+TIMING = PROFILES["default"]
+A, B = Member("a", "1"), Member("b", "1")
+CONTROL = Control(
+    "g",
+    revision=9,
+    epoch=2,
+    version=5,
+    leader=A,
+    run_id="r",
+    phase=RunPhase.RUNNING,
+    members=(A, B),
+    tasks={"t-0": Assignment(Owner("a", "1", 5)), "t-1": Assignment(Owner("b", "1", 5))},
+)
+DONE = Progress(batches=2, rows=10, pace=5.0, watermark_ms=40_000, behind={"in": 1_000})
+
+
+def row(name: str, task: str, phase: Phase = Phase.RUNNING, **more: Any) -> ProcessorRow:
+    said = TaskReport(task, 5, 1, phase, batch=1, progress=DONE, **more)
+    return ProcessorRow(name, "1", beat=3, state=State.ACTIVE, tasks={task: said})
+
+
+ROWS = [row("a", "t-0"), row("b", "t-1")]
+WELL = {"a": 0.5, "b": 1.0}
+
+
+def shown(control: Control | None = CONTROL, rows: list[ProcessorRow] = ROWS) -> dict[str, Any]:
+    return document("app", control, rows, Clock(60_000, 45.0))
+
+
+DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
+
+
+@pytest.mark.parametrize(
+    ("found", "silent", "state", "text"),
+    [
+        (shown(), WELL, "running", "Run r: 2 of 2 tasks run on 2 processors."),
+        (
+            shown(),
+            {"a": 9.0, "b": 1.0},
+            "no leader",
+            "a, which leads, has been silent for 9 s. Another processor takes over; what runs goes on meanwhile.",
+        ),
+        (
+            shown(),
+            {"a": 1.0, "b": 9.0},
+            "trouble",
+            "1 of 2 tasks do not run. b is silent; the leader gives its tasks to others.",
+        ),
+        (
+            shown(),
+            {"a": 99.0, "b": 98.0},
+            "stopped",
+            "Nobody runs: no processor has given a sign of life for 98 s. The next start resumes.",
+        ),
+        (
+            shown(rows=[ROWS[0], row("b", "t-1", Phase.STARTING, error=TaskError("no disk", ""))]),
+            WELL,
+            "trouble",
+            "1 of 2 tasks do not run. t-1: It failed on b and is tried there again.",
+        ),
+        (
+            shown(replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING)),
+            WELL,
+            "draining",
+            "Run r is being drained: 0 of 2 tasks have committed.",
+        ),
+        (
+            shown(replace(CONTROL, phase=RunPhase.DRAINED), []),
+            {},
+            "drained",
+            "Run r is drained. A changed pipeline begins the next one.",
+        ),
+        (
+            shown(replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", "a bug\nat line 3", "")), []),
+            {},
+            "failed",
+            "Run r has failed with t-0: a bug. What it had is kept.",
+        ),
+        (shown(rows=[]), {}, "stopped", "Run r, and nobody runs. The next start resumes it."),
+        (
+            shown(None, [ProcessorRow("a", "1")]),
+            {"a": 1.0},
+            "starting",
+            "1 processor joined. A run begins when one of them is ready.",
+        ),
+        (shown(None, []), {}, "stopped", "No run has begun yet, and nobody runs. The first start begins one."),
+    ],
+)
+def test_a_fleet_in_a_sentence(found: dict[str, Any], silent: dict[str, float], state: str, text: str) -> None:
+    said = verdict(found, silent, TIMING)
+    assert (str(said.state), said.text) == (state, text)
+
+
+def test_a_task_says_for_whom_it_waits_and_for_how_long_at_most() -> None:
+    waits = Assignment(Owner("a", "1", 9), after=(Owner("b", "1", 5),))
+    moved = replace(CONTROL, tasks={"t-0": waits, "t-1": CONTROL.tasks["t-1"]})
+    assert shown(moved)["tasks"][0]["why"] == "a waits for b to release it."
+    noted = replace(moved, events=(Event(57_000, "moved", ""),))
+    assert shown(noted)["tasks"][0]["why"] == "a waits for b to release it, 3 s of at most 45."
+
+
+def test_the_bands_add_up_and_the_worst_comes_first() -> None:
+    lines = Lines()
+    found = made(shown(rows=[ROWS[0], row("b", "t-1", Phase.STARTING)]), WELL, TIMING, lines, 60_000)
+    assert [task["name"] for task in found["tasks"]] == ["t-1", "t-0"]
+    assert found["keeping_up"]["backlog"] == 2_000 and found["keeping_up"]["age_s"] == 20.0
+    assert found["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 10.0)]
+    assert found["stages"] == [{"name": "t", "tasks": 2, "running": 1, "pace": 10.0, "behind": 2_000}]
+    assert made(shown(), WELL, TIMING, lines, 61_000)["keeping_up"]["lines"] == [(60_000, 2_000, 20.0, 10.0)]
+    assert len(made(shown(), WELL, TIMING, lines, 60_000 + 900_001)["keeping_up"]["lines"]) == 1, "of 15 minutes"
+
+
+def test_of_a_large_fleet_the_worst_are_sent_and_the_rest_is_counted() -> None:
+    tasks = {f"t-{number}": Assignment(Owner("a", "1", 5)) for number in range(SHOWN + 7)}
+    found = made(shown(replace(CONTROL, tasks=tasks)), WELL, TIMING, Lines(), 60_000)
+    assert (len(found["tasks"]), found["tasks_more"]) == (SHOWN, 7)
+
+
+def test_a_drain_shows_how_far_each_step_is_and_who_is_waited_for() -> None:
+    draining = replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING)
+    rows = [row("a", "t-0", Phase.DRAINED), row("b", "t-1")]
+    found = made(shown(draining, rows), WELL, TIMING, Lines(), 60_000)["drain"]
+    assert found["steps"] == [
+        {"name": "SOURCES_STOPPED", "done": 1},
+        {"name": "FLUSHING", "done": 1},
+        {"name": "COMMITTED", "done": 1},
+        {"name": "DRAINED", "done": 0},
+    ]
+    assert found["waits_for"] == ["t-1"]

@@ -1,0 +1,137 @@
+"""Streams that become tables, as the analysis of a pipeline has them."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from samza_azure import tables
+from samza_azure.application import Application, Stage
+from samza_azure.config import Config
+from samza_azure.errors import PipelineRefused
+from samza_azure.segments import Granularity, Interval, Owner, Task
+from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.storage.connection import Account
+
+from .fleet import config_of
+from .session import Settings
+
+STREAMS = """
+[streams.orders]
+partitions = 3
+schema = "id string, ts timestamp, amount double"
+event_time = "ts"
+[streams.big]
+table.time = "ts"
+"""
+
+
+JOB = '[app]\nname = "a"\nmain = "m:app"'
+
+
+def pipeline(spark: SparkSession, directory: Path, streams: str = STREAMS, **stage: object) -> Pipeline:
+    app = Application()
+
+    @app.stage("orders", output="big", **stage)  # type: ignore[arg-type]
+    def large(orders: DataFrame) -> DataFrame:
+        day = F.to_date("ts").alias("day")
+        return orders.where("amount > 10").select("id", "ts", day, F.window("ts", "1 day").alias("w"))
+
+    return analyse_pipeline(spark, app, config_of(directory, streams), directory)
+
+
+def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_path: Path) -> None:
+    found = pipeline(spark, tmp_path)
+    large, sink = found.plan.stages
+    assert (sink.name, sink.inputs, sink.tasks, sink.table, sink.flush_s) == ("big-table", ("big",), 3, "big", 60.0)
+    assert sink.schema == large.schema
+    assert found.plan.tasks()[-1] == "big-table-2"
+    (read,) = found.inputs_of("big-table-1", "r1")
+    assert [producer.prefix for producer in read.producers] == ["runs/r1/large-1"]
+    assert found.readers_of("large-1", "r1") == ["runs/r1/big-table-1"], "what it has not published is kept"
+    table = found.table_of("big-table-1")
+    assert table is not None
+    assert (table.name, table.time) == ("big", "ts")
+    assert found.table_of("large-1") is None
+    assert found.plan.described["stage big-table"]["table"] == "big"
+
+
+def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) -> None:
+    first = pipeline(spark, tmp_path).plan.fingerprint
+    assert pipeline(spark, tmp_path, STREAMS + 'table.flush = "5 s"\n').plan.fingerprint == first
+    assert (
+        pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', 'table.time = "day"')).plan.fingerprint != first
+    )
+    assert pipeline(spark, tmp_path, STREAMS.replace("[streams.big]\ntable.time", "#")).plan.fingerprint != first
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('table.time = "when"', "the columns id, ts, day, w. Name one of them"),
+        ('table.time = "id"', "a column of type string. It must be a timestamp or a date"),
+        ('table.time = "w"', "of a window select its start"),
+        ('table.time = "day"\ntable.granularity = "hour"', "'day' is a date, which is the same for a whole day"),
+        ('table.time = "ts"\n[streams.orders-2]\ntable.time = "ts"', "no stage writes this stream"),
+    ],
+)
+def test_mistakes(spark: SparkSession, tmp_path: Path, line: str, message: str) -> None:
+    with pytest.raises(PipelineRefused, match=message):
+        pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', line))
+
+
+def test_changes_of_groups_are_no_table(spark: SparkSession, tmp_path: Path) -> None:
+    app = Application()
+
+    @app.stage("orders", output="big", output_mode="update")
+    def counted(orders: DataFrame) -> DataFrame:
+        return orders.groupBy("ts").count()
+
+    with pytest.raises(PipelineRefused, match="a row for each change of a group"):
+        analyse_pipeline(spark, app, config_of(tmp_path, STREAMS), tmp_path)
+
+
+def test_a_name_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+    app = Application()
+    for stage, output in (("a", "big"), ("big-table", "other")):
+        app._add(replace(stage_of("orders", output), name=stage))
+    with pytest.raises(PipelineRefused, match="has this name already"):
+        analyse_pipeline(spark, app, config_of(tmp_path, STREAMS), tmp_path)
+
+
+def stage_of(read: str, output: str) -> Stage:
+    app = Application()
+    app.stage(read, output=output)(lambda rows: rows)
+    return app.stages[0]
+
+
+def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account: Account) -> None:
+    """Read by Spark's own processes, file by file, and pruned before; columns that a file lacks are null."""
+    store = tables.store_of(account, "frames")
+    schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
+    tables.create(store, schema, time="at", granularity=Granularity.DAY)
+    appender = tables.Appender(store, Task("a", "a", 0, Owner("a")))
+    for day in range(1, 4):
+        rows = pa.table([[datetime(2024, 1, day, hour, tzinfo=UTC) for hour in (1, 2)], [day, 10 * day]], schema=schema)
+        appender.append(rows.append_column("more", pa.array(["x", "y"])) if day == 3 else rows)
+    appender.close()
+    assert storage.connect is not None
+    names = f'container = "{storage.container}"\ntable = "{storage.table}"'
+    text = f'{JOB}\n[azure.storage]\nconnect = "${{CONNECT}}"\n{names}'
+    config = Config.parse(text, environment={"CONNECT": storage.connect.get_secret_value()})
+    snapshot = tables.open(config.storage, "frames")
+    frame = snapshot.spark(spark)
+    assert frame.columns == ["at", "number", "more"]
+    assert sorted((row.number, row.more) for row in frame.collect()) == [
+        (1, None), (2, None), (3, "x"), (10, None), (20, None), (30, "y"),
+    ]  # fmt: skip
+    second = Interval.of("2024-01-02", "2024-01-03")
+    assert [row.number for row in snapshot.spark(spark, second, ["number"], [("number", ">", 5)]).collect()] == [20]
+    assert snapshot.spark(spark, Interval.of("2025-01-01", "2025-01-02")).count() == 0
+    here = tables.snapshot_of(store).spark(spark, second)
+    assert sorted(row.number for row in here.collect()) == [2, 20]
+    assert frame.where("number > 10").count() == 2

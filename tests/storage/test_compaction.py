@@ -1,0 +1,255 @@
+"""What a job does for a table beside appending: by policy, by another granularity, by age."""
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import tables
+from samza_azure.config import Table
+from samza_azure.errors import ConfigError
+from samza_azure.segments import (
+    Granted,
+    Granularity,
+    Interval,
+    LockType,
+    Owner,
+    Published,
+    Refused,
+    Request,
+    Segment,
+    Task,
+)
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables import compaction
+from samza_azure.tables.housekeeping import Housekeeping
+from tests.storage.conftest import Stores
+
+#: What is decided here is the same on Azurite, where `crowd` compacts and writes anew.
+pytestmark = pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
+DAYS = [Granularity.DAY.bucket(round((START + timedelta(days=number)).timestamp() * 1e6)) for number in range(40)]
+LATER = DAYS[-1].end
+
+
+@pytest.fixture
+def store(segment_stores: Stores) -> SegmentStore:
+    store = segment_stores()
+    tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
+    return store
+
+
+def rows(*days: int, first: int = 0) -> pa.Table:
+    numbers = list(range(first, first + len(days)))
+    return pa.table([[START + timedelta(days=day, minutes=n) for n, day in enumerate(days)], numbers], schema=SCHEMA)
+
+
+def appender(store: SegmentStore, name: str = "a") -> tables.Appender:
+    return tables.Appender(store, Task(name, name, 50, Owner(name)))
+
+
+def appended(store: SegmentStore, *parts: pa.Table) -> None:
+    one = appender(store)
+    for part in parts:
+        assert isinstance(one.append(part), Published)
+    one.close()
+
+
+def numbers(store: SegmentStore, interval: Interval | None = None) -> list[int]:
+    snapshot = tables.snapshot_of(store)
+    return sorted((snapshot.to_arrow() if interval is None else snapshot.to_arrow(interval))["number"].to_pylist())
+
+
+def house(store: SegmentStore, **more: object) -> Housekeeping:
+    table = Table("t", "at", Granularity.DAY, 60, 10, 10, compact=True, target=1 << 20, grace_s=100, keep_s=None)
+    for name, value in more.items():
+        object.__setattr__(table, name, value)
+    return Housekeeping(store, table, "sink-0", Owner("run/sink-0", "1.1"), lambda: True)
+
+
+def segments_of(store: SegmentStore, day: int) -> int:
+    return len(store.snapshot().timeline.visible(DAYS[day]))
+
+
+def test_an_interval_that_is_over_is_compacted_and_one_that_is_written_to_is_not(store: SegmentStore) -> None:
+    appended(store, rows(0), rows(0, first=1), rows(2, first=2))
+    writer = appender(store, "b")
+    writer.append(rows(1, first=3))
+    writer.append(rows(1, first=4))
+    now = DAYS[2].start + 1
+    assert [group[0].interval for group in compaction.due(store, now)] == [DAYS[0]]
+    assert house(store).turn(now)
+    assert [segments_of(store, day) for day in range(3)] == [1, 2, 1]
+    assert not house(store).turn(now)
+    writer.close()
+    assert house(store).turn(now)
+    assert segments_of(store, 1) == 1
+    assert numbers(store) == [0, 1, 2, 3, 4]
+
+
+def test_of_intervals_that_are_written_to_all_but_the_hardest_have_their_turn(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "SMALL_MAX", 3)
+    writer = appender(store, "b")
+    for number in range(4):
+        writer.append(rows(0, first=number))
+    other = appender(store, "c")
+    for number in range(3):
+        other.append(rows(1, first=4 + number))
+    now = DAYS[0].start
+    assert [group[0].interval for group in compaction.due(store, now)] == [DAYS[1]]
+    house(store).turn(now)
+    assert (segments_of(store, 0), segments_of(store, 1)) == (4, 1)
+    assert numbers(store) == list(range(7))
+
+
+def test_it_stops_between_two_groups_and_goes_on_with_the_rest(store: SegmentStore) -> None:
+    appended(store, *(rows(0, 1, 2, first=3 * part) for part in range(2)))
+    asked: list[int] = []
+
+    def once() -> bool:
+        asked.append(1)
+        return len(asked) == 1
+
+    stopped = house(store)
+    stopped.goes_on = once
+    stopped.turn(LATER)
+    assert sorted(segments_of(store, day) for day in range(3)) == [1, 2, 2]
+    house(store).turn(LATER)
+    assert [segments_of(store, day) for day in range(3)] == [1, 1, 1]
+    assert store.state().box.locks == {}
+    assert numbers(store) == list(range(6))
+
+
+def test_a_higher_priority_takes_the_interval_from_a_compaction(
+    store: SegmentStore, segment_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request comes when the files are merged; the publish is refused, and nothing of it stays visible."""
+    appended(store, rows(0), rows(0, first=1))
+    other, publish = segment_stores(), SegmentStore.publish
+
+    def late(self: SegmentStore, *arguments: object, **more: object) -> object:
+        monkeypatch.setattr(SegmentStore, "publish", publish)
+        answer = other.acquire(Task("x", "x", 99, Owner("x")), Request("x", store.name, DAYS[0], LockType.REPLACE))
+        assert isinstance(answer, Granted)
+        return publish(self, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(SegmentStore, "publish", late)
+    (done,) = tables.compact(store, Task("c", "c", 0, Owner("c")))
+    assert "revoked" in done.refused
+    assert segments_of(store, 0) == 2
+    assert [lock.holders for lock in store.state().box.locks.values()] == [{"x"}]
+
+
+def test_days_become_months_and_days_again(store: SegmentStore) -> None:
+    appended(store, rows(0, 5, 30, 31, 35), rows(5, 31, first=5))
+    task = Task("c", "c", 0, Owner("c"))
+    january = Granularity.MONTH.bucket(DAYS[0].start)
+    done = tables.rewrite(store, task, DAYS[5], Granularity.MONTH)
+    assert (done.inputs, done.outputs) == (4, 1)
+    assert {one.interval for one in store.snapshot().timeline.visible(january)} == {january}
+    assert numbers(store) == list(range(7))
+    assert tables.rewrite(store, task, DAYS[5], Granularity.MONTH).inputs == 0, "it is so already"
+    appended(store, rows(6, first=7))
+    assert tables.rewrite(store, task, january, Granularity.DAY).outputs == 31
+    assert numbers(store) == list(range(8))
+    assert numbers(store, DAYS[5]) == [1, 5]
+    assert all(one.interval in DAYS for one in store.snapshot().timeline.visible())
+    assert store.state().box.locks == {}
+
+
+def test_a_granularity_that_makes_too_many_intervals(store: SegmentStore) -> None:
+    appended(store, rows(0, 1))
+    with pytest.raises(ConfigError, match="more than 10,000 intervals by second"):
+        tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.SECOND)
+    assert store.state().box.locks == {}
+
+
+def test_what_is_appended_while_it_is_written_anew_is_carried_over(
+    store: SegmentStore, segment_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    appended(store, rows(0, 1, 2))
+    other, put = appender(segment_stores(), "b"), compaction._Output.finish
+
+    def meanwhile(self: object) -> object:
+        monkeypatch.setattr(compaction._Output, "finish", put)
+        assert isinstance(other.append(rows(1, first=3)), Published)
+        return put(self)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compaction._Output, "finish", meanwhile)
+    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[1], Granularity.MONTH)
+    assert (done.inputs, done.outputs, done.refused) == (3, 1, "")
+    assert isinstance(other.append(rows(2, first=4)), Published)
+    assert numbers(store) == list(range(5))
+
+
+def test_more_segments_than_are_merged_at_once(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compaction, "FAN_IN_MAX", 2)
+    appended(store, *(rows(0, 1, first=2 * part) for part in range(5)))
+    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.MONTH)
+    assert (done.outputs, done.refused) == (1, "")
+    assert numbers(store) == list(range(10))
+
+
+def test_old_intervals_are_dropped_and_can_be_had_back_until_their_garbage_is_collected(store: SegmentStore) -> None:
+    appended(store, rows(0, 1, 2))
+    keeper = house(store, keep_s=86_400.0)
+    assert keeper.turn(DAYS[2].end)
+    assert numbers(store) == [2]
+    assert store.restore(DAYS[1]) == 1
+    assert numbers(store) == [1, 2]
+    assert keeper.turn(DAYS[2].end + 1)
+    for minutes in (5, 10, 15):
+        keeper.turn(DAYS[2].end + minutes * 60_000_000)
+    assert numbers(store) == [2]
+    assert store.restore(DAYS[1]) == 0
+    assert {name for name, _ in store.blobs.list(store.prefix)} == {
+        one.file.name for one in store.snapshot().timeline.visible() if one.file
+    }
+
+
+def test_an_idle_table_costs_no_more_than_a_look(store: SegmentStore) -> None:
+    """Garbage is collected when it is old enough; where there is none, files are not listed again and again."""
+    appended(store, rows(0), rows(0, first=1))
+    keeper, listed, blobs = house(store), [], store.blobs
+
+    class Listing:
+        def __getattr__(self, name: str) -> object:
+            listed.append(name)
+            return getattr(blobs, name)
+
+    store.blobs = Listing()  # type: ignore[assignment]
+    for minutes in range(0, 60, 2):
+        keeper.turn(LATER + minutes * 60_000_000)
+    assert len(store.snapshot().timeline) == 1, "the two that were merged are gone"
+    assert 0 < listed.count("list") <= 6
+    before = len(listed)
+    for minutes in range(60, 120, 2):
+        assert not keeper.turn(LATER + minutes * 60_000_000)
+    assert len(listed) == before
+    appended(store, rows(0, first=2))
+    assert keeper.turn(LATER + 120 * 60_000_000)
+    assert listed.count("list") > 2
+
+
+def test_a_zombie_of_the_housekeeping_is_refused(store: SegmentStore, segment_stores: Stores) -> None:
+    """Its life was ended when the sink moved; what it has merged is an orphan."""
+    appended(store, rows(0), rows(0, first=1))
+    inputs = store.snapshot().timeline.visible(DAYS[0])
+    keeper = house(store)
+    task = Task("h", "sink-0.housekeeping", 0, keeper.owner)
+    request = Request("h", store.name, DAYS[0], LockType.EXCLUSIVE, inputs[0].covers | inputs[1].covers, 0)
+    answer = store.acquire(task, request)
+    assert isinstance(answer, Granted)
+    numbers_lock = store.allocate_outputs(task, DAYS[0], 0, 1)
+    assert isinstance(numbers_lock, Granted)
+    group = numbers_lock.lock.partitions
+    assert group is not None
+    covers = inputs[0].covers | inputs[1].covers
+    made = [Segment(store.name, DAYS[0], 0, group.least, covers, 1, group, covers)]
+    segment_stores().end(keeper.owner)
+    under = (answer.lock.id, numbers_lock.lock.id)
+    assert isinstance(store.publish("h", made, inputs=inputs, under=under), Refused)
+    assert numbers(store) == [0, 1]

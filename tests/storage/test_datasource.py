@@ -1,0 +1,88 @@
+"""Tables under faults, from seeds; and what is noticed if a fence is missing."""
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from samza_azure.segments import Segment
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage import segments as module
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import MemoryTransactions, Write
+from tests.storage.datasource import Violation, World
+from tests.storage.test_segments_mutants import (
+    a_lock_without_an_etag,
+    nothing_is_carried,
+    numbers_are_given_twice,
+    staged_rows_count,
+)
+
+Patch = pytest.MonkeyPatch
+STEPS = 800
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_each_row_is_there_once_after_each_write(seed: int) -> None:
+    world = World(seed)
+    world.run(STEPS)
+    assert world.published
+    assert world.lives > 5
+
+
+def test_a_seed_is_one_history() -> None:
+    first, second = World(7), World(7)
+    first.run(200)
+    second.run(200)
+    assert (first.accepted, first.published) == (second.accepted, second.published)
+
+
+def copies_that_are_not_written(patch: Patch) -> None:
+    """Whoever had the table open goes on without the publish."""
+    true = MemoryTransactions.transact
+
+    def transact(rows: MemoryTransactions, writes: Sequence[Write]) -> object:
+        kept = [write for write in writes if not write.key.startswith("change.")]
+        answer = true(rows, kept)
+        return answer if not isinstance(answer, list) else [*answer, *[""] * (len(writes) - len(kept))]
+
+    patch.setattr(MemoryTransactions, "transact", transact)
+
+
+def copies_wait_for_nobody(patch: Patch) -> None:
+    """A copy for a REPLACE counts before the REPLACE does, for whoever had the table open."""
+    patch.setattr(module, "_counted_by_their_own", lambda snapshot: [])
+    true = SequenceNumber.includes
+
+    def includes(sequence: SequenceNumber, segment: Segment) -> bool:
+        return sequence.has(*segment.published[0]) if segment.published else true(sequence, segment)
+
+    patch.setattr(SequenceNumber, "includes", includes)
+
+
+def inputs_need_not_be_there(patch: Patch) -> None:
+    """A compaction is published although another one has taken its inputs' place."""
+    patch.setattr(SegmentStore, "_gone", lambda store, inputs: None)
+    a_lock_without_an_etag(patch)
+
+
+def a_copy_that_was_taken_back_counts(patch: Patch) -> None:
+    patch.setattr(SegmentStore, "_is_there", lambda store, segment: True)
+
+
+MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [
+    (staged_rows_count, 0, "I23"),
+    (nothing_is_carried, 2, "I23"),
+    (numbers_are_given_twice, 7, "generation"),
+    (copies_that_are_not_written, 0, "I23"),
+    (copies_wait_for_nobody, 3, "I23"),
+    (inputs_need_not_be_there, 0, "I23"),
+    (a_copy_that_was_taken_back_counts, 34, "I"),
+]
+
+
+@pytest.mark.parametrize(("mistake", "seed", "invariant"), MUTANTS, ids=lambda one: getattr(one, "__name__", ""))
+def test_a_fence_that_is_missing_is_missed(mistake: Callable[[Patch], None], seed: int, invariant: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        mistake(patch)
+        with pytest.raises((Violation, ValueError), match=invariant):
+            World(seed).run(STEPS)

@@ -1,0 +1,309 @@
+"""A sink publishes each row of its logs once: whoever is killed wherever, whoever wakes up late."""
+
+import random
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import tables
+from samza_azure.config import Config, Table, table_of
+from samza_azure.errors import ConfigError, StateLost, StorageUnavailable, Superseded, Unsettled
+from samza_azure.logs.record import Kind, Writer
+from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
+from samza_azure.storage.arrow import one_slice
+from samza_azure.storage.interface import Refused
+from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import Write
+from samza_azure.tables.sink import Place, Sink
+from tests.storage.conftest import Stores
+
+START = datetime(2024, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
+TABLE = Table("out", "at", Granularity.DAY, 60.0, 1_000, 1 << 20, compact=True, target=1 << 20, grace_s=60, keep_s=None)
+
+
+def log_of(store: SegmentStore, name: str = "count-0") -> LogWriter:
+    writer, _ = take_over(
+        store.blobs, f"{store.name}/{name}", group_id=bytes(16), task=name, writer=Writer(1, 1), first=True,
+        may_append=lambda: True, meta={"stream": "out"},
+    )  # fmt: skip
+    return writer
+
+
+def put(log: LogWriter, *numbers: int, kind: Kind = Kind.BATCH, hours: int = 7) -> None:
+    """A batch of rows, one every so many hours."""
+    rows = pa.table([[START + number * timedelta(hours=hours) for number in numbers], list(numbers)], schema=SCHEMA)
+    log.append(log.last_batch + 1, kind=kind, slices=[one_slice(0, rows)] if numbers else [])
+
+
+def sink_of(store: SegmentStore, attempt: int = 1, *, logs: tuple[str, ...] = ("count-0",)) -> Sink:
+    readers = [LogReader(store.blobs, f"{store.name}/{name}", frozenset({0})) for name in logs]
+    return Sink(store, TABLE, SCHEMA, run="r1", task="out-table-0", writer=(1, attempt), readers=readers)
+
+
+def turn(sink: Sink, store: SegmentStore, *, ends: bool = False, logs: tuple[str, ...] = ("count-0",)) -> bool:
+    for name in logs:
+        sink.read(f"{store.name}/{name}", ends=ends)
+    return sink.flush()
+
+
+def numbers(store: SegmentStore) -> list[int]:
+    return sorted(tables.snapshot_of(store).to_arrow()["number"].to_pylist())
+
+
+def test_rows_of_a_log_are_in_the_table_once(segment_stores: Stores) -> None:
+    store = segment_stores()
+    log = log_of(store)
+    put(log, 0, 1, 2)
+    sink = sink_of(store)
+    assert sink.claim(first=True)
+    assert turn(sink, store)
+    put(log, 3, 4)
+    assert turn(sink, store)
+    assert turn(sink, store)
+    assert numbers(store) == [0, 1, 2, 3, 4]
+    put(log, 5, kind=Kind.DRAINED)
+    assert not sink.is_at_end
+    assert turn(sink, store)
+    assert sink.is_at_end
+    assert sink.finish()
+    assert numbers(store) == [0, 1, 2, 3, 4, 5]
+    assert store.state().box.locks == {}
+    assert not sink_of(store, 2).claim(first=False), "all of it is published"
+
+
+def test_who_takes_over_goes_on_where_the_table_ends(segment_stores: Stores) -> None:
+    """The first owner has read more than it has published, and its locks are ended."""
+    store, other = segment_stores(), segment_stores()
+    log = log_of(store)
+    put(log, 0, 1)
+    first = sink_of(store)
+    first.claim(first=True)
+    assert turn(first, store)
+    put(log, 2, 3)
+    first.read(f"{store.name}/count-0")
+    second = sink_of(other, 2)
+    assert second.claim(first=False)
+    put(log, 4, kind=Kind.DRAINED)
+    assert turn(second, other)
+    with pytest.raises(Superseded):
+        first.flush()
+    assert numbers(store) == [0, 1, 2, 3, 4]
+    with pytest.raises(Superseded):
+        sink_of(store, 1).claim(first=False)
+    third = sink_of(other, 3)
+    assert third.claim(first=False)
+    third.read(f"{store.name}/count-0")
+    assert not third.is_at_end, "the log's last record was read by an owner before it"
+    third.read(f"{store.name}/count-0", ends=True)
+    assert third.is_at_end
+    assert third.finish()
+    assert store.state().box.locks == {}
+
+
+def test_rows_of_more_days_than_one_publish_may_have(segment_stores: Stores) -> None:
+    """A part of them is published when the owner dies; the next one publishes the rest."""
+    store, other = segment_stores(), segment_stores()
+    log = log_of(store)
+    put(log, *range(60), hours=24)
+    first = sink_of(store)
+    first.claim(first=True)
+    first.read(f"{store.name}/count-0")
+    appended, calls = tables.Appender.append_parts, []
+
+    def dies(appender: tables.Appender, *arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise StorageUnavailable("dead")
+        return appended(appender, *arguments)  # type: ignore[arg-type]
+
+    assert first._appender is not None
+    first._appender.append_parts = partial(dies, first._appender)  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable):
+        first.flush()
+    assert 0 < len(numbers(store)) < 60
+    put(log, 99)
+    second = sink_of(other, 2)
+    assert second.claim(first=False)
+    assert second.has_rows
+    assert turn(second, other)
+    assert turn(second, other)
+    assert numbers(store) == [*range(60), 99]
+
+
+def test_a_lock_that_is_lost_is_asked_for_again(segment_stores: Stores) -> None:
+    store = segment_stores()
+    log = log_of(store)
+    put(log, 0)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    assert turn(sink, store)
+    segment_stores().end(Owner("r1/out-table-0", "1.1"))
+    put(log, 1)
+    assert not turn(sink, store)
+    assert sink.flush()
+    assert numbers(store) == [0, 1]
+
+
+def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
+    """Whoever holds the whole interval is waited for."""
+    store, other = segment_stores(), segment_stores()
+    log = log_of(store)
+    put(log, 0)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    request = Request("x", store.name, Granularity.DAY.bucket(round(START.timestamp() * 1e6)))
+    granted = other.acquire(Task("x", "x", 99, Owner("x")), request)
+    assert isinstance(granted, Granted)
+    assert not turn(sink, store)
+    other.release("x", granted.lock.id)
+    assert sink.flush()
+    assert numbers(store) == [0]
+
+
+def test_a_position_that_is_gone_is_no_beginning(segment_stores: Stores) -> None:
+    store = segment_stores()
+    with pytest.raises(StateLost, match="does not know how far"):
+        sink_of(store).claim(first=False)
+
+
+def test_a_stream_whose_columns_have_changed(segment_stores: Stores) -> None:
+    """An added column is null before; a changed type is refused before anything is taken over."""
+    store = segment_stores()
+    put(log_of(store), 0)
+    first = sink_of(store)
+    first.claim(first=True)
+    assert turn(first, store)
+    place = store.position("r1/out-table-0")
+    other = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.string())])
+    with pytest.raises(ConfigError, match="Cast it to int64, or write to a table of another name"):
+        Sink(store, TABLE, other, run="r2", task="out-table-0", writer=(1, 1), readers=[]).claim(first=True)
+    assert store.position("r1/out-table-0") == place
+    wider = SCHEMA.append(pa.field("more", pa.string()))
+    assert Sink(store, TABLE, wider, run="r2", task="out-table-0", writer=(1, 1), readers=[]).claim(first=True)
+    assert tables.snapshot_of(store).to_arrow()["more"].to_pylist() == [None]
+
+
+def test_a_place_is_read_as_it_was_written() -> None:
+    place = Place((2, 3), {"a": (0, 7)}, {"a": (1, 0)}, 5)
+    assert Place.parse(str(place)) == place
+
+
+class _Faulty:
+    """The rows of a table, behind a network that loses requests and answers."""
+
+    def __init__(self, rows: object, dice: random.Random, faults: float) -> None:
+        self._rows, self._dice, self.faults = rows, dice, faults
+
+    def transact(self, writes: list[Write]) -> list[str] | Refused:
+        if self._dice.random() < self.faults:
+            raise StorageUnavailable("lost on the way")
+        answer: list[str] | Refused = self._rows.transact(writes)  # type: ignore[attr-defined]
+        if self._dice.random() < self.faults:
+            raise Unsettled("the answer is lost")
+        return answer
+
+    def query(self, first: str, end: str) -> object:
+        if self._dice.random() < self.faults:
+            raise StorageUnavailable("lost on the way")
+        return self._rows.query(first, end)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("segment_stores", "seed", "steps"),
+    [*(("memory", seed, 25) for seed in range(12)), ("azurite", 1, 10)],
+    indirect=["segment_stores"],
+)
+def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int, steps: int) -> None:
+    """Three logs, owners that are replaced at random and go on all the same, compactions: each row once."""
+    dice, store = random.Random(seed), segment_stores()
+    logs = ("count-0", "count-1", "count-2")
+    writers = {name: log_of(store, name) for name in logs}
+    put_so_far: Counter[int] = Counter()
+    sinks: list[Sink] = []
+
+    def another() -> None:
+        client = segment_stores()
+        client.rows = _Faulty(client.rows, dice, 0.05)  # type: ignore[assignment]
+        sink = sink_of(client, len(sinks) + 1, logs=logs)
+        until_answered(lambda: sink.claim(first=not sinks))
+        sinks.append(sink)
+
+    another()
+    for _ in range(steps):
+        match dice.randrange(6):
+            case 0 if len(sinks) < 6:
+                another()
+            case 1:
+                tables.compact(store, Task("c", "c", 0, Owner("c")), Interval.of("2024", "2025"))
+            case 2 | 3:
+                new = [len(put_so_far) + number for number in range(dice.randrange(5))]
+                put_so_far.update(new)
+                put(writers[dice.choice(logs)], *new)
+            case _:
+                sink = dice.choice(sinks)
+                try:
+                    until_answered(lambda sink=sink: turn(sink, store, logs=logs))  # type: ignore[misc]
+                except Superseded:
+                    assert sink is not sinks[-1]
+        assert not Counter(numbers(store)) - put_so_far, "no row twice"
+    for log in writers.values():
+        put(log, kind=Kind.DRAINED)
+    last = sinks[-1]
+    while not last.is_at_end:
+        until_answered(lambda: turn(last, store, ends=True, logs=logs))
+    until_answered(last.finish)
+    assert Counter(numbers(store)) == put_so_far
+
+
+def until_answered(call: Callable[[], object]) -> None:
+    while True:
+        try:
+            if call():
+                return
+        except StorageUnavailable:
+            continue
+
+
+JOB = """
+[app]
+name = "a"
+main = "m:app"
+[azure.storage]
+connect = "UseDevelopmentStorage=true"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('[streams.out]\ntable = "x"', r"streams.out.table.time is missing"),
+        ('[streams.out]\ntable.flush = "1 s"', r"no effect without streams.out.table.time"),
+        ('[streams.Out]\ntable.time = "at"', r"'Out', which is no name of a table"),
+        ('[streams.a]\ntable = "x"\ntable.time = "at"\n[streams.b]\ntable = "x"\ntable.time = "at"', "both go to"),
+        ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularity = "fortnight"', "'second', 'minute'"),
+        ('[streams.a]\ntable = "no Name"\ntable.time = "at"', "should be 1 to 63"),
+        ("[streams.a]\ntable = 1\ntable = 2", "not TOML"),
+    ],
+)
+def test_mistakes_of_a_job_file(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Config.parse(JOB + text)
+
+
+@pytest.mark.parametrize("name", ['table = "delays"', 'table.name = "delays"', '"table" = "delays"'])
+def test_a_table_in_a_job_file(name: str) -> None:
+    text = f'{JOB}table = "rows1"\n[streams.out]\n{name}\ntable.time = "at"\ntable.granularity = "month"\n'
+    if name.startswith('"'):
+        text = text.replace("table.time", '"table.time"').replace("table.gran", '"table.gran')
+        text = text.replace("ularity =", 'ularity" =')
+    config = Config.parse(text)
+    table = table_of("out", config.streams["out"])
+    assert table is not None
+    assert (table.name, table.time, table.granularity, table.flush_s) == ("delays", "at", Granularity.MONTH, 60.0)
+    assert config.storage.table == "rows1"
