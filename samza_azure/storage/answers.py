@@ -48,8 +48,10 @@ _REFUSED = frozenset(
     }
 )
 _MISSING = frozenset({"BlobNotFound", "ContainerNotFound", "EntityNotFound", "ResourceNotFound"})
-# It knows who we are, and that is not enough: a role may be on its way, or a rule of the firewall.
-_NO_RIGHT = frozenset({"AuthorizationFailure", "AuthorizationPermissionMismatch", "InsufficientAccountPermissions"})
+# It knows who we are, and that is not enough: a role may be on its way.
+_NO_RIGHT = frozenset({"AuthorizationPermissionMismatch", "InsufficientAccountPermissions"})
+# To an identity that is a rule of the firewall, which may be on its way, too. The emulator says it of a wrong key.
+_NO_RIGHT_OR_WRONG_KEY = "AuthorizationFailure"
 # The service did not take the request, or what holds the blobs and rows is not there now: nothing was changed.
 _NOT_NOW = frozenset({"ContainerBeingDeleted", "ServerBusy", "TableBeingDeleted", "TableNotFound"})
 
@@ -92,7 +94,7 @@ class Calls:
                 self.identity.refused()
             raise AccessDenied(
                 f"{doing}: the storage account {self.account} refuses us ({code or 'no credential'}). {self.remedy}",
-                may_pass=code in _NO_RIGHT,
+                may_pass=code in _NO_RIGHT or (code == _NO_RIGHT_OR_WRONG_KEY and self.identity is not None),
             ) from cause
         if code in _NOT_NOW:
             raise StorageUnavailable(f"{doing}: {self.account} answers {code}.") from cause
