@@ -37,6 +37,7 @@ FILES = {
     "": ("index.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
     "lines.js": ("lines.js", "text/javascript"),
+    "news.js": ("news.js", "text/javascript"),
     "table.js": ("table.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
