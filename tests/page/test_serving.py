@@ -17,6 +17,7 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.explain import page
 from samza_azure.group.rows import MEMBERS
+from samza_azure.machine import boot_time
 from samza_azure.page.server import FILES, Access, add_page
 from samza_azure.page.watch import CALLS, Watcher
 from samza_azure.storage.connection import Account
@@ -168,6 +169,60 @@ def test_a_base_path_that_is_no_plain_path_is_refused(path: str) -> None:
 
 def test_a_base_path_needs_no_slashes() -> None:
     assert [ui.base_of(path) for path in ("", "/", "fleet", "/a/b.c/")] == ["", "", "/fleet", "/a/b.c"]
+
+
+async def joined(config: Config) -> Account:
+    """The account, with a processor that never writes again."""
+    account = Account.from_config(config.storage)
+    await asyncio.to_thread(account.ensure_created)
+    values = {"incarnation": "1", "beat": 1, "state": "ACTIVE"}
+    assert isinstance(await account.rows().insert(MEMBERS, "p0", values, timeout=5), str)
+    return account
+
+
+async def state_of(session: aiohttp.ClientSession, address: str) -> str:
+    async with session.get(address + "state.json") as answer:
+        return str((await answer.json())["verdict"]["state"])
+
+
+def test_a_page_that_polls_sees_that_a_fleet_is_dead(emulator: Azurite) -> None:
+    """However much time passes between two questions."""
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        config = job(emulator.connection_string)
+        account = await joined(config)
+        async with served(config) as (address, watcher), asyncio.timeout(30):
+            assert await state_of(session, address) == "starting"
+            while await state_of(session, address) != "stopped":  # noqa: ASYNC110  # so rarely does a page ask
+                await asyncio.sleep(4 * watcher._timing.heartbeat_s)
+        await account.aclose()
+        account.close()
+
+    play(story)
+
+
+def test_what_could_not_be_read_counts_for_no_silence(emulator: Azurite) -> None:
+    """While the account is away nobody can beat; the first answer afterwards still shows the beats from before."""
+    connect = emulator.connection_string
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        with Guard(emulator.table_port, lambda method, path: False) as tables:
+            config = job(connect.replace(f":{emulator.table_port}/", f":{tables.port}/"))
+            account = await joined(config)
+            async with served(config) as (address, watcher):
+                assert await state_of(session, address) == "starting"
+                tables.refuses = lambda method, path: True
+                begun = boot_time()
+                while boot_time() < begun + 2 * watcher._timing.heartbeat_timeout_s:
+                    await watcher.look()
+                    assert watcher.document["verdict"]["state"] == "away"
+                tables.refuses = lambda method, path: False
+                await watcher.look()
+                assert watcher.document["verdict"]["state"] == "starting"
+            await account.aclose()
+            account.close()
+
+    play(story)
 
 
 def test_an_account_without_anything_is_empty_and_nothing_is_made_there(emulator: Azurite) -> None:

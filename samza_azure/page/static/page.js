@@ -41,6 +41,7 @@ function show(found) {
   at("verdict").dataset.state = found.verdict.state;
   write(at("state"), found.verdict.state);
   write(at("text"), found.verdict.text);
+  write(at("since"), typeof found.verdict.since_s === "number" ? `For ${span(Math.round(found.verdict.since_s))}.` : "");
   for (const id of ["keeping-up", "fleet", "work", "history"]) at(id).hidden = !found.has_data;
   at("drain").hidden = !found.has_data || !found.drain;
   if (found.has_data) {
