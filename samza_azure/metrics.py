@@ -119,7 +119,7 @@ class Instruments:
         self.backlog = gauge(
             "samza_azure.stream.backlog",
             unit="By",
-            description="Bytes of a stream that are not read yet, by this processor",
+            description="About how many bytes of a stream this processor has not read yet",
         )
         self.restarts = counter("samza_azure.container.restarts", description="Containers that ended by themselves")
         self.memory = gauge(
