@@ -76,14 +76,35 @@ def memory(root: Path = Path("/")) -> Memory:
 
 
 def memory_kills(root: Path = Path("/")) -> int:
-    """How often the kernel has killed a process for want of memory, in the cgroups that we are in. More than before
-    means that it was one of those beside us. `root` is for tests."""
-    found = [0]
+    """How often the kernel has killed a process for want of memory, in our own cgroup: the deepest one that tells.
+    Those above it count the kills of our neighbours, too. `root` is for tests."""
+    deepest = dict[str, int]()
     for folder, number in _cgroups(root):
         with suppress(OSError):
             text = (folder / ("memory.events" if number == "0" else "memory.oom_control")).read_text()
-            found += [int(count) for count in re.findall(r"^oom_kill (\d+)$", text, re.MULTILINE)]
-    return max(found)
+            for count in re.findall(r"^oom_kill (\d+)$", text, re.MULTILINE):
+                deepest[number] = int(count)
+    return max(deepest.values(), default=0)
+
+
+class RecentKills:
+    """Whether the kernel has killed a process of ours for want of memory lately: since the look before the last one.
+
+    Not since the last one: a container ends a moment after its JVM was killed, and a look may fall between the two.
+    """
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self._root = root
+        self._before = self._last = memory_kills(root)
+
+    def look(self) -> None:
+        """To be called now and then."""
+        self._before, self._last = self._last, memory_kills(self._root)
+
+    @property
+    def any(self) -> bool:
+        """Were there some?"""
+        return memory_kills(self._root) > self._before
 
 
 def _limits(root: Path) -> Iterator[int]:
@@ -94,7 +115,7 @@ def _limits(root: Path) -> Iterator[int]:
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
-    """Where what limits our memory may be said, and the number of the hierarchy; 0 is version 2."""
+    """Where what limits our memory may be said, and the number of the hierarchy; 0 is version 2. From the top down."""
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             number, controllers, path = line.split(":", 2)

@@ -204,7 +204,7 @@ class Progress:
     seconds: float = 0.0  # that they took
     pace: float = 0.0  # rows read in a second, lately
     watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
-    behind: dict[str, int] = field(default_factory=dict)  # stream -> bytes of its logs that are not read, by hints
+    behind: dict[str, int] = field(default_factory=dict)  # stream -> about how much of its logs is not read
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,9 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 
 LOOK_EVERY_S = 0.1
 #: And counts all tasks of the group so often, if it leads.
 COUNT_EVERY_S = 1.0
+#: The processors of a run that fails end at once, before anybody has asked them for metrics. So whoever leads next,
+#: in the life that an orchestrator starts, tells of it for so long.
+FAILED_FOR_MS = 15 * 60 * 1000
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
 PORTS = 100
 
@@ -72,7 +75,9 @@ class Instruments:
             "samza_azure.drain.step",
             description="0 while nothing is drained, then 1 FREEZE, 2 FLUSH, 3 drained; told by the leader",
         )
-        self.failed = gauge("samza_azure.run.failed", description="1 if the run has failed, told by the leader")
+        self.failed = gauge(
+            "samza_azure.run.failed", description="1 if the run has failed within 15 minutes, told by the leader"
+        )
         self.build = gauge("samza_azure.build.info", description="1; the attribute says which release it is")
         self.heartbeat_age = gauge(
             "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
@@ -114,7 +119,7 @@ class Instruments:
         self.backlog = gauge(
             "samza_azure.stream.backlog",
             unit="By",
-            description="Bytes of a stream that are not read yet, by this processor",
+            description="About how many bytes of a stream this processor has not read yet",
         )
         self.restarts = counter("samza_azure.container.restarts", description="Containers that ended by themselves")
         self.memory = gauge(
@@ -138,7 +143,8 @@ def group_facts(view: View) -> GroupFacts:
     """What the gauges of the group are to show now.
 
     A task counts as running by what its owner's row says, unless the owner has been silent for so long that it has
-    paused itself: a killed one's tasks are missing within one timeout.
+    paused itself: a killed one's tasks are missing within one timeout. After a drain all count as running, whatever
+    the rows say: the blob names the owners of the run still, and those have ended, while others wait for the upgrade.
     """
     control = view.control
     if not view.leads or not isinstance(control, Control):
@@ -147,7 +153,14 @@ def group_facts(view: View) -> GroupFacts:
     alive = sum(row.alive for row in rows.values())
     drain = control.drain.step if control.drain is not None else None
     step = 3 if control.phase is RunPhase.DRAINED else 0 if drain is None else _STEPS[drain]
-    return GroupFacts(alive, len(control.tasks), running(view, control), step, control.phase is RunPhase.FAILED)
+    at_work = len(control.tasks) if control.phase is RunPhase.DRAINED else running(view, control)
+    return GroupFacts(alive, len(control.tasks), at_work, step, _has_failed(control, view.wall_ms))
+
+
+def _has_failed(control: Control, now_ms: int) -> bool:
+    """The run has failed, or had not long ago: it goes on with the next life, which finds the event in the blob."""
+    noted = any(each.kind == "failed" and now_ms < each.at_ms + FAILED_FOR_MS for each in control.events)
+    return noted or control.phase is RunPhase.FAILED
 
 
 _STEPS = {DrainStep.FREEZE: 1, DrainStep.FLUSH: 2}

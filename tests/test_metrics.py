@@ -16,7 +16,7 @@ from samza_azure.config import doubtful_timing
 from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, StorageAction
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
-from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
+from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
 from samza_azure.group.learn import learn
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES, Timing
@@ -333,6 +333,23 @@ def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead(
     assert group_facts(view) == GroupFacts(members=2, tasks=3, running=2), "it has paused itself, or is dead"
     view.others.members, view.others.ages = {"there": replace(there, state=State.DEAD)}, {}
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=2)
+
+
+def test_a_run_that_failed_is_shown_by_the_next_life_for_a_quarter_of_an_hour() -> None:
+    """The processors of a failed run end within a second of it, and no scrape meets them."""
+    events = (Event(60_000, "failed", "The run failed with a-0: a bug"), Event(70_000, "leader", "here leads."))
+    view = leading(replace(MODEL, events=events))
+    for wall_ms, failed in ((60_000, True), (60_000 + 15 * 60_000 - 1, True), (60_000 + 15 * 60_000, False)):
+        view.wall_ms = wall_ms
+        assert group_facts(view).failed is failed
+    view.life.control = replace(MODEL, phase=RunPhase.FAILED)
+    assert group_facts(view).failed, "in a blob that has no room for events too"
+
+
+def test_a_drained_fleet_that_stands_by_misses_no_task() -> None:
+    """The blob still names the owners of the run; those lives have ended, and others wait for the upgrade."""
+    view = leading(replace(MODEL, phase=RunPhase.DRAINED), there=ProcessorRow("there", "3", state=State.ACTIVE))
+    assert group_facts(view) == GroupFacts(members=1, tasks=3, running=3, drain_step=3)
 
 
 def test_who_does_not_lead_tells_nothing_of_the_group_and_forgets_what_it_told() -> None:

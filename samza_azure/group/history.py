@@ -58,19 +58,28 @@ def _of_members(view: View, before: Control, after: Control) -> Iterator[tuple[s
     lives = {member.processor for member in now}
     for member in sorted(was - now):
         if member.processor not in lives:
-            yield _gone(view, member)
+            yield _gone(view, before, member)
     known = {member.processor for member in was}
     for member in sorted(now - was):
         yield "joined", f"{member.processor} {'is back as another life' if member.processor in known else 'joined'}."
 
 
-def _gone(view: View, member: Member) -> tuple[str, str]:
-    row = view.others.members.get(member.processor)
-    if row is not None and row.incarnation == member.incarnation and row.alive:
-        return "left", f"{member.processor} leaves, or stands by."
-    if row is not None and row.incarnation == member.incarnation and row.state is State.LEFT:
-        return "left", f"{member.processor} left."
-    return "died", f"{member.processor} gave no sign of life for {view.timing.heartbeat_timeout_s:g} s."
+def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
+    who, timeout_s = member.processor, view.timing.heartbeat_timeout_s
+    row, age = view.others.members.get(who), view.others.ages.get(who)
+    if row is not None and row.incarnation != member.incarnation:
+        return "died", f"{who} was restarted; its new life is not a member yet."
+    if row is not None and row.alive:
+        return "left", f"{who} leaves, or stands by."
+    if row is not None and row.state is State.LEFT:
+        return "left", f"{who} left."
+    # One that beats and does not adopt is marked dead as well. A scan since then may have seen the mark, and with it
+    # the age begins anew; of one that was silent, too, it is true then that it has not adopted.
+    was_silent = age is not None and age.silent(timeout_s)
+    is_late = before.barrier.state is BarrierState.TIMEOUT and row is not None and row.adopted < before.version
+    if is_late and not was_silent:
+        return "died", f"{who} did not adopt version {before.version} in time."
+    return "died", f"{who} gave no sign of life for {timeout_s:g} s."
 
 
 def _moves(before: Control, after: Control) -> Iterator[tuple[str, str]]:

@@ -21,7 +21,7 @@ from samza_azure.explain import routed
 from samza_azure.group.notification import DrainNotification
 from samza_azure.host.child import Child
 from samza_azure.host.notify import notify
-from samza_azure.machine import Memory, boot_time, memory, memory_kills, memory_of_session
+from samza_azure.machine import Memory, RecentKills, boot_time, memory, memory_of_session
 from samza_azure.messages import (
     OUT_OF_MEMORY,
     Alive,
@@ -82,7 +82,7 @@ class Supervisor(JobCoordinatorListener):
         self._paused_at: float | None = None
         self._steps = 0
         self._measured_at = -1e9
-        self._memory_kills = 0  # by the kernel, before the container was started
+        self._kills = RecentKills()
         self._phases: dict[str, tuple[int, Phase]] = {}
         self._open: dict[str, tuple[int, int]] = {}  # tasks that the container was told to run: generation and attempt
         self._wake_up, self._woken = socket.socketpair()
@@ -203,6 +203,7 @@ class Supervisor(JobCoordinatorListener):
         if self._child is not None and now >= self._measured_at + MEASURE_S:
             self._measured_at = now
             self._coordinator.container_uses(memory_of_session(self._child.pid))
+            self._kills.look()
 
     def _not_heard(self, child: Child) -> None:
         """The container has said nothing for another while."""
@@ -219,7 +220,7 @@ class Supervisor(JobCoordinatorListener):
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")
             return
-        self._started_at, self._is_ready, self._memory_kills = now, False, memory_kills()
+        self._started_at, self._is_ready = now, False
         with self._child_lock:
             self._child = child
         log.debug("Container %d started", child.pid)
@@ -257,17 +258,12 @@ class Supervisor(JobCoordinatorListener):
             self._open.clear()
         code = child.end(GOODBYE_S)
         child.kill()
+        self._coordinator.container_uses(0)
         if self._ending is not None or self._start_at == math.inf:
             return
         now = boot_time()
         self._deaths = 1 if now - self._started_at > FORGIVE_S else self._deaths + 1
-        reason = f"exit code {code}"
-        if memory_kills() > self._memory_kills:
-            reason = f"{reason}: {killed_for_memory(memory())}"
-        elif code == OUT_OF_MEMORY:
-            reason = "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
-        elif said := child.last_error():
-            reason += f": {said}"
+        reason = why_it_ended(code, child.last_error(), memory() if self._kills.any else None)
         self._coordinator.container_lost(reason)
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
@@ -318,6 +314,17 @@ class Supervisor(JobCoordinatorListener):
             if self._child is not None:
                 self._child.end_group()
             os._exit(1)
+
+
+def why_it_ended(code: int, said: str, killed_in: Memory | None) -> str:
+    """What to say of a container that has ended: with which exit code, what its log said last of an error, and, if the
+    kernel has killed something of ours lately, in how much memory."""
+    if killed_in is not None:
+        last = f". The last error in its log: {said}" if said else ""
+        return f"exit code {code}: {killed_for_memory(killed_in)}{last}"
+    if code == OUT_OF_MEMORY:
+        return "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
+    return f"exit code {code}: {said}" if said else f"exit code {code}"
 
 
 def killed_for_memory(found: Memory) -> str:

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from samza_azure.errors import ModelTooLarge
+from samza_azure.group.age import Age
 from samza_azure.group.control import (
     Assignment,
     Barrier,
@@ -89,6 +90,23 @@ def test_a_drain_that_is_cancelled_is_no_new_drain() -> None:
 @pytest.mark.parametrize(("state", "kind"), [(State.LEFT, "left"), (State.LEAVING, "left"), (State.DEAD, "died")])
 def test_who_left_has_not_died(state: State, kind: str) -> None:
     assert [each for each, _ in noted(changed(members=(B,)), a=ProcessorRow("a", "1", state=state))] == [kind]
+
+
+def test_one_that_was_restarted_has_not_been_silent() -> None:
+    """Its new life is not able yet, so it is no member; it was killed two seconds ago, not eight."""
+    again = ProcessorRow("a", "2", state=State.UNASSIGNED)
+    assert noted(changed(members=(B,)), a=again) == [("died", "a was restarted; its new life is not a member yet.")]
+
+
+def test_one_that_beats_and_does_not_adopt_has_not_been_silent() -> None:
+    timeout = changed(barrier=Barrier(5, BarrierState.TIMEOUT))
+    after, row = dataclasses.replace(timeout, members=(B,)), ProcessorRow("a", "1", state=State.DEAD, adopted=4)
+    assert noted(after, timeout, a=row) == [("died", "a did not adopt version 5 in time.")]
+    view = view_of(a=row)
+    view.others.ages = {"a": Age("e", view.timing.heartbeat_timeout_s, 5, 100.0)}
+    silent = with_events(view, timeout, after).events
+    assert [each.text for each in silent] == ["a gave no sign of life for 8 s."]
+    assert noted(after, timeout, a=dataclasses.replace(row, adopted=5))[0][1] == "a gave no sign of life for 8 s."
 
 
 def test_the_last_ones_are_kept_and_a_long_cause_is_cut() -> None:

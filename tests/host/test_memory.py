@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from samza_azure.machine import LEAST_HEAP_MIB, UNDIVIDED_HEAP_MIB, Memory, memory, memory_kills, memory_of_session
+from samza_azure.host.supervisor import why_it_ended
+from samza_azure.machine import (
+    LEAST_HEAP_MIB,
+    UNDIVIDED_HEAP_MIB,
+    Memory,
+    RecentKills,
+    memory,
+    memory_kills,
+    memory_of_session,
+)
+from samza_azure.messages import OUT_OF_MEMORY
 
 GIB = 1 << 30
 #: Version 2: one tree. Version 1: a tree for each controller. Both: a machine on its way from one to the other.
@@ -104,6 +114,54 @@ def test_the_kernels_kills_are_counted_wherever_they_are_told(
     for kills in (0, 2):
         machine(tmp_path, cgroup, {name: text.format(kills)})
         assert memory_kills(tmp_path) == kills
+
+
+@pytest.mark.parametrize(
+    ("cgroup", "above", "own"),
+    [
+        (V2.format(path="/pods/one"), "sys/fs/cgroup/pods/memory.events", "sys/fs/cgroup/pods/one/memory.events"),
+        (
+            BOTH.format(path="/pods/one"),
+            "sys/fs/cgroup/memory/pods/memory.oom_control",
+            "sys/fs/cgroup/memory/pods/one/memory.oom_control",
+        ),
+    ],
+)
+def test_a_kill_beside_us_in_the_cgroup_above_is_none_of_ours(
+    tmp_path: Path, cgroup: str, above: str, own: str
+) -> None:
+    machine(tmp_path, cgroup, {above: "oom_kill 5\n", own: "oom_kill 1\n"})
+    assert memory_kills(tmp_path) == 1
+
+
+def test_a_kill_is_recent_for_one_look_and_no_longer_than_two(tmp_path: Path) -> None:
+    """A worker's, hours ago, is not why the container ends now. The JVM's is, though a look came in between."""
+
+    def count(kills: int) -> None:
+        machine(tmp_path, V2.format(path="/one"), {"sys/fs/cgroup/one/memory.events": f"oom_kill {kills}\n"})
+
+    count(1)
+    kills = RecentKills(tmp_path)
+    assert not kills.any, "before we began"
+    count(2)
+    assert kills.any
+    kills.look()
+    assert kills.any
+    kills.look()
+    assert not kills.any
+
+
+def test_a_container_that_was_killed_says_its_last_error_too() -> None:
+    in_here = Memory(2 * GIB, is_set=True)
+    assert why_it_ended(1, "", None) == "exit code 1"
+    assert why_it_ended(1, "ValueError: no", None) == "exit code 1: ValueError: no"
+    assert why_it_ended(OUT_OF_MEMORY, "", None).startswith("no memory left in its JVM")
+    killed = why_it_ended(-9, "ValueError: no", in_here)
+    assert killed.startswith(
+        "exit code -9: the kernel killed it or its JVM, since the 2048 MiB of the container or unit"
+    )
+    assert killed.endswith(". The last error in its log: ValueError: no")
+    assert why_it_ended(OUT_OF_MEMORY, "", in_here).endswith("or run more processors")
 
 
 def test_a_machine_that_tells_nothing_of_it_has_killed_nothing(tmp_path: Path) -> None:

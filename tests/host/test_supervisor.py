@@ -18,6 +18,7 @@ azure.storage.connect = "${{CONNECT}}"
 OWN = """
 import os
 import signal
+import sys
 import threading
 
 from samza_azure.coordinator import JobCoordinator
@@ -67,6 +68,26 @@ class Paused(Coordinator):
 
     def report(self, report):
         pass
+
+
+class Measured(Coordinator):
+    # Has its container measured at once, and leaves when it hears that it uses nothing any more.
+    def start(self):
+        self.listener.wake()
+
+    def report(self, report):
+        pass
+
+    def container_uses(self, size):
+        print("memory:", size, file=sys.stderr, flush=True)
+        if size == 0:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+class Dies:
+    def get_job_coordinator(self, processor_id, config, metrics=None):
+        del os.environ["CONNECT"]
+        return Measured()
 
 
 class Outage:
@@ -123,6 +144,18 @@ def test_a_second_interrupt_kills_the_container_too(tmp_path: Path) -> None:
         assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
     finally:
         process.kill()
+
+
+def test_a_container_that_has_died_uses_no_memory(tmp_path: Path) -> None:
+    """The gauge kept its last value, through a back-off of half a minute and for good after the last one."""
+    process = supervisor(tmp_path, "Dies")
+    try:
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    sizes = [int(line.split()[1]) for line in said.splitlines() if line.startswith("memory:")]
+    assert sizes[0] > 0 and sizes[-1] == 0
+    assert process.returncode == 0
 
 
 def test_an_outage_leaves_a_line_when_work_pauses_and_one_when_it_goes_on(tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from samza_azure import tables
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
+from samza_azure.messages import Progress
 from samza_azure.segments import Granularity, Interval, Owner, Task
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.spark.task.sink import after_publish
 from samza_azure.storage.connection import Account
 
 from .fleet import config_of
@@ -107,6 +109,14 @@ def stage_of(read: str, output: str) -> Stage:
     app = Application()
     app.stage(read, output=output)(lambda rows: rows)
     return app.stages[0]
+
+
+def test_publishes_are_batches_with_their_time_and_their_pace() -> None:
+    """They took 0 s, at 0 rows a second."""
+    first = after_publish(Progress(), rows=600, seconds=0.25, since_s=60.0)
+    assert first == Progress(batches=1, rows=600, rows_out=600, seconds=0.25, pace=10.0)
+    second = after_publish(first, rows=900, seconds=0.5, since_s=30.0)
+    assert second == Progress(batches=2, rows=900, rows_out=900, seconds=0.75, pace=10.0)
 
 
 def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account: Account) -> None:

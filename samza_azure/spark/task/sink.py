@@ -31,7 +31,7 @@ from samza_azure.messages import (
 from samza_azure.segments import Owner
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.source.account import segments
-from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.task import PACE_S, Surroundings
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.tables.housekeeping import LOOK_MOST_S, Housekeeping
 from samza_azure.tables.housekeeping import LOOK_S as HOUSE_S
@@ -67,7 +67,7 @@ class SinkTask:
         self._writer: LogWriter | None = None
         self._sink: Sink | None = None
         self._asked: dict[str, float] = {}
-        self._before = Progress()
+        self._published_at = boot_time()  # the last time, or when the task was given to us
         self._house: threading.Thread | None = None
         self._house_ends = threading.Event()
         self._oldest: float | None = None  # since when there are rows that are not published
@@ -102,7 +102,12 @@ class SinkTask:
             self.follow(drain)
 
     def count(self) -> None:
-        """What it has done is told with each publish; no row is late here."""
+        """What it has done is told with each publish; no row is late here. Without a publish the pace falls to 0."""
+        now, lately_s = boot_time(), max(PACE_S, 2 * self._table.flush_s)
+        with self._lock:
+            done = self._report.progress
+            if done is not None and done.pace and now > self._published_at + lately_s:
+                self._report = replace(self._report, progress=replace(done, pace=0.0))
 
     def release(self, patience_s: float) -> None:
         """Let the running publish end, give the locks back, say so."""
@@ -201,8 +206,9 @@ class SinkTask:
             readers=readers,
             widened=lambda rows: rows.cast(schema),
         )
+        began = boot_time()
         if not self._sink.claim(first=restored.last_batch < 0):
-            self._append(Kind.DRAINED)
+            self._append(Kind.DRAINED, began)
             self._end_drained()
             return False
         return True
@@ -244,12 +250,15 @@ class SinkTask:
             if flushes and sink.is_at_end:
                 self._tell(drain=DrainPhase.FLUSHING)
                 self._end_house()
+                began = boot_time()
                 if sink.finish():
-                    self._append(Kind.DRAINED)
+                    self._append(Kind.DRAINED, began)
                     self._end_drained()
-            elif self._is_due(sink) and sink.flush():
-                self._oldest = None
-                self._append(Kind.BATCH)
+            elif self._is_due(sink):
+                began = boot_time()
+                if sink.flush():
+                    self._oldest = None
+                    self._append(Kind.BATCH, began)
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)
             self._closing.wait(RETRY_S)
@@ -267,17 +276,18 @@ class SinkTask:
                 sink.read(prefix, ends=ends)
                 self._asked[prefix] = boot_time()
 
-    def _append(self, kind: Kind) -> None:
-        """The record of what was published."""
+    def _append(self, kind: Kind, began: float) -> None:
+        """The record of what was published, which began then."""
         writer, sink = self._writer, self._sink
         assert writer is not None and sink is not None
         ours = f"runs/{self.start_message.run_id}/"
         needs = {log: blob for log, (blob, _) in sink.place.at.items() if blob > 0 and log.startswith(ours)}
         batch = writer.last_batch + 1
         writer.append(batch, kind=kind, needs=needs)
-        done = Progress(self._before.batches + 1, sink.published_rows, sink.published_rows)
-        self._before = done
-        self._tell(batch=batch, appended_at=self.report.appended_at or boot_time(), progress=done)
+        now, report = boot_time(), self.report
+        since_s, self._published_at = now - self._published_at, now
+        done = after_publish(report.progress or Progress(), sink.published_rows, now - began, since_s)
+        self._tell(batch=batch, appended_at=report.appended_at or now, progress=done)
 
     def _end_drained(self) -> None:
         self._tell(drain=DrainPhase.COMMITTED)
@@ -298,3 +308,16 @@ class SinkTask:
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):
                 self._report = replace(self._report, phase=phase, error=said, too_old_for=too_old_for)
+
+
+def after_publish(before: Progress, rows: int, seconds: float, since_s: float) -> Progress:
+    """What a task has done after one more publish: `rows` in all; this one took `seconds` and ended `since_s` after the
+    one before it."""
+    return replace(
+        before,
+        batches=before.batches + 1,
+        rows=rows,
+        rows_out=rows,
+        seconds=round(before.seconds + seconds, 3),
+        pace=round((rows - before.rows) / since_s, 1) if since_s > 0 else 0.0,
+    )

@@ -19,9 +19,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
-from samza_azure.logs.position import Ends, Position
+from samza_azure.logs.position import Ends, Position, bytes_between
 from samza_azure.logs.record import Writer
-from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE
+from samza_azure.logs.source_log import SOURCE_LIMITS
+from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, Limits
 from samza_azure.machine import boot_time
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskError, TaskReport
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
@@ -466,26 +467,30 @@ class Task:
                 self._report = replace(self._report, progress=replace(self._report.progress, pace=pace, behind=behind))
 
     def _behind(self) -> dict[str, int]:
-        """Bytes of the logs that are not read, by stream, as hints have their ends. A log of this run holds rows for
-        others too; of it our part counts, as if all parts were alike."""
+        """About how many bytes of the logs are not read, by stream, as hints have their ends. A log of this run holds
+        rows for others too; of it our part counts, as if all parts were alike. Blobs that are full count as long as
+        a blob of such a log gets."""
         left: dict[str, int] = {}
         for offset in self._stands_at:
             each = next(each for each in self.inputs if each.stream == offset.of)
             size = 0.0
-            for producer, (blob, position) in zip(each.producers, offset.positions, strict=True):
+            for producer, stands in zip(each.producers, offset.positions, strict=True):
                 end = self._around.hints.end_of(producer.prefix) or (0, 0)
                 share = 1.0 if producer.source is not None else len(producer.destinations) / max(each.partitions, 1)
-                size += max(0, end[1] - (position if end[0] == blob else 0) if end[0] >= blob else 0) * min(share, 1.0)
+                size += bytes_between(stands, end, _roll_bytes(producer)) * min(share, 1.0)
             left[each.stream] = max(left.get(each.stream, 0), int(size))
         return left
 
     def _bytes_between(self, offsets: Sequence[Offset]) -> int:
-        """What of the logs lies between where the task stands and these offsets, in the same blobs."""
-        size = 0
+        """What of the logs lies between where the task stands and these offsets. Where a log has gone on in another
+        blob that is an estimate, and no larger than a batch can be."""
+        size, most = 0, self._around.config.task.batch_bytes
         for before, after in zip(self._stands_at, offsets, strict=False):
-            for (old, begin), (new, end) in zip(before.positions, after.positions, strict=False):
-                size += end - begin if new == old else end
-        return max(size, 0)
+            producers = next(each for each in self.inputs if each.stream == before.of).producers
+            for producer, begin, end in zip(producers, before.positions, after.positions, strict=False):
+                between = bytes_between(begin, end, _roll_bytes(producer))
+                size += between if end[0] == begin[0] else max(min(between, most), end[1])
+        return size
 
     # Draining.
 
@@ -668,6 +673,11 @@ def counted_since(progresses: Sequence[Any], through: int) -> Counted:
             found.seconds + (progress.durationMs().get("triggerExecution") or 0) / 1000,
         )
     return found
+
+
+def _roll_bytes(producer: Producer) -> int:
+    """How long a blob of its log gets."""
+    return (SOURCE_LIMITS if producer.source is not None else Limits()).roll_bytes
 
 
 def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:
