@@ -23,6 +23,7 @@ from samza_azure.segments import Advance, Interval, Owner, Refused, Task
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.files import later
 from samza_azure.tables.housekeeping import group_of
 from samza_azure.tables.write import Appender, by_bucket, create, widen
 
@@ -66,11 +67,14 @@ class Place:
         )
 
 
+Parts = list[tuple[Interval, pa.Table]]
+
+
 @dataclass(slots=True)
 class _Flush:
     """Rows that are being published, and where the sink is when all of them are."""
 
-    parts: list[tuple[Interval, pa.Table]]
+    parts: Parts
     until: Mapping[str, Position]
 
 
@@ -159,7 +163,9 @@ class Sink:
         self._begin_flush()
         before = self.place.before_us
         if self._flush is not None and before is not None:
-            self._flush.parts = [(bucket, part) for bucket, part in self._flush.parts if bucket.start >= before]
+            # A flush may have ended within a bucket, where the table is divided more finely than its granularity.
+            rows = [(bucket, later(part, self._table.time, before)) for bucket, part in self._flush.parts]
+            self._flush.parts = [(bucket, part) for bucket, part in rows if len(part)]
 
     # Reading.
 
@@ -217,7 +223,10 @@ class Sink:
         appender = self._appender
         assert appender is not None
         while (flush := self._flush) is not None:
-            now, rest = flush.parts[:INTERVALS_MAX], flush.parts[INTERVALS_MAX:]
+            placed = appender.place(flush.parts, INTERVALS_MAX)
+            if isinstance(placed, Refused):
+                return self._after_refusal()
+            now, rest = placed
             place = replace(self.place, at={**self.place.at, **flush.until}, until=None, before_us=None)
             if rest:
                 place = replace(self.place, until=dict(flush.until), before_us=rest[0][0].start)
@@ -225,7 +234,7 @@ class Sink:
             if isinstance(appender.append_parts(now, advance), Refused):
                 return self._after_refusal()
             self.place = place
-            self.published_rows += sum(part.num_rows for _, part in now)
+            self.published_rows += sum(part.rows.num_rows for part in now)
             flush.parts = rest
             if not rest:
                 self._flush = None

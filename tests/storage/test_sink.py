@@ -3,15 +3,16 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from samza_azure import tables
+from samza_azure import segments, tables
 from samza_azure.config import Config, Table, table_of
-from samza_azure.errors import ConfigError, StateLost, StorageUnavailable, Superseded, Unsettled
+from samza_azure.errors import ConfigError, SamzaAzureError, StateLost, StorageUnavailable, Superseded, Unsettled
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
 from samza_azure.storage.arrow import one_slice
@@ -164,6 +165,89 @@ def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
     other.release("x", granted.lock.id)
     assert sink.flush()
     assert numbers(store) == [0]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize("is_new_owner", [False, True])
+def test_rows_of_a_day_that_was_written_anew_by_hour(segment_stores: Stores, is_new_owner: bool) -> None:
+    """A segment counts for its interval only, so a part of a whole day is cut where the hours end."""
+    store = segment_stores()
+    log = log_of(store)
+    put(log, 0, 1, 2, 3, hours=5)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    assert turn(sink, store)
+    who = Task("c", "c", 0, Owner("c"))
+    assert not tables.rewrite(segment_stores(), who, Interval.of("2024", "2025"), Granularity.HOUR).refused
+    if is_new_owner:
+        sink = sink_of(store, 2)
+        sink.claim(first=False)
+    put(log, *range(4, 12), hours=2)
+    put(log, *range(12, 18), hours=1)
+    assert turn(sink, store) or sink.flush()
+    assert numbers(store) == [*range(18)]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_rows_of_a_week_that_was_written_anew_by_month(segment_stores: Stores) -> None:
+    store, shape = segment_stores(), pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
+    tables.create(store, shape, time="at", granularity=Granularity.WEEK)
+    days = [START + timedelta(days=28 + day) for day in range(7)]  # 29 January to 4 February
+    week = pa.table([days, [*range(7)]], schema=shape)
+    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    assert not isinstance(appender.append(week), segments.Refused)
+    appender.close()
+    rewritten = tables.rewrite(store, Task("c", "c", 0, Owner("c")), Interval.of("2024", "2025"), Granularity.MONTH)
+    assert not rewritten.refused
+    assert not isinstance(appender.append(week), segments.Refused)
+    assert numbers(store) == sorted([*range(7)] * 2)
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_days_by_hour_are_more_than_one_publish_may_have(segment_stores: Stores) -> None:
+    """The owner dies in the middle of a day; the next one reads the day again and publishes the rest of it."""
+    store, other = segment_stores(), segment_stores()
+    log = log_of(store)
+    put(log, 0, 24, 48, hours=1)
+    first = sink_of(store)
+    first.claim(first=True)
+    assert turn(first, store)
+    first.close()
+    who = Task("c", "c", 0, Owner("c"))
+    assert not tables.rewrite(other, who, Interval.of("2024", "2025"), Granularity.HOUR).refused
+    put(log, *range(50), hours=1)
+    first.read(f"{store.name}/count-0")
+    appended, calls = tables.Appender.append_parts, []
+
+    def dies(appender: tables.Appender, *arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise StorageUnavailable("dead")
+        return appended(appender, *arguments)  # type: ignore[arg-type]
+
+    assert first._appender is not None
+    first._appender.append_parts = partial(dies, first._appender)  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable):
+        first.flush()
+    assert len(numbers(store)) == 3 + 45
+    second = sink_of(other, 2)
+    assert second.claim(first=False)
+    assert turn(second, other)
+    assert numbers(store) == sorted([0, 24, 48, *range(50)])
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_rows_outside_their_interval_are_not_published(segment_stores: Stores) -> None:
+    store = segment_stores()
+    tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
+    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    rows = pa.table([[START], [0]], schema=SCHEMA)
+    placed = appender.place([(Granularity.DAY.bucket(round(START.timestamp() * 1e6)), rows)], 1)
+    assert not isinstance(placed, segments.Refused)
+    elsewhere = replace(placed[0][0], rows=pa.table([[START + timedelta(days=1)], [1]], schema=SCHEMA))
+    with pytest.raises(SamzaAzureError, match="readers would not show them"):
+        appender.append_parts([elsewhere])
+    assert numbers(store) == []
 
 
 def test_a_position_that_is_gone_is_no_beginning(segment_stores: Stores) -> None:
