@@ -32,7 +32,7 @@ from samza_azure.segments import (
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import files
 from samza_azure.tables.table import fitted
-from samza_azure.tables.write import Shape, by_bucket
+from samza_azure.tables.write import Shape, by_bucket, release_all
 
 #: So many segments are merged at once: a batch of each is in memory.
 FAN_IN_MAX = 32
@@ -182,7 +182,7 @@ def rewrite(
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
-        _release_all(store, task)
+        release_all(store, task)
 
 
 def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
@@ -255,7 +255,7 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
-        _release_all(store, task)
+        release_all(store, task)
 
 
 def _merged(
@@ -300,11 +300,6 @@ class _Output:
         name = self._store.file_name(self._lock, uuid.uuid4().hex)
         self._store.upload(name, data)
         return files.file_of(name, data)
-
-
-def _release_all(store: SegmentStore, task: Task) -> None:
-    for lock in store.state().box.held(task.id):
-        store.release(task.id, lock.id)
 
 
 def _in_order(store: SegmentStore, sources: Sequence[tuple[File, Interval]], shape: Shape) -> Iterator[pa.Table]:

@@ -115,6 +115,11 @@ def within(table: pa.Table, time: str, interval: Interval) -> pa.Table:
     return table.filter(pc.and_(pc.greater_equal(moments, interval.start), pc.less(moments, interval.end)))
 
 
+def later(table: pa.Table, time: str, moment: int) -> pa.Table:
+    """The rows of a moment and after it."""
+    return table.filter(pc.greater_equal(microseconds_of(table, time), moment))
+
+
 class BlobFile(io.RawIOBase):
     """A blob to read from, in ranges of at least 1 MiB. CorruptState if it is not there."""
 

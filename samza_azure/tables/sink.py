@@ -9,6 +9,7 @@ publish may have are published in several; the position then says up to which in
 """
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -23,8 +24,11 @@ from samza_azure.segments import Advance, Interval, Owner, Refused, Task
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.files import later
 from samza_azure.tables.housekeeping import group_of
 from samza_azure.tables.write import Appender, by_bucket, create, widen
+
+log = logging.getLogger(__name__)
 
 #: So many intervals go into one publish: with their locks, their segments and the position they fit one transaction.
 INTERVALS_MAX = 45
@@ -66,12 +70,24 @@ class Place:
         )
 
 
+Parts = list[tuple[Interval, pa.Table]]
+
+
 @dataclass(slots=True)
 class _Flush:
     """Rows that are being published, and where the sink is when all of them are."""
 
-    parts: list[tuple[Interval, pa.Table]]
+    parts: Parts
     until: Mapping[str, Position]
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A place that was sent, whose answer may have been lost: how many rows went with it, and what is left then."""
+
+    place: Place
+    rows: int = 0
+    rest: Parts | None = None  # None: it published nothing
 
 
 class Sink:
@@ -99,6 +115,8 @@ class Sink:
         self._rows: list[pa.RecordBatch] = []
         self._drained: set[str] = set()
         self._flush: _Flush | None = None
+        self._tries: dict[str, _Try] = {}  # since `place` was reached, by the place as the table has it
+        self._refused = ""  # why the last publish was, if it was
         self.held_rows = self.held_bytes = 0
         self.published_rows = 0  # under this writer
 
@@ -121,6 +139,7 @@ class Sink:
                     blob=f"position of {self._stream}",
                 )
             if place.drained:
+                self._end_earlier_lives()  # who drained it may have died before it gave its locks back
                 return False
             if place.writer > self._writer:
                 raise Superseded(f"{self._stream} belongs to writer {place.writer}; we are {self._writer}.")
@@ -140,14 +159,23 @@ class Sink:
         return Task(f"{self._stream}@{incarnation}", self._task, APPEND_PRIORITY, Owner(self._stream, incarnation))
 
     def _end_earlier_lives(self) -> None:
-        """Give back the locks of our predecessors: of this run the earlier writers, and all of earlier runs."""
-        box = self._store.state().box
-        groups = (self._task, group_of(self._task))
-        owners = {box.tasks[name].owner for lock in box.locks.values() if lock.group in groups for name in lock.holders}
-        for owner in sorted(owners):
+        """Give back the locks of our predecessors: of this run the earlier writers of this task, and of earlier runs
+        all tasks of this stage, which may have had more of them."""
+        box, run = self._store.state().box, self._stream.removesuffix(self._task)
+        stage = self._task.rpartition("-")[0]
+        owners = {
+            (lock.group.removesuffix(group_of("")), box.tasks[name].owner)
+            for lock in box.locks.values()
+            for name in lock.holders
+        }
+        for task, owner in sorted(owners):
             found = _INCARNATION.fullmatch(owner.incarnation)
             writer = (int(found[1]), int(found[2])) if found else (-1, -1)
-            if owner.processor != self._stream or writer < self._writer:
+            if owner.processor.startswith(run):
+                is_over = task == self._task and (owner.processor != self._stream or writer < self._writer)
+            else:
+                is_over = task == self._task or task.rpartition("-")[0] == stage
+            if is_over:
                 self._store.end(owner)
 
     def _read_again(self, until: Mapping[str, Position]) -> None:
@@ -159,7 +187,9 @@ class Sink:
         self._begin_flush()
         before = self.place.before_us
         if self._flush is not None and before is not None:
-            self._flush.parts = [(bucket, part) for bucket, part in self._flush.parts if bucket.start >= before]
+            # A flush may have ended within a bucket, where the table is divided more finely than its granularity.
+            rows = [(bucket, later(part, self._table.time, before)) for bucket, part in self._flush.parts]
+            self._flush.parts = [(bucket, part) for bucket, part in rows if len(part)]
 
     # Reading.
 
@@ -217,29 +247,39 @@ class Sink:
         appender = self._appender
         assert appender is not None
         while (flush := self._flush) is not None:
-            now, rest = flush.parts[:INTERVALS_MAX], flush.parts[INTERVALS_MAX:]
+            placed = appender.place(flush.parts, INTERVALS_MAX)
+            if isinstance(placed, Refused):
+                if self._has_arrived(placed.reason):
+                    continue
+                return False
+            now, rest = placed
             place = replace(self.place, at={**self.place.at, **flush.until}, until=None, before_us=None)
             if rest:
                 place = replace(self.place, until=dict(flush.until), before_us=rest[0][0].start)
-            advance = Advance(self._stream, str(self.place), str(place))
-            if isinstance(appender.append_parts(now, advance), Refused):
-                return self._after_refusal()
-            self.place = place
-            self.published_rows += sum(part.num_rows for _, part in now)
-            flush.parts = rest
-            if not rest:
-                self._flush = None
-                appender.release_unused()
+            tried = self._tries[str(place)] = _Try(place, sum(part.rows.num_rows for part in now), rest)
+            answer = appender.append_parts(now, Advance(self._stream, str(self.place), str(place)))
+            if not isinstance(answer, Refused):
+                self._arrive(tried)
+            elif not self._has_arrived(answer.reason):
+                return False
         return True
+
+    def pass_over(self) -> bool:
+        """Move the position to where the logs are read, if nothing is held and that is in a later blob of one of them.
+
+        So what a sink without rows has read can be deleted, and whoever comes next does not read it again. False: it
+        is not so, or as in `flush`.
+        """
+        if self.has_rows or not any(at[0] > self.place.at.get(log, (0, 0))[0] for log, at in self._read.items()):
+            return False
+        return self._move(replace(self.place, at={**self.place.at, **self._read}))
 
     def finish(self) -> bool:
         """Say that all is published, and give the locks back. False: as in `flush`."""
         if not self.flush():
             return False
-        place = replace(self.place, drained=True)
-        if not self._store.move(self._stream, str(self.place), str(place)):
-            return self._after_refusal()
-        self.place = place
+        if not self._move(replace(self.place, drained=True)):
+            return False
         self.close()
         return True
 
@@ -258,12 +298,51 @@ class Sink:
         self._flush = _Flush(parts, dict(self._read))
         self._rows, self.held_rows, self.held_bytes = [], 0, 0
 
-    def _after_refusal(self) -> bool:
-        """Superseded if somebody else is the owner now; otherwise it was a lock, which is asked for again."""
+    def _move(self, place: Place) -> bool:
+        """Move the position, and publish nothing."""
+        tried = self._tries[str(place)] = _Try(place)
+        if self._store.move(self._stream, str(self.place), str(place)):
+            self._arrive(tried)
+        else:
+            self._has_arrived(f"{self._stream} is elsewhere.")
+        return self.place == place
+
+    def _arrive(self, tried: _Try) -> None:
+        """The table has this place."""
+        self.place = tried.place
+        self._tries.clear()
+        self._refused = ""
+        if tried.rest is None or self._flush is None:
+            return
+        self.published_rows += tried.rows
+        self._flush.parts = tried.rest
+        if not tried.rest:
+            self._flush = None
+            assert self._appender is not None
+            self._appender.release_unused()
+
+    def _has_arrived(self, refused: str) -> bool:
+        """After a refusal: whether a place of ours that was sent before is the table's, its answer having been lost.
+
+        Otherwise it was a lock, which is asked for again. Superseded if somebody else is the owner now. StateLost if
+        the place is ours and none that we know of.
+        """
         known = self._store.position(self._stream)
         place = None if known is None else Place.parse(known)
         if place is None or place.writer != self._writer:
             raise Superseded(f"{self._stream} belongs to writer {place and place.writer}; we are {self._writer}.")
+        if (tried := self._tries.get(known)) is not None:
+            log.info("%s: an answer of the storage was lost; the table is where it says.", self._stream)
+            self._arrive(tried)
+            return True
+        if place != self.place:
+            raise StateLost(
+                f"The table {self._table.name} says that {self._stream} is at {known}, and we have sent it elsewhere",
+                blob=f"position of {self._stream}",
+            )
+        if refused != self._refused:
+            log.info("%s: not published yet, and tried again: %s", self._stream, refused)
+            self._refused = refused
         return False
 
 

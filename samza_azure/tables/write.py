@@ -2,22 +2,25 @@
 
 import base64
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.segments import (
     Advance,
     Granted,
     Granularity,
     Interval,
+    Lock,
     Published,
     Refused,
+    Revoked,
     Segment,
     Task,
+    Wait,
 )
 from samza_azure.storage.interface import Row
 from samza_azure.storage.segments import SegmentStore
@@ -85,15 +88,32 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
         store.rows.transact([Write(Act.MERGE, "head", {"schema": _text(wider)}, state.head.etag)])
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Rows of one interval of the table, and what their segment is called. They lie within the lock's interval."""
+
+    lock: Lock
+    partition: int
+    rows: pa.Table
+
+
+@dataclass(slots=True)
+class _Held:
+    """A lock of ours: the numbers under it that are free, and the last append that had rows of its interval."""
+
+    lock: Lock
+    free: list[int]
+    used: int
+
+
 class Appender:
     """Appends rows of one task. Its locks are kept until `close`, so most appends touch no row of anybody else."""
 
     def __init__(self, store: SegmentStore, task: Task, *, numbers: int = NUMBERS) -> None:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
-        self._free: dict[Interval, tuple[int, Interval, int, list[int]]] = {}  # by bucket: a lock and its free numbers
+        self._held: list[_Held] = []
         self._appends = 0
-        self._used: dict[Interval, int] = {}  # by bucket: the last append that had rows of it
 
     def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
         """Write rows to files, one per interval, and publish them with the position of the stream that they are from.
@@ -108,67 +128,117 @@ class Appender:
             if widen_needed:
                 widen(self._store, rows.schema)  # says what is wrong
         parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
-        if len(parts) > INTERVALS_MAX:
+        found = self.place(parts[: INTERVALS_MAX + 1], INTERVALS_MAX)
+        if isinstance(found, Refused):
+            return found
+        placed, rest = found
+        if rest:
+            count = len(placed) + len(rest) + max(len(parts) - INTERVALS_MAX - 1, 0)
             raise ConfigError(
-                f"Rows of {len(parts)} intervals of {self._store.name} in one append; {INTERVALS_MAX} are possible. "
-                "Append fewer rows at once, or give the table a coarser granularity."
+                f"Rows of at least {count} intervals of {self._store.name} in one append; {INTERVALS_MAX} are "
+                "possible. Append fewer rows at once, or give the table a coarser granularity."
             )
-        return self.append_parts(parts, advance)
+        return self.append_parts(placed, advance)
 
-    def append_parts(
-        self, parts: Sequence[tuple[Interval, pa.Table]], advance: Advance | None = None
-    ) -> Published | Refused:
-        """The same for rows that `by_bucket` has divided, and whose columns the table has."""
+    def place(
+        self, parts: Sequence[tuple[Interval, pa.Table]], most: int
+    ) -> tuple[list[Placed], list[tuple[Interval, pa.Table]]] | Refused:
+        """Locks and numbers for rows that `by_bucket` has divided: for at most so many intervals, and what is left.
+
+        The table may be divided more finely by now than its granularity says: a compaction has written it anew. A
+        part that reaches over the end of the interval that its first row lies in is cut there, since readers show
+        of a segment only the rows of its interval.
+        """
+        placed: list[Placed] = []
+        waiting = list(reversed(parts))
+        while waiting and len(placed) < most:
+            bucket, rows = waiting.pop()
+            moments = files.microseconds_of(rows, self._shape.time)
+            held = self._held_at(moments[0].as_py())
+            if isinstance(held, Refused):
+                return held
+            end = held.lock.interval.end
+            if end < bucket.end:
+                count = pc.sum(pc.less(moments, end)).as_py()
+                if count < len(rows):
+                    waiting.append((Interval(end, bucket.end), rows.slice(count)))
+                    rows = rows.slice(0, count)
+            held.used = self._appends + 1
+            placed.append(Placed(held.lock, held.free.pop(0), rows))
+        return placed, waiting[::-1]
+
+    def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | Refused:
+        """The same for rows that `place` has placed, and whose columns the table has."""
         segments, under = [], set()
         self._appends += 1
-        for bucket, part in parts:
-            self._used[bucket] = self._appends
-            number = self._number(bucket)
-            if isinstance(number, Refused):
-                return number
-            lock, interval, version, partition = number
-            under.add(lock)
-            data = files.encode(part)
-            name = self._store.file_name(lock, uuid.uuid4().hex)
+        for part in parts:
+            interval = part.lock.interval
+            moments = files.microseconds_of(part.rows, self._shape.time)
+            if moments[0].as_py() < interval.start or moments[-1].as_py() >= interval.end:
+                raise SamzaAzureError(
+                    f"Rows of {self._store.name} lie outside {interval}, in which they were to be published: readers "
+                    "would not show them. Nothing was published; please report this."
+                )
+            under.add(part.lock.id)
+            data = files.encode(part.rows)
+            name = self._store.file_name(part.lock.id, uuid.uuid4().hex)
             self._store.upload(name, data)
             segments.append(
-                Segment.root(self._store.name, interval, version, partition, file=files.file_of(name, data))
+                Segment.root(
+                    self._store.name, interval, part.lock.version, part.partition, file=files.file_of(name, data)
+                )
             )
         if not segments and advance is None:
             return Published(())
         answer = self._store.publish(self._task.id, segments, advance=advance, under=under)
         if isinstance(answer, Refused):
             self.close()
+        else:
+            self._release(lambda held: not held.free)
         return answer
 
     def close(self) -> None:
         """Give all locks back."""
-        for lock in self._store.state().box.held(self._task.id):
-            self._store.release(self._task.id, lock.id)
-        self._free.clear()
-        self._used.clear()
+        release_all(self._store, self._task)
+        self._held.clear()
 
     def release_unused(self) -> None:
         """Give back the locks of intervals to which nothing was appended for a while."""
-        for bucket, last in list(self._used.items()):
-            if self._appends - last >= UNUSED_APPENDS:
-                del self._used[bucket]
-                if (known := self._free.pop(bucket, None)) is not None:
-                    self._store.release(self._task.id, known[0])
+        self._release(lambda held: self._appends - held.used >= UNUSED_APPENDS)
 
-    def _number(self, bucket: Interval) -> tuple[int, Interval, int, int] | Refused:
-        known = self._free.get(bucket)
-        if known is None or not known[3]:
-            answer = self._store.allocate(self._task, bucket.start, self._shape.granularity, self._numbers)
-            if not isinstance(answer, Granted):
-                return Refused(f"No lock on {bucket}: {answer}.")
-            assert answer.lock.partitions is not None
-            if known is not None:
-                self._store.release(self._task.id, known[0])  # its numbers are used up
-            lock = answer.lock
-            known = self._free[bucket] = lock.id, lock.interval, lock.version, [*answer.lock.partitions]
-        number, interval, version, free = known
-        return number, interval, version, free.pop(0)
+    def _release(self, is_done: Callable[[_Held], bool]) -> None:
+        for held in [held for held in self._held if is_done(held)]:
+            self._store.release(self._task.id, held.lock.id)
+            self._held.remove(held)
+
+    def _held_at(self, moment: int) -> _Held | Refused:
+        """A lock with free numbers whose interval a moment lies in."""
+        for held in self._held:
+            if held.free and held.lock.interval.start <= moment < held.lock.interval.end:
+                return held
+        answer = self._store.allocate(self._task, moment, self._shape.granularity, self._numbers)
+        if not isinstance(answer, Granted):
+            return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
+        assert answer.lock.partitions is not None
+        self._held.append(_Held(answer.lock, [*answer.lock.partitions], self._appends))
+        return self._held[-1]
+
+
+def release_all(store: SegmentStore, task: Task) -> None:
+    """Give back all locks of a task."""
+    for lock in store.state().box.held(task.id):
+        store.release(task.id, lock.id)
+
+
+def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
+    """Why rows of an interval cannot be appended now."""
+    match answer:
+        case Wait(behind):
+            held = ", ".join(f"{lock.group} (lock {lock.id}, {lock.type} on {lock.interval})" for lock in behind)
+            return f"{interval} is held by {held}."
+        case Revoked(lock):
+            return f"Lock {lock.id} on {lock.interval} was revoked by a higher priority."
+    return f"{interval} has no interval that is free: what is there is divided in another way."
 
 
 def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
@@ -188,4 +258,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Shape", "by_bucket", "create", "widen"]
+__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "release_all", "widen"]

@@ -3,16 +3,18 @@
 import random
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import pyarrow as pa
 import pytest
 
-from samza_azure import tables
+from samza_azure import segments, tables
 from samza_azure.config import Config, Table, table_of
-from samza_azure.errors import ConfigError, StateLost, StorageUnavailable, Superseded, Unsettled
+from samza_azure.errors import ConfigError, SamzaAzureError, StateLost, StorageUnavailable, Superseded, Unsettled
 from samza_azure.logs.record import Kind, Writer
+from samza_azure.logs.task_log import Limits
 from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Refused
@@ -166,6 +168,89 @@ def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
     assert numbers(store) == [0]
 
 
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize("is_new_owner", [False, True])
+def test_rows_of_a_day_that_was_written_anew_by_hour(segment_stores: Stores, is_new_owner: bool) -> None:
+    """A segment counts for its interval only, so a part of a whole day is cut where the hours end."""
+    store = segment_stores()
+    log = log_of(store)
+    put(log, 0, 1, 2, 3, hours=5)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    assert turn(sink, store)
+    who = Task("c", "c", 0, Owner("c"))
+    assert not tables.rewrite(segment_stores(), who, Interval.of("2024", "2025"), Granularity.HOUR).refused
+    if is_new_owner:
+        sink = sink_of(store, 2)
+        sink.claim(first=False)
+    put(log, *range(4, 12), hours=2)
+    put(log, *range(12, 18), hours=1)
+    assert turn(sink, store) or sink.flush()
+    assert numbers(store) == [*range(18)]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_rows_of_a_week_that_was_written_anew_by_month(segment_stores: Stores) -> None:
+    store, shape = segment_stores(), pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
+    tables.create(store, shape, time="at", granularity=Granularity.WEEK)
+    days = [START + timedelta(days=28 + day) for day in range(7)]  # 29 January to 4 February
+    week = pa.table([days, [*range(7)]], schema=shape)
+    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    assert not isinstance(appender.append(week), segments.Refused)
+    appender.close()
+    rewritten = tables.rewrite(store, Task("c", "c", 0, Owner("c")), Interval.of("2024", "2025"), Granularity.MONTH)
+    assert not rewritten.refused
+    assert not isinstance(appender.append(week), segments.Refused)
+    assert numbers(store) == sorted([*range(7)] * 2)
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_days_by_hour_are_more_than_one_publish_may_have(segment_stores: Stores) -> None:
+    """The owner dies in the middle of a day; the next one reads the day again and publishes the rest of it."""
+    store, other = segment_stores(), segment_stores()
+    log = log_of(store)
+    put(log, 0, 24, 48, hours=1)
+    first = sink_of(store)
+    first.claim(first=True)
+    assert turn(first, store)
+    first.close()
+    who = Task("c", "c", 0, Owner("c"))
+    assert not tables.rewrite(other, who, Interval.of("2024", "2025"), Granularity.HOUR).refused
+    put(log, *range(50), hours=1)
+    first.read(f"{store.name}/count-0")
+    appended, calls = tables.Appender.append_parts, []
+
+    def dies(appender: tables.Appender, *arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise StorageUnavailable("dead")
+        return appended(appender, *arguments)  # type: ignore[arg-type]
+
+    assert first._appender is not None
+    first._appender.append_parts = partial(dies, first._appender)  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable):
+        first.flush()
+    assert len(numbers(store)) == 3 + 45
+    second = sink_of(other, 2)
+    assert second.claim(first=False)
+    assert turn(second, other)
+    assert numbers(store) == sorted([0, 24, 48, *range(50)])
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_rows_outside_their_interval_are_not_published(segment_stores: Stores) -> None:
+    store = segment_stores()
+    tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
+    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    rows = pa.table([[START], [0]], schema=SCHEMA)
+    placed = appender.place([(Granularity.DAY.bucket(round(START.timestamp() * 1e6)), rows)], 1)
+    assert not isinstance(placed, segments.Refused)
+    elsewhere = replace(placed[0][0], rows=pa.table([[START + timedelta(days=1)], [1]], schema=SCHEMA))
+    with pytest.raises(SamzaAzureError, match="readers would not show them"):
+        appender.append_parts([elsewhere])
+    assert numbers(store) == []
+
+
 def test_a_position_that_is_gone_is_no_beginning(segment_stores: Stores) -> None:
     store = segment_stores()
     with pytest.raises(StateLost, match="does not know how far"):
@@ -187,6 +272,114 @@ def test_a_stream_whose_columns_have_changed(segment_stores: Stores) -> None:
     wider = SCHEMA.append(pa.field("more", pa.string()))
     assert Sink(store, TABLE, wider, run="r2", task="out-table-0", writer=(1, 1), readers=[]).claim(first=True)
     assert tables.snapshot_of(store).to_arrow()["more"].to_pylist() == [None]
+
+
+class _Outage:
+    """The rows of a table: the answer of one publish is lost, and then nothing is answered for some calls."""
+
+    def __init__(self, rows: object, key: str) -> None:
+        self._rows, self._key, self.is_armed, self._down = rows, key, True, 0
+
+    def transact(self, writes: list[Write]) -> list[str] | Refused:
+        self._look()
+        answer: list[str] | Refused = self._rows.transact(writes)  # type: ignore[attr-defined]
+        kinds = {write.key.partition(".")[0] for write in writes}
+        if self.is_armed and {"position", self._key} <= kinds:
+            self.is_armed, self._down = False, 12
+            raise Unsettled("the answer is lost")
+        return answer
+
+    def query(self, first: str, end: str) -> object:
+        self._look()
+        return self._rows.query(first, end)  # type: ignore[attr-defined]
+
+    def _look(self) -> None:
+        if self._down:
+            self._down -= 1
+            raise StorageUnavailable("down")
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize("days", [3, 60])
+def test_a_lost_answer_before_an_outage(segment_stores: Stores, days: int) -> None:
+    """What was published is known by the position, however long nobody could be asked."""
+    store = segment_stores()
+    store.rows = _Outage(store.rows, "segment")  # type: ignore[assignment]
+    log = log_of(store)
+    put(log, *range(days), hours=24)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    until_answered(lambda: turn(sink, store))
+    put(log, days, kind=Kind.DRAINED, hours=24)
+    until_answered(lambda: turn(sink, store))
+    assert sink.finish()
+    assert numbers(store) == [*range(days + 1)]
+    assert sink.published_rows == days + 1
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
+    store = segment_stores()
+    put(log_of(store), 0)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    assert store.move("r1/out-table-0", str(sink.place), str(replace(sink.place, at={"x": (5, 5)})))
+    with pytest.raises(StateLost, match="we have sent it elsewhere"):
+        turn(sink, store)
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_locks_of_who_died_after_the_drain(segment_stores: Stores) -> None:
+    """The position says that all is published, and the locks are still there."""
+    store = segment_stores()
+    put(log_of(store), 0, kind=Kind.DRAINED)
+    first = sink_of(store)
+    first.claim(first=True)
+    assert turn(first, store)
+    assert store.move("r1/out-table-0", str(first.place), str(replace(first.place, drained=True)))
+    assert store.state().box.locks
+    assert not sink_of(segment_stores(), 2).claim(first=False)
+    assert store.state().box.locks == {}
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_locks_of_an_earlier_run_that_had_more_tasks(segment_stores: Stores) -> None:
+    store = segment_stores()
+    put(log_of(store), 0)
+    held = []
+    for run, task in (("r0", "out-table-3"), ("r1", "out-table-1"), ("r0", "other-0")):
+        readers = [LogReader(store.blobs, f"{store.name}/count-0", frozenset({0}))]
+        sink = Sink(segment_stores(), TABLE, SCHEMA, run=run, task=task, writer=(1, 1), readers=readers)
+        assert sink.claim(first=True)
+        assert turn(sink, store)
+        held.append(f"{run}/{task}")
+    assert sink_of(store).claim(first=True)
+    box = store.state().box
+    assert {box.tasks[name].owner.processor for lock in box.locks.values() for name in lock.holders} == {*held[1:]}
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_sink_without_rows_moves_past_old_blobs(segment_stores: Stores) -> None:
+    """The rows are of another destination. The table knows how far it is, so the blobs can go."""
+    store = segment_stores()
+    writer, _ = take_over(
+        store.blobs, f"{store.name}/count-0", group_id=bytes(16), task="count-0", writer=Writer(1, 1), first=True,
+        may_append=lambda: True, meta={"stream": "out"}, limits=Limits(roll_records=1),
+    )  # fmt: skip
+    rows = pa.table([[START], [0]], schema=SCHEMA)
+    for batch in range(3):
+        writer.append(batch, slices=[one_slice(1, rows)])
+    assert writer.position[0] > 0
+    sink = sink_of(store)
+    sink.claim(first=True)
+    assert not sink.pass_over(), "nothing is read yet"
+    assert turn(sink, store)
+    assert sink.pass_over()
+    assert not sink.pass_over(), "it has moved"
+    assert sink.place.at == {f"{store.name}/count-0": sink.read_to(f"{store.name}/count-0")}
+    later = sink_of(segment_stores(), 2)
+    later.claim(first=False)
+    assert later.read_to(f"{store.name}/count-0") == sink.read_to(f"{store.name}/count-0")
 
 
 def test_a_place_is_read_as_it_was_written() -> None:
@@ -262,12 +455,13 @@ def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int
 
 
 def until_answered(call: Callable[[], object]) -> None:
-    while True:
+    for _ in range(1_000):
         try:
             if call():
                 return
         except StorageUnavailable:
             continue
+    raise AssertionError("It never goes through.")
 
 
 JOB = """

@@ -140,8 +140,10 @@ class SinkTask:
 
     def _live(self) -> None:
         try:
-            if self._begin():
-                self._tell(phase=Phase.RUNNING)
+            if not self._closing.is_set() and self._begin():
+                with self._lock:
+                    if self._report.phase is Phase.STARTING:  # it may have been released meanwhile
+                        self._report = replace(self._report, phase=Phase.RUNNING)
                 self._around.changed()
                 if stage_and_number(self.name)[1] == 0:
                     self._house = threading.Thread(target=self._keep_house, name=f"{self.name}-house", daemon=True)
@@ -245,6 +247,7 @@ class SinkTask:
         try:
             flushes = drain.step is DrainStep.FLUSH
             self._read(sink, ends=flushes)
+            began = boot_time()
             if self._oldest is None and sink.has_rows:
                 self._oldest = boot_time()
             if flushes and sink.is_at_end:
@@ -254,11 +257,11 @@ class SinkTask:
                 if sink.finish():
                     self._append(Kind.DRAINED, began)
                     self._end_drained()
-            elif self._is_due(sink):
-                began = boot_time()
-                if sink.flush():
-                    self._oldest = None
-                    self._append(Kind.BATCH, began)
+            elif self._is_due(sink) and sink.flush():
+                self._oldest = None
+                self._append(Kind.BATCH, began)
+            elif sink.pass_over():
+                self._append(Kind.BATCH, began)  # after the position: what the record gives up is not read again
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)
             self._closing.wait(RETRY_S)

@@ -1,0 +1,132 @@
+"""The task around a sink: what its log says, and when it ends."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
+from samza_azure.application import Stage
+from samza_azure.config import Config
+from samza_azure.logs.record import Writer
+from samza_azure.logs.task_log import NEEDS, Limits
+from samza_azure.messages import Phase, Plan, StagePlan, StartTask
+from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.task import sink as sink_task
+from samza_azure.spark.task.sink import SinkTask
+from samza_azure.spark.task.task import Surroundings
+from samza_azure.storage.arrow import one_slice
+from samza_azure.storage.log import LogReader, take_over
+from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import MemoryTransactions
+from tests.storage.test_sink import JOB, SCHEMA, START, TABLE
+
+COLUMNS = StructType([StructField("at", TimestampType()), StructField("number", LongType())])
+PRODUCER = "runs/r1/count-0"
+GROUP = bytes(16)
+
+
+def yes() -> bool:
+    return True
+
+
+class World:
+    """Storage in memory, and a pipeline whose stage writes two partitions into a table."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        account, rows = MemoryAccount(), MemoryTransactions()
+        self.blobs = account.blobs()
+        count = StagePlan("count", (), "out", 1, partitions=2)
+        publishes = StagePlan("out-table", ("out",), "out-table", 2, table=TABLE.name)
+        stage = Stage("count", (), "out", ("number",), "append", print)
+        written_by = AnalysedStage(stage, count, None, 2, None, 0)  # type: ignore[arg-type]
+        pipeline = Pipeline(
+            Plan((count, publishes), {}, ""),
+            {"count": written_by},
+            {"out": AnalysedStream(2, COLUMNS, None, 0.0, "count", ())},
+            {"out-table": TABLE},
+        )
+        self.store = SegmentStore(rows, self.blobs, TABLE.name, wait=lambda tries: None)
+        monkeypatch.setattr(sink_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
+        self.changed = threading.Event()
+        self.may_append: Callable[[], bool] = yes
+        self.around = Surroundings(
+            spark=None,  # type: ignore[arg-type]  # it runs no query
+            config=Config.parse(JOB),
+            pipeline=pipeline,
+            blobs=self.blobs,
+            hints=HintBoard(account.hints(), directory / "hints"),
+            directory=directory,
+            may_append=lambda: self.may_append(),  # noqa: PLW0108 - a test sets another one
+            clean=str,
+            changed=self.changed.set,
+            starting=threading.Lock(),
+        )
+
+    def task(self) -> SinkTask:
+        return SinkTask(self.around, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()))
+
+
+def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its record says from which blob on it reads, and the table says so before."""
+    world = World(tmp_path, monkeypatch)
+    writer, _ = take_over(
+        world.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
+        meta={"stream": "out"}, limits=Limits(roll_records=1),
+    )  # fmt: skip
+    rows = pa.table([[START], [0]], schema=SCHEMA)
+    for batch in range(3):
+        writer.append(batch, slices=[one_slice(1, rows)])  # of the other sink's partition
+    task, said = world.task(), threading.Event()
+    appended = task._append
+
+    def append(kind: Any, began: float) -> None:
+        appended(kind, began)
+        said.set()
+
+    monkeypatch.setattr(task, "_append", append)
+    task.start()
+    assert said.wait(20), task.report
+    task.release(20)
+    last = LogReader(world.blobs, "runs/r1/out-table-0", group_id=GROUP).tail()
+    assert last is not None
+    assert last.header.meta[NEEDS] == {PRODUCER: writer.position[0]}
+    assert f'"{PRODUCER}":[{writer.position[0]},' in world.store.position("r1/out-table-0")
+
+
+def test_a_task_that_is_released_while_it_starts_stays_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    begins, goes_on = threading.Event(), threading.Event()
+
+    def slowly() -> bool:
+        begins.set()
+        return goes_on.wait(20)
+
+    world.may_append = slowly
+    task = world.task()
+    task.start()
+    assert begins.wait(20)
+    task.release(0.0)
+    assert task.report.phase is Phase.RELEASED
+    goes_on.set()
+    assert task._ended.wait(20)
+    assert task.report.phase is Phase.RELEASED
+
+
+def test_a_task_that_is_released_before_it_starts_takes_nothing_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, monkeypatch)
+    task = world.task()
+    task.release(0.0)
+    task.start()
+    assert task._ended.wait(20)
+    assert LogReader(world.blobs, "runs/r1/out-table-0").opening() is None
+    assert task.report.phase is Phase.RELEASED
