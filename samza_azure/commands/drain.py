@@ -33,7 +33,7 @@ def command(
     if cancel:
         from samza_azure.commands.waiting import wait_for_cancel
 
-        account = reach(config)
+        account = reach(config, create=False)
         control, rows = look(config, account)
         asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
         print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
@@ -53,10 +53,13 @@ def command(
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
 
-    from samza_azure.commands.waiting import wait_for_drain  # the fleet works on the request while this is imported
+    from samza_azure.commands.waiting import (
+        nobody_is_left,
+        wait_for_drain,
+    )  # the fleet works on the request while this is imported
 
     _, rows = look(config, account)
-    if not any(row.alive for row in rows):
+    if not any(row.alive for row in rows) and not (wait and nobody_is_left(rows)):  # which is said in its own words
         say("Nobody runs. The drain begins when a processor starts.")
     if wait:
         from samza_azure.commands.backlog import behind, unread

@@ -11,12 +11,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from samza_azure.commands.terminal import clock, console, error_lines, printable
+from samza_azure.commands.terminal import LAST_MS, clock, console, error_lines, printable
 from samza_azure.messages import DrainPhase
 
 #: Of what happened, so much is shown.
 LAST_EVENTS = 8
-_LAST_MS = 253_402_300_799_000  # 9999
 _STEPS = [str(phase) for phase in DrainPhase]
 
 
@@ -89,7 +88,7 @@ def _tasks(shown: dict[str, Any]) -> Table:
 
 
 def _time(at_ms: int) -> str:
-    return f"{datetime.fromtimestamp(min(at_ms, _LAST_MS) / 1000, UTC):%Y-%m-%d %H:%M:%S}"
+    return f"{datetime.fromtimestamp(min(at_ms, LAST_MS) / 1000, UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _watermark(progress: dict[str, Any]) -> str:

@@ -34,9 +34,13 @@ class Progress:
             print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
 
 
+#: The last moment that a date can say; a row of a stranger may name a later one.
+LAST_MS = 253_370_764_800_000  # 9999, less a day for whatever zone
+
+
 def clock(wall_ms: int) -> str:
     """The time of day on this machine; with the date, if it is another day's."""
-    at, now = datetime.fromtimestamp(wall_ms / 1000).astimezone(), datetime.now().astimezone()
+    at, now = datetime.fromtimestamp(min(wall_ms, LAST_MS) / 1000).astimezone(), datetime.now().astimezone()
     return f"{at:%H:%M:%S}" if at.date() == now.date() else f"{at:%Y-%m-%d %H:%M:%S}"
 
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import re
 import secrets
 from ipaddress import ip_address
 from typing import Annotated
+from urllib.parse import quote
 
 import typer
 from aiohttp import web
@@ -27,7 +29,7 @@ def command(
     ] = ("127.0.0.1"),
     base_path: Annotated[str, typer.Option(help="What stands before / where a proxy passes it on.")] = "",
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy in front asks who it is; no token is asked for.")
+        bool, typer.Option("--behind-proxy", help="A proxy in front checks the Host and who asks; this does not.")
     ] = False,
 ) -> None:
     """The status page in a browser: is it healthy, does it keep up, what happened. Until Ctrl-C.
@@ -35,7 +37,7 @@ def command(
     Example: samza-azure ui job.toml --port 8421
     """
     config = load(job)
-    base = f"/{base_path.strip('/')}" if base_path.strip("/") else ""
+    base = base_of(base_path)
     token = "" if behind_proxy or _is_loopback(host) else os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
     try:
         asyncio.run(_serve(config, host, port, base, Access(token, behind_proxy)))
@@ -53,13 +55,28 @@ async def _serve(config: Config, host: str, port: int, base: str, access: Access
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
-        shown = f"[{host}]" if ":" in host else host
-        query = f"?token={access.token}" if access.token else ""
-        say(f"The status page is at http://{shown}:{runner.addresses[0][1]}{base}/{query}")
+        say(f"The status page is at {address(host, runner.addresses[0][1], base, access.token)}")
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()
         await watcher.close()
+
+
+def base_of(path: str) -> str:
+    """A --base-path as it stands before each path, without a slash at its end; raise `ConfigError` if it is none."""
+    if not re.fullmatch(r"[\w.~/-]*", path, re.ASCII):  # braces would be a pattern for the router
+        raise ConfigError(
+            f"--base-path {path!r} cannot be the beginning of a path: it may have letters, digits and - . _ ~ / only. "
+            "Name what the proxy passes on, such as /fleet."
+        )
+    return f"/{path.strip('/')}" if path.strip("/") else ""
+
+
+def address(host: str, port: int, base: str, token: str) -> str:
+    """Of the page, with the token, if there is one."""
+    shown = f"[{host}]" if ":" in host else host
+    query = f"?token={quote(token, safe='')}" if token else ""
+    return f"http://{shown}:{port}{base}/{query}"
 
 
 def _is_loopback(host: str) -> bool:

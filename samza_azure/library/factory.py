@@ -101,16 +101,18 @@ async def reached(account: Account) -> Stores:
     """What an account holds for coordination: signed in first, container and table created if absent."""
     await asyncio.to_thread(account.sign_in)  # with a patience of its own, before anything has a deadline
     begun, said_at = boot_time(), -TOLD_EVERY_S
+    unreached: float | None = None  # since when no call was answered
     while True:
         try:
             await asyncio.to_thread(account.ensure_created)
             break
         except StorageUnavailable:
-            if boot_time() > begun + UNREACHABLE_S:
+            unreached = boot_time() if unreached is None else unreached
+            if boot_time() > unreached + UNREACHABLE_S:
                 raise
             await asyncio.sleep(KNOCK_S)
         except AccessDenied as error:
-            now = boot_time()
+            now, unreached = boot_time(), None
             if not error.may_pass or now > begun + ROLE_S:
                 raise
             if now >= said_at + TOLD_EVERY_S:

@@ -65,6 +65,8 @@ class ThreadedCoordinator(JobCoordinator):
         self._processor: Processor | None = None
         self._table: Rows | None = None
         self._early: list[Callable[[Processor], None]] = []
+        self._reaching: asyncio.Task[Any] | None = None  # the account, which may take minutes
+        self._leaves = False
         self._lock = threading.Lock()
         self._model: JobModel | None = None
         self._told: tuple[int, object] = (0, None)
@@ -107,7 +109,12 @@ class ThreadedCoordinator(JobCoordinator):
             self._thread.start()
 
     def stop(self) -> None:
+        with self._lock:
+            self._leaves, reaching = True, self._reaching
         self._post(lambda processor: processor.leave())
+        if reaching is not None:
+            with suppress(RuntimeError):  # it has ended meanwhile
+                reaching.get_loop().call_soon_threadsafe(reaching.cancel)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until it has ended; false if the time was over first."""
@@ -163,11 +170,19 @@ class ThreadedCoordinator(JobCoordinator):
             self._listener.on_coordinator_failure(ending.error())
 
     async def _run(self) -> Ending:
-        connecting = asyncio.get_running_loop().create_task(self._count())
+        counting = asyncio.get_running_loop().create_task(self._count())
+        with self._lock:
+            self._reaching = reaching = asyncio.get_running_loop().create_task(self._stores())
+            if self._leaves:
+                reaching.cancel()
         try:
-            stores: Stores = await self._stores()
+            stores: Stores = await reaching
+        except asyncio.CancelledError:
+            return Ending(Verdict.DONE, "Left before it had joined.")
         finally:
-            connecting.cancel()
+            counting.cancel()
+            with self._lock:
+                self._reaching = None
         try:
             processor = Processor(
                 self._settings,

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
 from samza_azure.messages import DrainPhase
-from samza_azure.page.verdict import State, Verdict, verdict, without_word
+from samza_azure.page.verdict import State, Verdict, first_line, verdict, without_word
 
 __all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
 
@@ -27,30 +28,36 @@ _ORDER = [*DrainPhase]
 class Lines:
     """The figures of the last quarter of an hour: milliseconds since 1970, then one value of each."""
 
-    points: deque[tuple[int, int, float | None, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
+    points: deque[tuple[int, int | None, float | None, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
 
-    def add(self, at_ms: int, backlog: int, age_s: float | None, pace: float) -> None:
+    def add(self, at_ms: int, backlog: int | None, age_s: float | None, pace: float) -> None:
         """One reading, unless the last one was just now."""
         if not self.points or at_ms - self.points[-1][0] >= LINES_S * 1000 / POINTS:
             self.points.append((at_ms, backlog, age_s, pace))
 
-    def since(self, at_ms: int) -> list[tuple[int, int, float | None, float]]:
+    def since(self, at_ms: int) -> list[tuple[int, int | None, float | None, float]]:
         """Those that are not older than the lines go back."""
         return [point for point in self.points if point[0] >= at_ms - LINES_S * 1000]
 
 
-def away(app: str, state: State, text: str, before: Mapping[str, Any] | None) -> dict[str, Any]:
-    """When nothing can be read: why, and what was read last."""
+def away(
+    app: str, state: State, text: str, before: Mapping[str, Any] | None, since_s: float | None = None
+) -> dict[str, Any]:
+    """When nothing can be read: why, for how many seconds, and what was read last."""
     last: dict[str, Any] = dict(before) if before is not None else {"app": app, "run_id": None, "has_data": False}
-    return {**last, "verdict": {"state": str(state), "text": text}}
+    return {**last, "verdict": _said(Verdict(state, text, since_s))}
 
 
-def made(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing, lines: Lines, now_ms: int) -> Any:
+def _said(verdict: Verdict) -> dict[str, Any]:
+    return {"state": str(verdict.state), "text": verdict.text, "since_s": verdict.since_s}
+
+
+def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, lines: Lines, now_ms: int) -> Any:
     """The whole document."""
-    said: Verdict = verdict(shown, silent, timing)
     dead = frozenset(without_word(silent, timing))
     backlog, age_s, pace = _backlog(shown["tasks"]), _age_s(shown["tasks"], now_ms), _pace(shown["tasks"], dead)
-    lines.add(now_ms, sum(backlog.values()), age_s, pace)
+    total = sum(backlog.values()) if backlog else None
+    lines.add(now_ms, total, age_s, pace)
     tasks = sorted((_task(task, dead, now_ms) for task in shown["tasks"]), key=_badness)
     processors = sorted((_processor(each, shown, silent, dead) for each in shown["processors"]), key=_unwell)
     return {
@@ -59,9 +66,9 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing, 
         "run_id": shown["run_id"],
         "phase": shown["phase"],
         "read_ms": now_ms,
-        "verdict": {"state": str(said.state), "text": said.text},
+        "verdict": _said(verdict(shown, silent, timing)),
         "keeping_up": {
-            "backlog": sum(backlog.values()),
+            "backlog": total,
             "streams": [{"name": name, "backlog": size} for name, size in sorted(backlog.items())],
             "age_s": age_s,
             "pace": pace,
@@ -74,16 +81,22 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing, 
         "stages": _stages(shown["tasks"], dead),
         "tasks": tasks[:SHOWN],
         "tasks_more": max(0, len(tasks) - SHOWN),
-        "events": list(reversed(shown["events"])),
+        # The leader has cut them short; one of an error may have more than its first line.
+        "events": [{**each, "text": each["text"].partition("\n")[0]} for each in reversed(shown["events"])],
     }
 
 
 def _backlog(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By stream. One of which no task tells is not in it: that is not known, and not 0."""
     found: dict[str, int] = {}
     for task in tasks:
-        for stream, size in ((task["progress"] or {}).get("behind") or {}).items():
+        for stream, size in _behind(task).items():
             found[stream] = found.get(stream, 0) + size
     return found
+
+
+def _behind(task: Mapping[str, Any]) -> Mapping[str, int]:
+    return (task["progress"] or {}).get("behind") or {}
 
 
 def _age_s(tasks: Sequence[Mapping[str, Any]], now_ms: int) -> float | None:
@@ -99,7 +112,7 @@ def _pace(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> float:
 
 def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[str, Any]:
     progress = task["progress"] or {}
-    gone = task["owner"] in dead
+    gone, behind = task["owner"] in dead, _behind(task)
     error = task["error"]["message"] if task["error"] else (task["given_up"] or {}).get("message")
     return {
         "name": task["name"],
@@ -110,20 +123,20 @@ def _task(task: Mapping[str, Any], dead: Collection[str], now_ms: int) -> dict[s
         "batch": task["batch"] if task["batch"] != NO_BATCH else None,
         "pace": 0.0 if gone else progress.get("pace"),
         "age_s": None if progress.get("watermark_ms") is None else max(0.0, (now_ms - progress["watermark_ms"]) / 1000),
-        "backlog": sum((progress.get("behind") or {}).values()),
+        "backlog": sum(behind.values()) if behind else None,
         "late": task["late"],
-        "error": error,
+        "error": first_line(error) if error else None,
     }
 
 
 def _badness(task: Mapping[str, Any]) -> tuple[bool, bool, int, str, int, str]:
     stage, _, number = task["name"].rpartition("-")  # a-10 after a-9
     place = int(number) if number.isdecimal() and len(number) < 9 else 0
-    return task["error"] is None, task["why"] is None, -task["backlog"], stage, place, task["name"]
+    return task["error"] is None, task["why"] is None, -(task["backlog"] or 0), stage, place, task["name"]
 
 
 def _processor(
-    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, float], dead: Collection[str]
+    row: Mapping[str, Any], shown: Mapping[str, Any], silent: Mapping[str, Age], dead: Collection[str]
 ) -> dict[str, Any]:
     name = row["id"]
     state = "silent" if name in dead else str(row["state"]).lower()
@@ -131,7 +144,7 @@ def _processor(
         "id": name,
         "state": state,
         "leads": name == shown["leader"],
-        "silent_s": round(silent[name], 1) if name in silent else None,
+        "silent_s": round(silent[name].seconds, 1) if name in silent else None,
         "tasks": len(row["tasks"]),
         "too_old_for": row["too_old_for"],
     }
@@ -146,13 +159,13 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
     found: dict[str, dict[str, Any]] = {}
     for task in tasks:
         each = found.setdefault(
-            task["stage"], {"name": task["stage"], "tasks": 0, "running": 0, "pace": 0.0, "behind": 0}
+            task["stage"], {"name": task["stage"], "tasks": 0, "running": 0, "pace": 0.0, "behind": None}
         )
-        progress = task["progress"] or {}
         each["tasks"] += 1
         each["running"] += task["why"] is None and task["owner"] not in dead
-        each["pace"] = round(each["pace"] + progress.get("pace", 0.0), 1)
-        each["behind"] += sum((progress.get("behind") or {}).values())
+        each["pace"] = round(each["pace"] + _pace([task], dead), 1)
+        if behind := _behind(task):  # of a dead owner's, too: nobody has read more since
+            each["behind"] = (each["behind"] or 0) + sum(behind.values())
     return list(found.values())
 
 

@@ -1,7 +1,9 @@
 """The page over HTTP: who may see it, what a browser may do with it, and how it hears of news.
 
 Open to this machine alone, unless a token or a proxy in front asks who it is. A page of another site cannot read it:
-the Host header is checked, so that a name that was made to point here is refused, and no origin but ours may read.
+no origin but ours may read, and without a token the Host header is checked, so that a name that was made to point here
+is refused. Behind a proxy nothing is checked here: the proxy has to check the Host and who asks, and nobody else may
+reach the port.
 """
 
 import hmac
@@ -35,13 +37,14 @@ FILES = {
     "": ("index.html", "text/html"),
     "page.js": ("page.js", "text/javascript"),
     "lines.js": ("lines.js", "text/javascript"),
+    "news.js": ("news.js", "text/javascript"),
     "table.js": ("table.js", "text/javascript"),
     "page.css": ("page.css", "text/css"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
-#: News at most so often, and a sign of life if there are none.
-GAP_S, ALIVE_S = 1.0, 15.0
+#: A sign of life, if there are no news for so long.
+ALIVE_S = 15.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -58,18 +61,25 @@ class Access:
         if self.behind_proxy:
             return None
         if self.token:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.cookies.get(COOKIE, "")
+            header = request.headers.get("Authorization", "")
+            # What else stands there is for a proxy in front.
+            given = header[7:] if header.startswith("Bearer ") else request.cookies.get(COOKIE, "")
             return None if self.is_token(given) else "Show the token: open the page with ?token=TOKEN once."
-        name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
-        if name not in LOOPBACK:
-            return f"This page is for 127.0.0.1 and localhost, and was asked for as {name}."
         if request.remote is None or not ip_address(request.remote.partition("%")[0]).is_loopback:
             return "This page is for this machine alone. Use `samza-azure ui`, or forward a port."
+        name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
+        if name not in LOOPBACK:
+            return "This page is for 127.0.0.1 and localhost, and was asked for by another name."
         return None
 
     def is_token(self, given: str) -> bool:
         """Compared in a time that tells nothing."""
-        return bool(self.token) and hmac.compare_digest(given.encode(), self.token.encode())
+        return bool(self.token) and hmac.compare_digest(_raw(given), _raw(self.token))
+
+
+def _raw(text: str) -> bytes:
+    """As it was sent: a header, or a variable of the environment, need not be UTF-8."""
+    return text.encode(errors="surrogateescape")
 
 
 def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Access, base: str = "") -> None:

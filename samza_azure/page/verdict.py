@@ -1,7 +1,7 @@
 """One sentence for a fleet: what is wrong, since when, what happens next. Pure: no clock, no I/O.
 
 `silent` says for how long each processor's row has not changed, as far as this reader has watched. A row that was read
-once only says nothing about that.
+seldom says nothing about that.
 """
 
 from collections.abc import Mapping
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
 
-__all__ = ["State", "Verdict", "verdict", "without_word"]
+__all__ = ["FIRST", "State", "Verdict", "first_line", "verdict", "without_word"]
 
 #: So many names stand in a sentence.
 NAMED = 3
+#: So many characters of an error are shown.
+FIRST = 160
 
 
 class State(StrEnum):
@@ -34,47 +37,55 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state in a word, and the sentences."""
+    """The state in a word, the sentences, and for how many seconds it has been so, if that is known.
+
+    The seconds are no part of the sentences: a screen reader reads these out whenever they change.
+    """
 
     state: State
     text: str
+    since_s: float | None = None
 
 
-def without_word(silent: Mapping[str, float], timing: Timing) -> list[str]:
+def first_line(message: str) -> str:
+    """The beginning of an error's message. The rest may quote a row of data, and is in the status and in the log."""
+    line = message.partition("\n")[0]
+    return line if len(line) <= FIRST else f"{line[: FIRST - 1]}…"
+
+
+def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
     """Who has been silent for so long that the leader takes it for dead, or will in a moment."""
-    return sorted(name for name, seconds in silent.items() if seconds >= timing.heartbeat_timeout_s)
+    return sorted(name for name, age in silent.items() if age.silent(timing.heartbeat_timeout_s))
 
 
-def verdict(shown: Mapping[str, Any], silent: Mapping[str, float], timing: Timing) -> Verdict:
+def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing) -> Verdict:
     """Of a status document. `silent` holds the processors that count as alive, by their rows."""
     dead = without_word(silent, timing)
-    run = f"Run {shown['run_id']}" if shown["run_id"] else "No run has begun yet"
+    run = f"Run {shown['run_id']}"
     tasks = shown["tasks"]
     gone = frozenset(dead)
     idle = [task for task in tasks if task["why"] or task["owner"] in gone]
     match shown["phase"]:
         case "FAILED":
             failure = shown["failure"] or {"task": "a task", "message": ""}
-            first = failure["message"].partition("\n")[0]
-            return Verdict(
-                State.FAILED, f"{run} has failed with {failure['task']}: {first.rstrip('.')}. What it had is kept."
-            )
+            first = first_line(failure["message"]).rstrip(".")
+            return Verdict(State.FAILED, f"{run} has failed with {failure['task']}: {first}. What it had is kept.")
         case "DRAINED":
             return Verdict(State.DRAINED, f"{run} is drained. A changed pipeline begins the next one.")
         case "STOPPED":
-            what = "The next start resumes it" if shown["run_id"] else "The first start begins one"
-            return Verdict(State.STOPPED, f"{run}, and nobody runs. {what}.")
+            if not shown["run_id"]:
+                return Verdict(State.STOPPED, "Nobody runs, and no run has begun yet. The first start begins one.")
+            return Verdict(State.STOPPED, f"Nobody runs. The next start resumes run {shown['run_id']}.")
     if silent and len(dead) == len(silent):
-        since = f"{min(silent.values()):.0f} s"
-        return Verdict(
-            State.STOPPED, f"Nobody runs: no processor has given a sign of life for {since}. The next start resumes."
-        )
+        text = "Nobody runs: no processor gives a sign of life. The next start resumes."
+        return Verdict(State.STOPPED, text, min(age.seconds for age in silent.values()))
     if shown["phase"] == "STARTING":
         return Verdict(State.STARTING, f"{_processors(silent)} joined. A run begins when one of them is ready.")
     leader = shown["leader"]
     if leader is None or leader in dead:
-        who = "Nobody leads" if leader is None else f"{leader}, which leads, has been silent for {silent[leader]:.0f} s"
-        return Verdict(State.NO_LEADER, f"{who}. Another processor takes over; what runs goes on meanwhile.")
+        who = "Nobody leads" if leader is None else f"{leader}, which leads, is silent"
+        since_s = None if leader is None else silent[leader].seconds
+        return Verdict(State.NO_LEADER, f"{who}. Another processor takes over; what runs goes on meanwhile.", since_s)
     if shown["phase"] == "DRAINING":
         done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
         return Verdict(State.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")
@@ -99,5 +110,5 @@ def _names(names: list[str]) -> str:
     return ", ".join(names[:NAMED]) + more
 
 
-def _processors(silent: Mapping[str, float]) -> str:
+def _processors(silent: Mapping[str, Age]) -> str:
     return "1 processor" if len(silent) == 1 else f"{len(silent)} processors"

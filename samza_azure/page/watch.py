@@ -12,6 +12,7 @@ from typing import Any
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError
 from samza_azure.group import control as control_blob
+from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.host.status import CALL_S, Clock, document
@@ -35,7 +36,7 @@ class Watcher:
         self._account = account or Account.from_config(config.storage)
         self._etag: str | None = None
         self._control: Control | None = None
-        self._beats: dict[str, tuple[str, float]] = {}  # life and beat of a processor, and since when it is that
+        self._ages: dict[str, Age] = {}  # by processor; `etag` is its life and its beat
         self._lines = Lines()
         self._shown: dict[str, Any] | None = None  # what was read last
         self._failing_since: float | None = None
@@ -117,7 +118,7 @@ class Watcher:
         self._shown = await asyncio.to_thread(self._made, self._control, members, silent)
         return self._shown
 
-    def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, float]) -> dict[str, Any]:
+    def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, Age]) -> dict[str, Any]:
         shown = document(self._config.app.name, control, members, Clock.now(self._config.task.shutdown_ms))
         found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
         return found
@@ -130,18 +131,19 @@ class Watcher:
                 text = f"There is nothing of {name} in this account yet: it has neither run nor been produced into."
                 return away(name, State.EMPTY, text, None)
         self._failing_since = self._failing_since or now
-        since = f"The account cannot be read since {now - self._failing_since:.0f} s"
-        return away(name, State.AWAY, f"{since}: {error} It is tried again.", self._shown)
+        text = f"The account cannot be read: {error} It is tried again."
+        return away(name, State.AWAY, text, self._shown, now - self._failing_since)
 
-    def _silent(self, members: list[ProcessorRow]) -> dict[str, float]:
-        """For how long each living processor's row has not changed, counted from when we began to watch."""
-        now = boot_time()
-        beats = {row.processor: f"{row.incarnation} {row.beat}" for row in members if row.alive}
-        if now > self._looked_at + 3 * self._timing.heartbeat_s:
-            self._beats = {}  # nobody looked meanwhile
-        known = self._beats
-        self._beats = {
-            name: known[name] if name in known and known[name][0] == beat else (beat, now)
-            for name, beat in beats.items()
+    def _silent(self, members: list[ProcessorRow]) -> dict[str, Age]:
+        """How long each living processor's row has not changed, by our reads.
+
+        Not by the clock: a page that polls reads seldom, and while the account is away nobody can beat. A gap between
+        two reads counts as two heartbeats at most, and a read that failed counts for nothing.
+        """
+        now, interval_s = boot_time(), self._timing.heartbeat_s
+        self._ages = {
+            row.processor: observed(self._ages.get(row.processor), f"{row.incarnation} {row.beat}", now, interval_s)
+            for row in members
+            if row.alive
         }
-        return {name: now - since for name, (_, since) in self._beats.items()}
+        return self._ages

@@ -133,6 +133,10 @@ def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> 
 LEFT = replace(ROW, state=State.LEFT)
 
 
+def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
+    assert clock(1 << 53).startswith(("9999-01-01", "9998-12-31"))
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [

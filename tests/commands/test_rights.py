@@ -17,7 +17,7 @@ import pytest
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, cli
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.errors import AccessDenied
+from samza_azure.errors import AccessDenied, Verdict
 from samza_azure.storage.connection import Account
 from tests.storage.proxy import Guard
 
@@ -200,6 +200,16 @@ def test_who_is_refused_everything_is_told_which_right_is_missing(place: Place) 
     with pytest.raises(AccessDenied, match="AuthorizationPermissionMismatch") as raised:
         Account.from_config(place.config(place.guarded).storage).ensure_created()
     assert raised.value.may_pass
+
+
+def test_who_waits_for_a_role_leaves_at_once_when_it_is_asked_to(place: Place) -> None:
+    place.allow(everything, everything)
+    coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", place.config(place.guarded))
+    coordinator.start()
+    place.until(lambda: bool(place.blobs.refused))
+    coordinator.stop()
+    assert coordinator.wait(10)
+    assert coordinator.ending is not None and coordinator.ending.code is Verdict.DONE
 
 
 def test_a_role_that_counts_only_later_keeps_a_processor_waiting(

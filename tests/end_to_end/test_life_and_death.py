@@ -7,6 +7,7 @@ from typing import Any
 
 import psutil
 import pyarrow as pa
+import pytest
 
 from samza_azure.commands.fleet import Fleet, all_running
 
@@ -124,6 +125,7 @@ def test_a_zombie_with_an_endless_permit_is_refused_by_the_storage(world: World)
     assert zombies.exit_codes(60) == {"p1": 0}
 
 
+@pytest.mark.long  # tests/commands has a processor that does not fit
 def test_another_pipeline_is_refused_while_the_run_goes_on(world: World) -> None:
     changed = world.another("changed", "", lambda text: text.replace('alias("delay")', 'alias("mean_delay")'))
     changed.start("p1")
@@ -141,6 +143,7 @@ def test_a_missing_pipeline_ends_the_processor_with_what_to_mend(world: World) -
     assert "pipelines" in nowhere.log_file("p1").read_text()
 
 
+@pytest.mark.long  # tests/spark has the task, tests/group and tests/sim the run that fails and is resumed
 def test_a_stage_that_raises_fails_the_run_and_a_fix_resumes_it(world: World) -> None:
     assert world.drained() == {"p0": 0}
     failing = world.another(

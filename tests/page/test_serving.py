@@ -9,11 +9,15 @@ from contextlib import asynccontextmanager
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
+from samza_azure.commands import ui
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
+from samza_azure.errors import ConfigError
 from samza_azure.explain import page
 from samza_azure.group.rows import MEMBERS
+from samza_azure.machine import boot_time
 from samza_azure.page.server import FILES, Access, add_page
 from samza_azure.page.watch import CALLS, Watcher
 from samza_azure.storage.connection import Account
@@ -113,6 +117,110 @@ def test_a_proxy_in_front_may_call_it_as_it_likes(emulator: Azurite) -> None:
             session.get(address, headers={"Host": "fleet.example"}) as answer,
         ):
             assert answer.status == 200
+
+    play(story)
+
+
+def test_bytes_that_are_no_text_are_refused_and_not_repeated(emulator: Azurite) -> None:
+    async def status(port: int, header: bytes) -> tuple[bytes, bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET /state.json HTTP/1.1\r\nConnection: close\r\n" + header + b"\r\n\r\n")
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        return head.split()[1], body
+
+    async def story(_: aiohttp.ClientSession) -> None:
+        config = job(emulator.connection_string)
+        async with served(config) as (address, _):
+            said, body = await status(int(address.split(":")[2].strip("/")), b"Host: caf\xe9.example")
+            assert said == b"403" and b"caf" not in body
+        async with served(config, Access("secret")) as (address, _):
+            port = int(address.split(":")[2].strip("/"))
+            said, _ = await status(port, b"Host: a\r\nAuthorization: Bearer caf\xe9")
+            assert said == b"403"
+
+    play(story)
+
+
+def test_credentials_of_another_kind_do_not_hide_the_cookie(emulator: Azurite) -> None:
+    """As a proxy in front adds them, which asks for a password of its own."""
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with served(job(emulator.connection_string), Access("secret")) as (address, _):
+            given = {"Authorization": "Basic dTpw", "Cookie": "samza-azure-page=secret"}
+            async with session.get(address + "state.json", headers=given) as answer:
+                assert answer.status == 200
+            async with session.get(address + "state.json", headers={"Authorization": "secret"}) as answer:
+                assert answer.status == 403
+
+    play(story)
+
+
+@pytest.mark.parametrize("token", ["plain", "a+b&c=d#e%20f/é"])
+def test_the_address_that_is_printed_holds_the_token(token: str) -> None:
+    assert URL(ui.address("127.0.0.1", 80, "/fleet", token)).query["token"] == token
+
+
+@pytest.mark.parametrize("path", ["{x}", "a/{y:.*}", "a?b", "a b"])
+def test_a_base_path_that_is_no_plain_path_is_refused(path: str) -> None:
+    with pytest.raises(ConfigError, match="--base-path"):
+        ui.base_of(path)
+
+
+def test_a_base_path_needs_no_slashes() -> None:
+    assert [ui.base_of(path) for path in ("", "/", "fleet", "/a/b.c/")] == ["", "", "/fleet", "/a/b.c"]
+
+
+async def joined(config: Config) -> Account:
+    """The account, with a processor that never writes again."""
+    account = Account.from_config(config.storage)
+    await asyncio.to_thread(account.ensure_created)
+    values = {"incarnation": "1", "beat": 1, "state": "ACTIVE"}
+    assert isinstance(await account.rows().insert(MEMBERS, "p0", values, timeout=5), str)
+    return account
+
+
+async def state_of(session: aiohttp.ClientSession, address: str) -> str:
+    async with session.get(address + "state.json") as answer:
+        return str((await answer.json())["verdict"]["state"])
+
+
+def test_a_page_that_polls_sees_that_a_fleet_is_dead(emulator: Azurite) -> None:
+    """However much time passes between two questions."""
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        config = job(emulator.connection_string)
+        account = await joined(config)
+        async with served(config) as (address, watcher), asyncio.timeout(30):
+            assert await state_of(session, address) == "starting"
+            while await state_of(session, address) != "stopped":  # noqa: ASYNC110  # so rarely does a page ask
+                await asyncio.sleep(4 * watcher._timing.heartbeat_s)
+        await account.aclose()
+        account.close()
+
+    play(story)
+
+
+def test_what_could_not_be_read_counts_for_no_silence(emulator: Azurite) -> None:
+    """While the account is away nobody can beat; the first answer afterwards still shows the beats from before."""
+    connect = emulator.connection_string
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        with Guard(emulator.table_port, lambda method, path: False) as tables:
+            config = job(connect.replace(f":{emulator.table_port}/", f":{tables.port}/"))
+            account = await joined(config)
+            async with served(config) as (address, watcher):
+                assert await state_of(session, address) == "starting"
+                tables.refuses = lambda method, path: True
+                begun = boot_time()
+                while boot_time() < begun + 2 * watcher._timing.heartbeat_timeout_s:
+                    await watcher.look()
+                    assert watcher.document["verdict"]["state"] == "away"
+                tables.refuses = lambda method, path: False
+                await watcher.look()
+                assert watcher.document["verdict"]["state"] == "starting"
+            await account.aclose()
+            account.close()
 
     play(story)
 

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
+from samza_azure.group.age import LEAST_READS, Age
 from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES
 from samza_azure.host.status import Clock, document
 from samza_azure.messages import DrainStep, Phase, Progress, TaskError, TaskReport
 from samza_azure.page.document import SHOWN, Lines, made
-from samza_azure.page.verdict import verdict
+from samza_azure.page.verdict import FIRST, verdict
 
 TIMING = PROFILES["default"]
 A, B = Member("a", "1"), Member("b", "1")
@@ -35,7 +36,14 @@ def row(name: str, task: str, phase: Phase = Phase.RUNNING, **more: Any) -> Proc
 
 
 ROWS = [row("a", "t-0"), row("b", "t-1")]
-WELL = {"a": 0.5, "b": 1.0}
+
+
+def aged(seconds: dict[str, float]) -> dict[str, Age]:
+    """Of rows that have been read often enough."""
+    return {name: Age("", silent, LEAST_READS, 0.0) for name, silent in seconds.items()}
+
+
+WELL = aged({"a": 0.5, "b": 1.0})
 
 
 def shown(control: Control | None = CONTROL, rows: list[ProcessorRow] = ROWS) -> dict[str, Any]:
@@ -46,64 +54,74 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 
 
 @pytest.mark.parametrize(
-    ("found", "silent", "state", "text"),
+    ("found", "silent", "state", "text", "since_s"),
     [
-        (shown(), WELL, "running", "Run r: 2 of 2 tasks run on 2 processors."),
+        (shown(), WELL, "running", "Run r: 2 of 2 tasks run on 2 processors.", None),
         (
             shown(),
-            {"a": 9.0, "b": 1.0},
+            aged({"a": 9.0, "b": 1.0}),
             "no leader",
-            "a, which leads, has been silent for 9 s. Another processor takes over; what runs goes on meanwhile.",
+            "a, which leads, is silent. Another processor takes over; what runs goes on meanwhile.",
+            9.0,
         ),
         (
             shown(),
-            {"a": 1.0, "b": 9.0},
+            aged({"a": 1.0, "b": 9.0}),
             "trouble",
             "1 of 2 tasks do not run. b is silent; the leader gives its tasks to others.",
+            None,
         ),
         (
             shown(),
-            {"a": 99.0, "b": 98.0},
+            aged({"a": 99.0, "b": 98.0}),
             "stopped",
-            "Nobody runs: no processor has given a sign of life for 98 s. The next start resumes.",
+            "Nobody runs: no processor gives a sign of life. The next start resumes.",
+            98.0,
         ),
         (
             shown(rows=[ROWS[0], row("b", "t-1", Phase.STARTING, error=TaskError("no disk", ""))]),
             WELL,
             "trouble",
             "1 of 2 tasks do not run. t-1: It failed on b and is tried there again.",
+            None,
         ),
         (
             shown(replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING)),
             WELL,
             "draining",
             "Run r is being drained: 0 of 2 tasks have committed.",
+            None,
         ),
         (
             shown(replace(CONTROL, phase=RunPhase.DRAINED), []),
             {},
             "drained",
             "Run r is drained. A changed pipeline begins the next one.",
+            None,
         ),
         (
             shown(replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", "a bug\nat line 3", "")), []),
             {},
             "failed",
             "Run r has failed with t-0: a bug. What it had is kept.",
+            None,
         ),
-        (shown(rows=[]), {}, "stopped", "Run r, and nobody runs. The next start resumes it."),
+        (shown(rows=[]), {}, "stopped", "Nobody runs. The next start resumes run r.", None),
         (
             shown(None, [ProcessorRow("a", "1")]),
-            {"a": 1.0},
+            aged({"a": 1.0}),
             "starting",
             "1 processor joined. A run begins when one of them is ready.",
+            None,
         ),
-        (shown(None, []), {}, "stopped", "No run has begun yet, and nobody runs. The first start begins one."),
+        (shown(None, []), {}, "stopped", "Nobody runs, and no run has begun yet. The first start begins one.", None),
     ],
 )
-def test_a_fleet_in_a_sentence(found: dict[str, Any], silent: dict[str, float], state: str, text: str) -> None:
+def test_a_fleet_in_a_sentence(
+    found: dict[str, Any], silent: dict[str, Age], state: str, text: str, since_s: float | None
+) -> None:
     said = verdict(found, silent, TIMING)
-    assert (str(said.state), said.text) == (state, text)
+    assert (str(said.state), said.text, said.since_s) == (state, text, since_s)
 
 
 def test_a_task_says_for_whom_it_waits_and_for_how_long_at_most() -> None:
@@ -142,3 +160,36 @@ def test_a_drain_shows_how_far_each_step_is_and_who_is_waited_for() -> None:
         {"name": "DRAINED", "done": 0},
     ]
     assert found["waits_for"] == ["t-1"]
+
+
+def test_what_no_task_tells_is_unknown_and_not_nothing() -> None:
+    restoring = {"t-0": TaskReport("t-0", 5, 1, Phase.STARTING)}
+    rows = [ProcessorRow("a", "1", state=State.ACTIVE, tasks=restoring), ProcessorRow("b", "1", state=State.ACTIVE)]
+    found = made(shown(rows=rows), WELL, TIMING, Lines(), 60_000)
+    assert found["keeping_up"]["backlog"] is None
+    assert found["keeping_up"]["lines"] == [(60_000, None, None, 0.0)]
+    assert found["stages"][0]["behind"] is None
+    assert [task["backlog"] for task in found["tasks"]] == [None, None]
+
+
+def test_a_stage_is_as_fast_as_its_tasks_that_live() -> None:
+    found = made(shown(), aged({"a": 1.0, "b": 9.0}), TIMING, Lines(), 60_000)
+    assert found["keeping_up"]["pace"] == 5.0
+    assert found["stages"] == [{"name": "t", "tasks": 2, "running": 1, "pace": 5.0, "behind": 2_000}]
+
+
+def test_of_an_error_the_page_has_a_short_first_line() -> None:
+    """What it says may quote a row; the whole of it is in the status and in the log."""
+    message = f"cannot parse {'4' * 1_000}\n{{'card': '1234'}}"
+    failing = [ROWS[0], row("b", "t-1", Phase.STARTING, error=TaskError(message, ""))]
+    found = made(shown(rows=failing), WELL, TIMING, Lines(), 60_000)
+    assert found["tasks"][0]["error"] == f"cannot parse {'4' * (FIRST - 14)}…"
+    noted = (Event(1, "failed", "The run failed with t-1: cannot parse\n{'card': '1234'}"),)
+    failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", message, ""), events=noted)
+    assert "card" not in str(made(shown(failed, []), {}, TIMING, Lines(), 60_000))
+    assert len(verdict(shown(failed, []), {}, TIMING).text) < FIRST + 80
+
+
+def test_a_row_that_was_read_seldom_is_not_called_silent() -> None:
+    seldom = {name: replace(age, reads=LEAST_READS - 1) for name, age in aged({"a": 99.0, "b": 99.0}).items()}
+    assert str(verdict(shown(), seldom, TIMING).state) == "running"

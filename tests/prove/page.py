@@ -33,6 +33,7 @@ from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks  # noqa:
 from samza_azure.commands.ask import ask_drain  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite, find_node  # noqa: E402
 from samza_azure.commands.reach import with_rows  # noqa: E402
+from samza_azure.group.age import Age  # noqa: E402
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase  # noqa: E402
 from samza_azure.group.rows import ProcessorRow, State  # noqa: E402
 from samza_azure.group.timing import PROFILES  # noqa: E402
@@ -329,7 +330,13 @@ def large(trial: Trial) -> None:
         tasks={task: Assignment(owner) for task, owner in owners.items()},
     )  # fmt: skip
     begun = time.monotonic()
-    found = made(document("large", control, rows), dict.fromkeys(names, 1.0), PROFILES["default"], Lines(), 60_000)
+    found = made(
+        document("large", control, rows),
+        dict.fromkeys(names, Age("", 1.0, 1, 0.0)),
+        PROFILES["default"],
+        Lines(),
+        60_000,
+    )
     took = time.monotonic() - begun
     first = trial.page.evaluate(TIMED, found)
     again = trial.page.evaluate(TIMED, {**found, "read_ms": 61_000, "tasks": found["tasks"][::-1]})

@@ -15,7 +15,7 @@ from samza_azure.sim.world import draw, play
 
 #: What each of them found is in the message of the commit that mended it.
 PINNED = [0, 8, 17, 24, 26, 31, 42, 112, 116, 245, 1091, 168044708]
-FRESH_S = 25.0
+FRESH_S = 15.0
 
 
 @pytest.mark.parametrize("seed", PINNED)

@@ -73,6 +73,7 @@ def test_one_stage_with_a_group_over_a_stream_without_key(fleet: MakeFleet) -> N
     assert_equal(run, [("unkeyed", rows[:80]), ("unkeyed", rows[80:])])
 
 
+@pytest.mark.long  # the pinned pipelines have each of them
 def test_deduplication_a_join_and_a_group_by_an_expression(fleet: MakeFleet) -> None:
     """Each by keys that the streams do not have; the joined streams progress at different speeds."""
     application = Application()

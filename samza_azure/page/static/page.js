@@ -1,10 +1,10 @@
-// Shows what the account says. News come as server-sent events; where something in between holds those back, the page
-// asks every five seconds.
+// Shows what the account says.
 
 import { draw } from "./lines.js";
+import { listen } from "./news.js";
 import { fill, write } from "./table.js";
 
-const ASK_MS = 5000, LINES_S = 900, STALE_MS = 15000;
+const LINES_S = 900, STALE_MS = 15000;
 const at = (id) => document.getElementById(id);
 let shown = null, readAt = 0, heardAt = 0;
 
@@ -41,6 +41,7 @@ function show(found) {
   at("verdict").dataset.state = found.verdict.state;
   write(at("state"), found.verdict.state);
   write(at("text"), found.verdict.text);
+  write(at("since"), typeof found.verdict.since_s === "number" ? `For ${span(Math.round(found.verdict.since_s))}.` : "");
   for (const id of ["keeping-up", "fleet", "work", "history"]) at(id).hidden = !found.has_data;
   at("drain").hidden = !found.has_data || !found.drain;
   if (found.has_data) {
@@ -111,19 +112,6 @@ function age() {
   write(element, `read ${span(Math.round(old / 1000))} ago${stale ? ", and not since" : ""}`);
 }
 
-async function ask() {
-  try {
-    const answer = await fetch("state.json", { cache: "no-store" });
-    if (answer.ok) show(await answer.json());
-  } catch {
-    age();
-  }
-}
-
-const events = new EventSource("events");
-events.onmessage = (message) => show(JSON.parse(message.data));
-setInterval(() => {
-  if (Date.now() - heardAt > ASK_MS && (events.readyState !== EventSource.OPEN || !heardAt)) ask();
-}, ASK_MS);
+listen(show, age);
 setInterval(age, 1000);
 globalThis.show = show; // for who measures how long it takes
