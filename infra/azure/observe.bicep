@@ -38,12 +38,13 @@ var metricRules = telemetry ? [
   {
     name: 'tasks-not-running'
     severity: 1
-    text: 'Tasks are owned and do not run.'
-    query: 'AppMetrics | where Name == "samza_azure.tasks.not_running" and Min >= 1'
+    text: 'Tasks of the group do not run, in three of the last five minutes.'
+    // As the leader tells, so that the tasks of a dead owner count. All others say 0.
+    query: 'AppMetrics | where Name in ("samza_azure.group.tasks", "samza_azure.group.tasks.running") | summarize tasks = maxif(Max, Name == "samza_azure.group.tasks"), running = maxif(Max, Name == "samza_azure.group.tasks.running") by bin(TimeGenerated, 1m) | where running < tasks | summarize minutes = count() | where minutes >= 3'
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
-    periods: 3
+    periods: 1
   }
   {
     name: 'run-failed'

@@ -1,7 +1,7 @@
 """A dashboard for Grafana: `python -m infra.prometheus.dashboard > dashboard.json`, then import that.
 
 Top to bottom: is it healthy, does it keep up, who does the work, how is the account. Each panel is one query on what
-`/metrics` serves; `tests/prove/alerts.py` asks a Prometheus that watches a live fleet for each of them.
+`/metrics` serves; `tests/prove/alerts.py` asks a Prometheus that watches a live fleet for each that needs no Spark.
 """
 
 import json
@@ -55,7 +55,12 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Memory of containers", "samza_azure_container_memory_bytes", "bytes", "{{processor}}"),
         Panel("Container restarts", "increase(samza_azure_container_restarts_total[15m])", legend="{{processor}}"),
         Panel("Heartbeat age", "samza_azure_heartbeat_age_seconds", "s", "{{processor}}"),
-        Panel("Moves and take-overs", "sum(increase(samza_azure_moves_total[5m]))", legend="moves"),
+        Panel(
+            "Moves and take-overs",
+            'label_replace(sum(increase(samza_azure_moves_total[5m])), "what", "moves", "", "")'
+            ' or label_replace(sum(increase(samza_azure_failovers_total[5m])), "what", "take-overs", "", "")',
+            legend="{{what}}",
+        ),
     ),
     "The account": (
         Panel("Calls", "sum by (outcome) (rate(samza_azure_storage_calls_total[1m]))", "ops", "{{outcome}}"),

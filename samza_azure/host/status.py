@@ -3,7 +3,6 @@
 Hearsay, read at one moment: a processor that was killed is shown as it last said, until the leader declares it dead.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -36,15 +35,14 @@ async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[Pro
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What it takes to say how long something has waited: milliseconds since 1970, and the longest wait for a task."""
+    """How long a task waits at most for its former owner. Since when it waits is written nowhere."""
 
-    now_ms: int
     patience_s: float
 
     @classmethod
     def now(cls, shutdown_ms: int) -> "Clock":
-        """Now, for a job with this `task.shutdown.ms`."""
-        return cls(time.time_ns() // 1_000_000, PATIENCE * shutdown_ms / 1000)
+        """For a job with this `task.shutdown.ms`."""
+        return cls(PATIENCE * shutdown_ms / 1000)
 
 
 def document(
@@ -189,7 +187,8 @@ def why(
         return f"{owner.processor} has ended; the leader gives the task to another one."
     waits = sorted({before.processor for before in each.after if _holds(before, rows)})
     if waits and report is None:
-        return f"{owner.processor} waits for {', '.join(waits)} to release it{_waited(control, clock)}."
+        most = f", for {clock.patience_s:.0f} s at most" if clock is not None else ""
+        return f"{owner.processor} waits for {', '.join(waits)} to release it{most}."
     if report is None:
         return f"{owner.processor} has not begun it yet."
     if report.phase is Phase.FAILED:
@@ -197,17 +196,6 @@ def why(
     if report.error is not None:
         return f"It failed on {owner.processor} and is tried there again."
     return f"{owner.processor} restores it from its log."
-
-
-def _waited(control: Control, clock: Clock | None) -> str:
-    since = max((event.at_ms for event in control.events if event.kind in _CHANGES), default=None)
-    if clock is None or since is None:
-        return ""
-    return f", {max(clock.now_ms - since, 0) / 1000:.0f} s of at most {clock.patience_s:.0f}"
-
-
-#: Kinds of events with which tasks change their owners.
-_CHANGES = ("moved", "joined", "left", "died", "given up")
 
 
 def _holds(before: Owner, rows: dict[str, ProcessorRow]) -> bool:

@@ -52,6 +52,22 @@ def test_what_cannot_be_seen_by_reading_is_tried_by_promtool() -> None:
     assert known >= TESTED >= {"SamzaAzureNoLeader", "SamzaAzureTasksNotRunning", "SamzaAzureLeaderChanges"}
 
 
+def test_a_panel_asks_for_what_its_title_says() -> None:
+    (panel,) = [each for each in panels() if each.title == "Moves and take-overs"]
+    assert "samza_azure_moves_total" in panel.query and "samza_azure_failovers_total" in panel.query
+
+
+def test_azures_alert_on_tasks_asks_the_leader() -> None:
+    """A dead owner tells nothing of its tasks, so they were missing for nobody."""
+    text = (ROOT / "infra" / "azure" / "observe.bicep").read_text()
+    found = re.search(r"name: 'tasks-not-running'.*?query: '([^']*)'", text, re.DOTALL)
+    assert found is not None
+    assert set(re.findall(r"samza_azure\.[\w.]+", found[1])) == {
+        "samza_azure.group.tasks",
+        "samza_azure.group.tasks.running",
+    }
+
+
 def test_the_dashboard_is_what_grafana_imports() -> None:
     made = json.loads(json.dumps(dashboard()))
     shown = [each for each in made["panels"] if each["type"] != "row"]

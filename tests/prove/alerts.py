@@ -1,8 +1,8 @@
 """Alerts on a live Prometheus: three processors without Spark, scraped every two seconds, by the rules as shipped.
 
-Shown: a killed leader's tasks are counted as not running within one timeout, and its failover fires nothing; each panel
-of the dashboard has data; after all are killed SamzaAzureNoLeader fires within 30 to 40 s. Debian's `prometheus` is
-fetched if there is none. It takes about three minutes.
+Shown: a killed follower's tasks are counted as not running within one timeout; a killed leader's failover fires
+nothing; each panel of the dashboard has data, those left out that need Spark; after all are killed SamzaAzureNoLeader
+fires within 30 to 40 s. Debian's `prometheus` is fetched if there is none. It takes about three minutes.
 """
 
 import json
@@ -114,7 +114,7 @@ def main() -> None:
 
 
 def show(server: Prometheus, members: dict[str, Any]) -> None:
-    """Kill the leader, then all."""
+    """Kill a follower, then the leader, then all."""
     running = "max(samza_azure_group_tasks_running)"
     until("all tasks run", lambda: server.value(running) == TASKS, 60)
     leader = server.get("query", query="samza_azure_leader == 1")["result"][0]["metric"]["processor"]
