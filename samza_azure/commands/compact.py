@@ -29,7 +29,7 @@ def command(
     Example: samza-azure compact job.toml daily_delays --interval 2013-01-01/2013-02-01
     """
     span = interval_of(interval)
-    store = store_of(reach(load(job)), table)
+    store = store_of(reach(load(job), create=False), table)
     if dry_run and granularity is not None:
         for entry in store.latest().timeline.lookup(span):
             print(f"{entry.interval}: {len(entry.segments)} segments of {entry.chunk.interval} by {granularity}")

@@ -41,7 +41,8 @@ _NAME = matching(
     "should be 1 to 63 letters, digits, dots, underscores and hyphens, a letter or digit first",
 )
 _HOST = matching(r"[A-Za-z0-9.:-]+", "should be an address of this machine, like '127.0.0.1' or '0.0.0.0'")
-_TABLE = matching(r"[a-z0-9][a-z0-9_-]{0,62}", "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
+TABLE_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
+_TABLE = matching(TABLE_PATTERN, "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
 STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
 # The sections of the file. A field's alias is its key; CoordinatorKeys, StorageKeys and Single are the file's own

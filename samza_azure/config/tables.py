@@ -5,10 +5,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from samza_azure.config.sections import Stream
+from samza_azure.config.sections import TABLE_PATTERN, Stream
 from samza_azure.segments.interval import Granularity
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
+TABLE_NAME = re.compile(TABLE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def mistakes_of_tables(values: Mapping[str, Any], streams: Mapping[str, Stream |
                 f"streams.{name}.table.time is missing: the column of type timestamp or date by which the table "
                 f"{table.name} is divided into intervals."
             )
-        if not _NAME.fullmatch(table.name):
+        if not TABLE_NAME.fullmatch(table.name):
             yield (
                 f"The table of the stream {name} would be called {table.name!r}, which is no name of a table. Add "
                 f'streams.{name}.table = "…": 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.'

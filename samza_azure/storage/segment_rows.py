@@ -5,6 +5,7 @@
 | `head` | format, how many locks were granted, what was collected | granting, revoking, allocating; If-Match |
 | `lock.<id>` | one lock, and how many publishes were made under it | its owner's publishes, If-Match; a revocation |
 | `next.<interval>.<version>` | the next partition number there | with the head |
+| `change.<lock>.<number>` | what one publish has added, for readers that have the table open | with that publish |
 | `position.<stream>` | how far a stream is in the table | the publish of its rows, If-Match |
 | `reader.<id>` | a sequence number that somebody reads at, and until when | that reader |
 | `segment.<interval>.<version>.<partition>` | a segment, and the publish that it came with | inserted once |

@@ -6,12 +6,12 @@
 `samza_azure.segments` says what is promised.
 """
 
-import re
-from collections.abc import Hashable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from samza_azure.config import Config
+from samza_azure.config.tables import TABLE_NAME
 from samza_azure.errors import ConfigError
 from samza_azure.segments import Sequence
 from samza_azure.storage.address import StorageSettings
@@ -21,24 +21,28 @@ from samza_azure.tables.compaction import Compacted, compact, plan, rewrite
 from samza_azure.tables.table import Filter, Part, TableSnapshot
 from samza_azure.tables.write import Appender, Shape, create
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
-
 
 def store_of(account: Account, name: str) -> SegmentStore:
     """The rows and files of a table, which need not be there. ConfigError for a name that cannot be one."""
-    if not _NAME.fullmatch(name):
+    if not TABLE_NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a table: 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.")
     return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
 
 
-def open(config: StorageSettings, name: str, *, at: Sequence | None = None) -> TableSnapshot:  # noqa: A001
-    """A snapshot of a table, now or at an earlier sequence number. `config` is `Config.storage` of a job file.
+def open(config: Config | StorageSettings, name: str, *, at: Sequence | None = None) -> TableSnapshot:  # noqa: A001
+    """A snapshot of a table, now or at an earlier sequence number. `config` is a `Config`, or its `storage`.
 
     ConfigError if there is no such table, or its garbage was collected since.
     """
-    known: Any = config  # of a job file it can be a key, and need not be
-    store = (_opened if isinstance(known, Hashable) else _opened.__wrapped__)(known, name)
-    return replace(snapshot_of(store, at=at), settings=config)
+    settings = config.storage if isinstance(config, Config) else config
+    known: Any = settings
+    try:
+        hash(known)
+    except TypeError:  # settings of another class need not be able to be a key
+        store = _opened.__wrapped__(known, name)
+    else:
+        store = _opened(known, name)
+    return replace(snapshot_of(store, at=at), settings=settings)
 
 
 @lru_cache(maxsize=8)

@@ -1,7 +1,10 @@
 """Compacting a table, and writing it anew with another granularity, while others append to it.
 
-Memory is bounded: one batch of each of at most `FAN_IN_MAX` files, and one output file. What is published stays, so a
-compaction that was interrupted goes on with the rest when it is called again.
+Memory of a compaction is bounded: one batch of each of at most `FAN_IN_MAX` files, and one output file. What is
+published stays, so a compaction that was interrupted goes on with the rest when it is called again.
+
+Writing anew needs more where an interval has many large files: `compact` leaves these alone, so a batch of each file of
+one interval is in memory.
 """
 
 import io
@@ -136,8 +139,8 @@ def rewrite(
     """Write an interval anew with another granularity, finer or coarser, while others append to it.
 
     It holds a REPLACE lock on the whole intervals that the rows of `interval` fill, before and after. What is appended
-    meanwhile is carried over. All of it is published at once. Memory as in `compact`, which goes first where an
-    interval has more than `FAN_IN_MAX` segments.
+    meanwhile is carried over. All of it is published at once. Memory: a batch of each file of one interval, and one
+    output file. Where an interval has more than `FAN_IN_MAX` segments, `compact` goes first, and merges the small ones.
     """
     whole = _whole(store.latest().timeline, interval, granularity)
     if whole is None:

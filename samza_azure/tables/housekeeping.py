@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 #: Below that of who appends, or writes anew by hand.
 PRIORITY = 0
-#: How often it looks: again at once where it has done something, ever more rarely where nothing has changed.
+#: How often it looks: again soon where it has done something or rows come, ever more rarely where nothing has changed.
 LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
 
 
@@ -38,6 +38,8 @@ class Housekeeping:
     owner: Owner
     goes_on: Callable[[], bool]
     collected_us: int | None = None
+    looked: SequenceNumber | None = None  # at the last turn
+    is_written_to: bool = False  # between the last two turns
     seen: SequenceNumber | None = None  # at the last collection
     in_vain: int = 0  # collections since then that have found nothing
 
@@ -53,6 +55,8 @@ class Housekeeping:
                 did = did or not done.refused
         if table.keep_s is not None:
             did = self._drop_old(who, now_us - round(table.keep_s * 1e6)) or did
+        now = self.store.latest().sequence
+        self.is_written_to, self.looked = self.looked not in (None, now), now
         return self._collect(now_us) or did
 
     def _collect(self, now_us: int) -> bool:

@@ -283,6 +283,11 @@ class Sink:
         self.close()
         return True
 
+    def release_older(self, now: float) -> None:
+        """Give back the locks that nothing was published under for a while, in seconds of the caller's clock."""
+        if self._appender is not None and self._flush is None:
+            self._appender.release_older(now)
+
     def close(self) -> None:
         """Give the locks back. Who comes next reads again what was not published."""
         if self._appender is not None:

@@ -33,6 +33,8 @@ NUMBERS = 64
 INTERVALS_MAX = 90
 #: The lock on an interval is given back when so many appends had no rows of it.
 UNUSED_APPENDS = 10
+#: And after so many seconds without any: compaction and retention leave alone what somebody appends to.
+UNUSED_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +62,9 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
     shape = Shape.of(head, store.name)
     if (shape.time, shape.granularity) != (time, granularity):
         raise ConfigError(
-            f"The table {store.name} is by {shape.granularity} of {shape.time!r}, not by {granularity} of {time!r}. "
-            "Two streams cannot share a table that they divide differently; give one of them another name."
+            f"The table {store.name} was created by {shape.granularity} of {shape.time!r}, and {granularity} of "
+            f"{time!r} is asked for now. Keep table.time = {shape.time!r} and table.granularity = "
+            f"{str(shape.granularity)!r}, or give the table another name."
         )
     return shape
 
@@ -104,6 +107,8 @@ class _Held:
     lock: Lock
     free: list[int]
     used: int
+    seen: int = -1  # `used` when it was looked at last, and when it had changed
+    used_at: float = 0.0
 
 
 class Appender:
@@ -205,6 +210,13 @@ class Appender:
     def release_unused(self) -> None:
         """Give back the locks of intervals to which nothing was appended for a while."""
         self._release(lambda held: self._appends - held.used >= UNUSED_APPENDS)
+
+    def release_older(self, now: float) -> None:
+        """The same by time, in seconds of the caller's clock: where nothing is appended any more, nobody counts."""
+        for held in self._held:
+            if held.used > held.seen:
+                held.seen, held.used_at = held.used, now
+        self._release(lambda held: now - held.used_at >= UNUSED_S)
 
     def _release(self, is_done: Callable[[_Held], bool]) -> None:
         for held in [held for held in self._held if is_done(held)]:

@@ -1,5 +1,6 @@
 """A sink publishes each row of its logs once: whoever is killed wherever, whoever wakes up late."""
 
+import json
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -11,17 +12,30 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import segments, tables
+from samza_azure.application import Stage
 from samza_azure.config import Config, Table, table_of
-from samza_azure.errors import ConfigError, SamzaAzureError, StateLost, StorageUnavailable, Superseded, Unsettled
+from samza_azure.errors import (
+    ConfigError,
+    PipelineRefused,
+    SamzaAzureError,
+    StateLost,
+    StorageUnavailable,
+    Superseded,
+    Unsettled,
+)
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import Limits
+from samza_azure.messages import StagePlan
 from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
+from samza_azure.spark.pipeline.tables import check_producers, name_mistakes
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Write
+from samza_azure.tables.housekeeping import Housekeeping
 from samza_azure.tables.sink import Place, Sink
+from samza_azure.tables.write import UNUSED_S
 from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -462,6 +476,74 @@ def until_answered(call: Callable[[], object]) -> None:
         except StorageUnavailable:
             continue
     raise AssertionError("It never goes through.")
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_lock_is_given_back_where_nothing_is_appended_any_more(segment_stores: Stores) -> None:
+    """Retention and compaction leave an interval alone while somebody holds a lock to append to it."""
+    store = segment_stores()
+    log = log_of(store)
+    put(log, 0)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    assert turn(sink, store)
+    sink.release_older(1_000.0)
+    put(log, 1)
+    assert turn(sink, store)
+    sink.release_older(1_000.0 + UNUSED_S)
+    assert store.state().box.locks, "it was used since"
+    sink.release_older(1_000.0 + 2 * UNUSED_S)
+    assert store.state().box.locks == {}
+    put(log, 2)
+    assert turn(sink, store)
+    assert numbers(store) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_housekeeping_looks_again_soon_where_rows_come(segment_stores: Stores) -> None:
+    store = segment_stores()
+    log = log_of(store)
+    sink = sink_of(store)
+    sink.claim(first=True)
+    house = Housekeeping(store, TABLE, "out-table-0", Owner("r1/out-table-0", "1.1"), lambda: True)
+    put(log, 0)
+    assert turn(sink, store)
+    house.turn(0)
+    house.turn(1)
+    assert not house.is_written_to
+    put(log, 1)
+    assert turn(sink, store)
+    house.turn(2)
+    assert house.is_written_to
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_table_that_is_divided_otherwise_by_now(segment_stores: Stores) -> None:
+    store = segment_stores()
+    tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
+    with pytest.raises(ConfigError, match=r"by day of 'at', and month of 'at' is asked for now\. Keep table\.time"):
+        tables.create(store, SCHEMA, time="at", granularity=Granularity.MONTH)
+
+
+def test_a_table_is_opened_by_a_whole_config() -> None:
+    with pytest.raises(ConfigError, match="no name of a table"):
+        tables.open(Config.parse(JOB), "No Name")
+
+
+def test_a_source_stream_that_has_the_name_of_a_sink() -> None:
+    stage = Stage("count", ("orders", "out-table"), "out", (), "append", print)
+    streams = Config.parse(JOB + '[streams.out]\ntable.time = "at"').streams
+    (mistake,) = name_mistakes([stage], streams)
+    assert "'out-table', and a stage or stream of the pipeline has this name already" in mistake
+
+
+def test_a_stream_of_more_tasks_than_a_position_holds() -> None:
+    plan = StagePlan("count", (), "out", 238, partitions=2)
+    check_producers("out", plan)
+    logs = {f"runs/{'r' * 32}/count-{number}": (999, 99_999_999) for number in range(238)}
+    assert len(json.dumps(str(Place((999, 999), logs, logs, START.year * 10**15)))) < 32_768
+    with pytest.raises(PipelineRefused, match=r"written by the 999 tasks of stage count.* at most 238 tasks"):
+        check_producers("out", replace(plan, tasks=999))
 
 
 JOB = """

@@ -54,7 +54,7 @@ class World:
         self.store = SegmentStore(rows, self.blobs, TABLE.name, wait=lambda tries: None)
         monkeypatch.setattr(sink_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
         self.changed = threading.Event()
-        self.may_append: Callable[[], bool] = yes
+        self.permit: Callable[[], bool] = yes
         self.around = Surroundings(
             spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
@@ -62,11 +62,14 @@ class World:
             blobs=self.blobs,
             hints=HintBoard(account.hints(), directory / "hints"),
             directory=directory,
-            may_append=lambda: self.may_append(),  # noqa: PLW0108 - a test sets another one
+            may_append=self.may_append,
             clean=str,
             changed=self.changed.set,
             starting=threading.Lock(),
         )
+
+    def may_append(self) -> bool:
+        return self.permit()
 
     def task(self) -> SinkTask:
         return SinkTask(self.around, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()))
@@ -109,7 +112,7 @@ def test_a_task_that_is_released_while_it_starts_stays_released(
         begins.set()
         return goes_on.wait(20)
 
-    world.may_append = slowly
+    world.permit = slowly
     task = world.task()
     task.start()
     assert begins.wait(20)

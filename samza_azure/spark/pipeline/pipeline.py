@@ -28,7 +28,7 @@ from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.places import noted, place_of_function
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
-from samza_azure.spark.pipeline.tables import check_time, sink_plan, tables_of
+from samza_azure.spark.pipeline.tables import check_producers, check_time, sink_plan, tables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +168,8 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
         if (table := tables.get(stage.output)) is not None:
             check_time(stage.output, table, analysis.schema)
+            if done.partitions is not None:  # each sink reads all tasks of the stage then
+                check_producers(stage.output, done.plan)
             sink = sink_plan(stage.output, table, done.plan, config)
             sinks[sink.name] = sink, table
     sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}

@@ -10,6 +10,8 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.messages import StagePlan
 from samza_azure.segments.interval import Granularity
 
+#: Characters of a row's value, of which some are for the rest of a position, and of a run's name.
+_POSITION_MAX, _RUN_MAX = 32_000, 32
 #: What a date cannot tell apart.
 _WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
 
@@ -28,7 +30,7 @@ def sink_name(stream: str) -> str:
 def name_mistakes(stages: Sequence[Stage], streams: Mapping[str, Stream]) -> Iterator[str]:
     """What is wrong with tables and is known without Spark."""
     written = {stage.output: stage for stage in stages}
-    taken = {name for stage in stages for name in (stage.name, stage.output)}
+    taken = {name for stage in stages for name in (stage.name, stage.output, *stage.inputs)}
     for stream, table in tables_of(streams).items():
         if stream not in written:
             yield (
@@ -64,6 +66,18 @@ def check_time(stream: str, table: Table, schema: StructType) -> None:
         raise PipelineRefused(
             f"streams.{stream}.table.granularity is {table.granularity}, but {table.time!r} is a date, which is the "
             "same for a whole day. Write day or coarser, or keep a timestamp."
+        )
+
+
+def check_producers(stream: str, written_by: StagePlan) -> None:
+    """`PipelineRefused` if so many tasks write a stream that its position is too long for a row of the table."""
+    each = len(rf"\"runs/{'r' * _RUN_MAX}/{written_by.name}-999\":[999,99999999],")
+    most = _POSITION_MAX // (2 * each)  # each log is in it twice while a part of a flush is published
+    if written_by.tasks > most:
+        raise PipelineRefused(
+            f"The stream {stream!r} becomes a table and is written by the {written_by.tasks} tasks of stage "
+            f"{written_by.name}; the table's row that says how far each of their logs is published holds {most}. "
+            f"Give the stage at most {most} tasks (tasks=… of the stage, or task.count)."
         )
 
 

@@ -223,7 +223,8 @@ class SinkTask:
         pause = HOUSE_S
         while not self._house_ends.wait(pause):
             try:
-                pause = HOUSE_S if house.turn(time.time_ns() // 1000) else min(2 * pause, LOOK_MOST_S)
+                did = house.turn(time.time_ns() // 1000)
+                pause = HOUSE_S if did or house.is_written_to else min(2 * pause, LOOK_MOST_S)
             except Exception as error:  # noqa: BLE001
                 log.info("%s: housekeeping: %s", self.name, error)
                 pause = LOOK_MOST_S if isinstance(error, CorruptState) else HOUSE_S
@@ -262,6 +263,7 @@ class SinkTask:
                 self._append(Kind.BATCH, began)
             elif sink.pass_over():
                 self._append(Kind.BATCH, began)  # after the position: what the record gives up is not read again
+            sink.release_older(boot_time())
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)
             self._closing.wait(RETRY_S)
