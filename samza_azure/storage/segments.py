@@ -904,7 +904,10 @@ class SegmentStore:
             before, after = lock_values(known, owners), lock_values(lock, owners)
             changes = {name: value for name, value in after.items() if before[name] != value}
             changes["holders"] = after["holders"]
-            writes.append(Write(Act.MERGE, lock_key(lock.id), changes))
+            # Whoever loses the lock may publish at this moment, which does not touch the head. Who is granted the
+            # interval has to know that publish: it reads as of its grant.
+            etag = state.rows[lock.id].etag if "revoked" in changes else None
+            writes.append(Write(Act.MERGE, lock_key(lock.id), changes, etag))
         writes += [Write(Act.DELETE, lock_key(lock.id)) for lock in decision.gone if lock.id in state.box.locks]
         if len(writes) > OPERATIONS_MAX - 2:
             raise SamzaAzureError(

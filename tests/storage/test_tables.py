@@ -174,7 +174,7 @@ def test_rows_without_a_time(store: SegmentStore, rows: pa.Table, message: str) 
 
 def test_bad_names_and_tables_that_are_divided_otherwise(stores: Stores) -> None:
     store = stores()
-    with pytest.raises(ConfigError, match="by day of 'at', not by month"):
+    with pytest.raises(ConfigError, match="was created by day of 'at', and month of 'at' is asked for now"):
         tables.create(store, SCHEMA, time="at", granularity=Granularity.MONTH)
     with pytest.raises(ConfigError, match="must be a timestamp"):
         tables.create(store, SCHEMA, time="number", granularity=Granularity.DAY)
