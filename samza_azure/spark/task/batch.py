@@ -142,7 +142,7 @@ class BatchWriter:
     def fire(self) -> bool:
         """Let the batches from now on run with the watermark at infinity; False while one runs.
 
-        For a task whose log holds all that it will ever read. A batch that is planned later than this reads the
+        For a task that has been given all that it will ever read. A batch that is planned later than this reads the
         watermark later, too: Spark asks the sources first.
         """
         if not self._running.acquire(blocking=False):

@@ -532,9 +532,7 @@ class Task:
             return
         if not self.stage.plan.stateful:
             self._flush_without_batch(said)
-        # A source says where it is before Spark plans a batch with what it gives. Rows that are not in the log yet
-        # would meet the watermark that says that none come any more.
-        elif self._batches is not None and self._has_put_out(said) and self._batches.fire():
+        elif self._batches is not None and self._batches.fire():
             with self._lock:
                 self._set_gate(self._gate.changed(step=2))
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
