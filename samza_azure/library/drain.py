@@ -181,9 +181,10 @@ class MonitorState(StrEnum):
 class DrainMonitor:
     """Calls back once when a run is drained.
 
-    Promised: at most one call, also if it raises; no call begins after `stop` has returned; no malformed row, no error
-    of the storage ends the watch. `failures` counts the looks that failed, `last_error` is the last of them.
-    Not promised: how soon. A look is made every `interval_s` seconds.
+    Promised: at most one call, also if it raises; no malformed row, no error of the storage ends the watch. `failures`
+    counts the looks that failed, `last_error` is the last of them.
+    Not promised: how soon, as a look is made every `interval_s` seconds; and that no call comes after `stop`: one whose
+    turn had come when `stop` was called may begin just after it has returned.
     """
 
     def __init__(self, notifications: DrainNotifications, run_id: str, interval_s: float = POLL_S) -> None:
@@ -233,7 +234,7 @@ class DrainMonitor:
             return
         with self._lock:
             if self._state is not MonitorState.INIT or self._called:
-                return  # stopped, or started by another thread, meanwhile
+                return  # started by another thread, or called back, meanwhile
             self._state = MonitorState.RUNNING
         threading.Thread(target=self._watch, name="drain-monitor", daemon=True).start()
 

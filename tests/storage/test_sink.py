@@ -72,6 +72,22 @@ def numbers(store: SegmentStore) -> list[int]:
     return sorted(tables.snapshot_of(store).to_arrow()["number"].to_pylist())
 
 
+def dies_after_one_publish(sink: Sink) -> None:
+    """Its flush needs two publishes; the owner dies before the second one."""
+    appended, calls = tables.Appender.append_parts, []
+
+    def dies(appender: tables.Appender, *arguments: object) -> object:
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise StorageUnavailable("dead")
+        return appended(appender, *arguments)  # type: ignore[arg-type]
+
+    assert sink._appender is not None
+    sink._appender.append_parts = partial(dies, sink._appender)  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable):
+        sink.flush()
+
+
 def test_rows_of_a_log_are_in_the_table_once(segment_stores: Stores) -> None:
     store = segment_stores()
     log = log_of(store)
@@ -130,18 +146,7 @@ def test_rows_of_more_days_than_one_publish_may_have(segment_stores: Stores) -> 
     first = sink_of(store)
     first.claim(first=True)
     first.read(f"{store.name}/count-0")
-    appended, calls = tables.Appender.append_parts, []
-
-    def dies(appender: tables.Appender, *arguments: object) -> object:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise StorageUnavailable("dead")
-        return appended(appender, *arguments)  # type: ignore[arg-type]
-
-    assert first._appender is not None
-    first._appender.append_parts = partial(dies, first._appender)  # type: ignore[method-assign]
-    with pytest.raises(StorageUnavailable):
-        first.flush()
+    dies_after_one_publish(first)
     assert 0 < len(numbers(store)) < 60
     put(log, 99)
     second = sink_of(other, 2)
@@ -232,18 +237,7 @@ def test_days_by_hour_are_more_than_one_publish_may_have(segment_stores: Stores)
     assert not tables.rewrite(other, who, Interval.of("2024", "2025"), Granularity.HOUR).refused
     put(log, *range(50), hours=1)
     first.read(f"{store.name}/count-0")
-    appended, calls = tables.Appender.append_parts, []
-
-    def dies(appender: tables.Appender, *arguments: object) -> object:
-        calls.append(arguments)
-        if len(calls) == 2:
-            raise StorageUnavailable("dead")
-        return appended(appender, *arguments)  # type: ignore[arg-type]
-
-    assert first._appender is not None
-    first._appender.append_parts = partial(dies, first._appender)  # type: ignore[method-assign]
-    with pytest.raises(StorageUnavailable):
-        first.flush()
+    dies_after_one_publish(first)
     assert len(numbers(store)) == 3 + 45
     second = sink_of(other, 2)
     assert second.claim(first=False)
