@@ -1,15 +1,13 @@
 """Everything that a processor can do to the world, as values. `host/perform.py` does them, one `match`.
 
 Calls to storage name the resource that they occupy: of each resource at most one call is under way. What each may be
-answered stands in `ANSWERS`; `learn.py` says what follows from it.
+answered stands in `answers.ANSWERS`; `learn.py` says what follows from it.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from samza_azure.errors import Ending
-from samza_azure.group.answers import Absent, ControlRead, Kept, Later, No, TooLarge, Unchanged
 from samza_azure.group.control import Control
 from samza_azure.group.rows import LeaderRow, ProcessorRow
 from samza_azure.messages import Command
@@ -235,32 +233,6 @@ StorageAction: TypeAlias = (
     | DeleteRequest
     | CleanRun
 )
-#: A write, by its new ETag, and a step that has none; each may be refused.
-_WRITTEN, _DONE = (str, No), (type(None), No, Absent)
-#: What each call may be answered. Any may also be answered by `Trouble` or `Denied`.
-ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
-    ReadOwnRow: (ProcessorRow, Absent),
-    InsertOwnRow: _WRITTEN,
-    ReplaceOwnRow: _WRITTEN,
-    MergeOwnRow: _WRITTEN,
-    ReadLeaderRow: (LeaderRow, Absent),
-    WriteLeaderRow: _WRITTEN,
-    ReadControl: (ControlRead, Unchanged, Absent, Later, No),  # No: the lease id that it proves is not ours
-    CreateControl: _WRITTEN,
-    BreakLease: _DONE,
-    AcquireLease: _DONE,
-    RenewLease: _DONE,
-    ReleaseLease: _DONE,
-    WriteControl: (*_WRITTEN, TooLarge),
-    ScanMembers: (tuple,),
-    ReadMember: (ProcessorRow, Absent),
-    ReadRequests: (tuple,),
-    AnswerRequest: _WRITTEN,
-    MarkDead: _WRITTEN,
-    DeleteMember: _DONE,
-    DeleteRequest: _DONE,
-    CleanRun: (type(None), Kept),
-}
 LocalAction: TypeAlias = Tell | StepDown | Rejoin | BeginEnd | Finish
 Action: TypeAlias = StorageAction | LocalAction
 

@@ -7,7 +7,6 @@ from typing import Any, get_args
 import pytest
 
 from samza_azure.group.actions import (
-    ANSWERS,
     HOUSEKEEPING,
     SCAN,
     AcquireLease,
@@ -38,6 +37,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.age import Age
 from samza_azure.group.answers import (
+    ANSWERS,
     Absent,
     Answer,
     ControlRead,
