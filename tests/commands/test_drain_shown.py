@@ -115,6 +115,22 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_for_each_change() -> None:
     ]
 
 
+def test_while_a_phase_lasts_there_is_a_line_per_stage_every_five_seconds() -> None:
+    """What is left changed for minutes, and whoever read a log of CI saw nothing of it."""
+    file, now = io.StringIO(), [0.0]
+    with DrainDisplay(file, lambda: now[0]) as display:
+        display.update(shown(), {"clean-1": 900})
+        for second, rows in ((4.9, 800), (5.0, 700), (9.0, 600), (10.0, 500)):
+            now[0] = second
+            display.update(shown(), {"clean-1": rows}, 12.0)
+    assert file.getvalue().splitlines()[3:] == [
+        "clean: 1 COMMITTED, 1 FLUSHING, 700 rows to read in about 12 s",
+        "daily: 1 REQUESTED",
+        "clean: 1 COMMITTED, 1 FLUSHING, 500 rows to read in about 12 s",
+        "daily: 1 REQUESTED",
+    ]
+
+
 def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> None:
     account = MemoryAccount()
     writer, ends = SourceWriter(account.blobs(), account.hints(), "in", 1), [0]
