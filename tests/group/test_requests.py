@@ -276,6 +276,14 @@ def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> 
     assert last.row.state is State.LEFT
 
 
+@pytest.mark.parametrize("later", ["a later life", "or one that sorts behind"])
+def test_the_next_start_clears_the_stop_whatever_its_lives_are_called(later: str) -> None:
+    stopped = replace(STOPPED, stop=Stop("s", (member("p2"), member("p3"))))
+    view = asked(stopped, stop(answer="accepted"))
+    view.others.members = {name: replace(ROWS[name], incarnation=later) for name in ("p2", "p3")}
+    assert next_control(view, stopped, NOW).stop is None
+
+
 def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
     view = asked(STOPPED, stop(answer="accepted"), drain())
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
