@@ -43,6 +43,26 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "widened",
         "is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s",
     ): "it would have to be that very moment",
+    (
+        "samza_azure/group/learn.py",
+        "widened",
+        "same = before is not None and before.generation == start.generation",
+    ): "a task is never given again under a lower version than before",
+    (
+        "samza_azure/group/learn.py",
+        "widened",
+        "same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)",
+    ): "both numbers only rise, so what is known is never above what is reported",
+    (
+        "samza_azure/logs/operations.py",
+        "dropped",
+        "self._start = 0",
+    ): "the first read sets it, and a window whose blob was missing is at its end for good",
+    (
+        "samza_azure/logs/operations.py",
+        "widened",
+        "if position > self._size:",
+    ): "where it is the same, `at_end` has just returned",
 }
 #: The second net.
 TESTS = {"samza_azure/group": ["tests/group"], "samza_azure/logs": ["tests/logs"]}
