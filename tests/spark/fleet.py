@@ -20,7 +20,7 @@ from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.task.secrets import Secrets
 from samza_azure.spark.task.task import Surroundings, Task
-from samza_azure.spark.task.tasks import task_of
+from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
@@ -126,7 +126,7 @@ class Fleet:
             assert not failed, failed
             reports = {name: task.report for name, task in self.tasks.items()}
             assert time.monotonic() < deadline, f"{reports} {[t._gate for t in self.tasks.values()]}"
-            time.sleep(0.02)
+            time.sleep(LOOK_DRAINING_S)
 
     def until_all_is_read(self, stream: str) -> None:
         """Until every row of a source stream is in some record."""

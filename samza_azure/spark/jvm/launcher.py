@@ -2,12 +2,13 @@
 
     python -IS launcher.py PYTHON SOCKET -m MODULE [ARGUMENT …]
 
-It imports as little as possible, since it is started for each of Spark's Python processes. See `zygote.py`.
+It imports as little as possible, since it is started for each of Spark's Python processes: `socket` alone, with its
+enumerations, costs as much as all the rest of the process. See `zygote.py`.
 """
 
 import os
-import socket
 import sys
+from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
 #: A zygote that says nothing for so long hangs, and its child would find nobody here.
 ANSWER_S = 5.0
@@ -25,27 +26,29 @@ def main() -> None:
 
 def ask(address: str, arguments: list[str]) -> int | None:
     """How the process ended. None: the zygote is not there or does not answer, and nothing was started."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-        connection.settimeout(ANSWER_S)
-        try:
-            _request(connection, address, arguments)
-            begun = connection.recv(1)
-        except OSError:
-            begun = b""
-        if not begun:
-            return None
-        connection.settimeout(None)
-        said = connection.recv(1)
-        return said[0] if said else 1
+    connection = socket(AF_UNIX, SOCK_STREAM)
+    connection.settimeout(ANSWER_S)
+    try:
+        _request(connection, address, arguments)
+        begun = connection.recv(1)
+    except OSError:
+        begun = b""
+    if not begun:
+        connection.close()
+        return None
+    connection.settimeout(None)
+    said = connection.recv(1)
+    return said[0] if said else 1
 
 
-def _request(connection: socket.socket, address: str, arguments: list[str]) -> None:
+def _request(connection: socket, address: str, arguments: list[str]) -> None:
     folder, name = os.path.split(address)
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     connection.connect(f"/proc/self/fd/{directory}/{name}")
     environment = [name + b"=" + value for name, value in os.environb.items()]
     working = os.getcwdb()  # noqa: PTH109  # pathlib takes 10 ms to import
-    socket.send_fds(connection, [b"\0"], [0, 1, 2])
+    files = b"".join(number.to_bytes(4, sys.byteorder) for number in (0, 1, 2))
+    connection.sendmsg([b"\0"], [(SOL_SOCKET, SCM_RIGHTS, files)])
     for strings in ([os.fsencode(each) for each in arguments], environment, [working]):
         data = b"".join(each + b"\0" for each in strings)
         connection.sendall(b"%d\n%s" % (len(data), data))

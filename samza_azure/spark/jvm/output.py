@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from samza_azure.errors import SamzaAzureError
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import java_class
 
 #: A record batch should have about so many bytes. How many rows that is shows when rows have been seen.
 BATCH_BYTES = 4 << 20
@@ -90,15 +90,16 @@ class _Java:
     """What is needed of the JVM, looked up once."""
 
     def __init__(self, frame: DataFrame) -> None:
-        self._jvm = jvm = jvm_of(frame.sparkSession)
-        self.on_disk = jvm.org.apache.spark.storage.StorageLevel.DISK_ONLY()
+        spark = frame.sparkSession
+        self.on_disk = java_class(spark, "org.apache.spark.storage.StorageLevel").DISK_ONLY()
+        classes = java_class(spark, "java.lang.Class")
         # A function that can be sent to a task, and takes the rows without looking at them: they are written before.
-        identity = jvm.java.lang.Class.forName("scala.$less$colon$less$")
+        identity = classes.forName("scala.$less$colon$less$")
         self.nothing = identity.getField("MODULE$").get(None).refl()
         # By its field: the class of SparkEnv mentions classes that the wheel does not have.
-        manager = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
+        manager = classes.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
         manager.setAccessible(True)
-        environment = frame.sparkSession.sparkContext._jsc.sc().env()
+        environment = spark.sparkContext._jsc.sc().env()
         self._disk: Any = manager.get(environment).diskBlockManager()
 
     def block(self, rows: int, partition: int) -> str:
@@ -107,7 +108,6 @@ class _Java:
 
     def arrow_schema(self, frame: DataFrame) -> pa.Schema:
         """How the JVM lays out these columns: a block has batches only."""
-        schema = self._jvm.org.apache.spark.sql.util.ArrowUtils.toArrowSchema(
-            frame._jdf.schema(), "UTC", True, False, False
-        )
+        layout = java_class(frame.sparkSession, "org.apache.spark.sql.util.ArrowUtils")
+        schema = layout.toArrowSchema(frame._jdf.schema(), "UTC", True, False, False)
         return pa.ipc.read_schema(pa.py_buffer(schema.serializeAsMessage()))

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.errors import ConfigError
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import java_class
 from samza_azure.streams.offset import INFINITY_US
 
 TRACKER = "org.apache.spark.sql.execution.streaming.runtime.WatermarkTracker"
@@ -24,12 +24,11 @@ class OwnedWatermark:
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
         """Take it over. Call this in the query's first foreachBatch, before Spark has raised anything."""
-        jvm = jvm_of(spark)
         self._tracker: Any = query._jsq.streamingQuery().watermarkTracker()
         entries = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")
         entries.setAccessible(True)
-        none = getattr(getattr(jvm.scala, "None$"), "MODULE$")
-        entries.get(self._tracker).put(jvm.java.util.UUID.randomUUID(), none)
+        none = getattr(java_class(spark, "scala.None$"), "MODULE$")
+        entries.get(self._tracker).put(java_class(spark, "java.util.UUID").randomUUID(), none)
 
     def raise_to(self, watermark_ms: int) -> None:
         """Set it for the batches after this one, if that is higher."""
@@ -43,9 +42,8 @@ class OwnedWatermark:
 
 def probe(spark: SparkSession) -> None:
     """Refuse a Spark whose watermark cannot be owned."""
-    jvm = jvm_of(spark)
     try:
-        kind = jvm.java.lang.Class.forName(TRACKER)
+        kind = java_class(spark, "java.lang.Class").forName(TRACKER)
         kind.getDeclaredField("operatorToWatermarkMap").setAccessible(True)
         methods = {method.getName() for method in kind.getMethods()}
     except Exception as error:

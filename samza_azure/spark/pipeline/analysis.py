@@ -17,7 +17,7 @@ from pyspark.sql.types import DateType, StructType, TimestampNTZType, TimestampT
 from samza_azure.application import Stage
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.bounds import Bounds, EventTime, Term, Unbounded, marked
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
@@ -40,6 +40,7 @@ from samza_azure.spark.pipeline.schema import check_columns, nullable
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 
 #: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
+UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
 SPLIT = (
     "Bound the time in the operator before it, as a join does by BETWEEN; or write what comes before as a stage of its "
     "own, with event_time and frontier_lag on the stream between."
@@ -208,7 +209,7 @@ def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
 
 def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
     """Spark starts one source for all leaves that are equal, as those of a DataFrame that is used twice may be."""
-    found = jvm_of(spark).java.util.HashSet()
+    found = java_class(spark, "java.util.HashSet")()
     for leaf in leaves:
         found.add(leaf.plan)
     return int(found.size())
@@ -216,11 +217,10 @@ def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
 
 def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
     """What Spark itself would refuse, but only when the query starts."""
-    jvm = jvm_of(spark)
-    modes = jvm.org.apache.spark.sql.streaming.OutputMode
+    modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
     mode = modes.Update() if stage.output_mode == "update" else modes.Append()
     try:
-        jvm.org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker.checkForStreaming(plan, mode)
+        java_class(spark, UNSUPPORTED).checkForStreaming(plan, mode)
     except Exception as error:
         raise PipelineRefused(f"Stage {stage.name} cannot run as a stream: {said_at_start(error)}") from error
 

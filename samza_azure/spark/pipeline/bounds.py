@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import (
     EVENT_TIME_MARK,
     SESSION_MARK,
@@ -28,6 +28,7 @@ from samza_azure.spark.pipeline.catalyst import (
     join_type,
     kind_of,
     named,
+    scala_seq,
     text,
     without_alias,
 )
@@ -54,6 +55,7 @@ UNITS_US = {
 }
 #: A state watermark is asked for at this one, far from zero; in milliseconds.
 PROBE_MS = 1 << 41
+JOIN_HELPER = "org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -305,14 +307,13 @@ class Bounds:
 
     def _evicted_us(self, node: Node) -> tuple[int | None, int | None]:
         """Of left and right: how far behind the watermark rows are still kept, as Spark works it out."""
-        helper = jvm_of(
-            self._spark
-        ).org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper
-        sequence, pairs = jvm_of(self._spark).PythonUtils.toSeq, equalities(node)
-        left, right = (sequence(list(child.output)) for child in node.children)
-        keys = [sequence([pair[side] for pair in pairs]) for side in (0, 1)]
-        option = jvm_of(self._spark).scala.Option
-        found = helper.getStateWatermark(left, right, *keys, node.plan.condition(), option.apply(PROBE_MS), False)
+        spark, pairs = self._spark, equalities(node)
+        left, right = (scala_seq(spark, child.output) for child in node.children)
+        keys = [scala_seq(spark, [pair[side] for pair in pairs]) for side in (0, 1)]
+        probe = java_class(spark, "scala.Option").apply(PROBE_MS)
+        found = java_class(spark, JOIN_HELPER).getStateWatermark(
+            left, right, *keys, node.plan.condition(), probe, False
+        )
         return _evicted(found._1()), _evicted(found._2())
 
 

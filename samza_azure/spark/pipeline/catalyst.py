@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import java_class
 
 #: Spark marks a column that holds event time, or a window of it, with the first of these; a window with the others.
 EVENT_TIME_MARK = "spark.watermarkDelayMs"
@@ -78,9 +78,12 @@ def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
 
     Common table expressions are inlined, and expressions that Spark replaces before it runs them are replaced.
     """
-    optimizer = jvm_of(spark).org.apache.spark.sql.catalyst.optimizer
-    plan = optimizer.InlineCTE(True, False, False).apply(frame._jdf.queryExecution().analyzed())
-    plan = optimizer.RewriteWithExpression.apply(optimizer.ReplaceExpressions.apply(plan))
+    inlined, replaced, rewritten = (
+        java_class(spark, f"org.apache.spark.sql.catalyst.optimizer.{name}")
+        for name in ("InlineCTE", "ReplaceExpressions", "RewriteWithExpression")
+    )
+    plan = inlined(True, False, False).apply(frame._jdf.queryExecution().analyzed())
+    plan = rewritten.apply(replaced.apply(plan))
     return _node(plan, directory)
 
 
@@ -140,7 +143,12 @@ def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> 
     if not references(expression) & by.keys():
         return expression
     children = [substituted(spark, child, by) for child in items(expression.children())]
-    return expression.withNewChildren(jvm_of(spark).PythonUtils.toSeq(children))
+    return expression.withNewChildren(scala_seq(spark, children))
+
+
+def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
+    """A list as Catalyst wants it."""
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
 
 
 def without_alias(expression: Any) -> Any:
@@ -191,8 +199,8 @@ def join_type(join: Node) -> str:
 
 def column(spark: SparkSession, expression: Any) -> Column:
     """The expression as a column of a DataFrame that has its attributes; null where it cannot be computed."""
-    sql = jvm_of(spark).org.apache.spark.sql
-    return Column(sql.classic.ExpressionUtils.column(sql.catalyst.expressions.TryEval(expression)))
+    tried = java_class(spark, "org.apache.spark.sql.catalyst.expressions.TryEval")(expression)
+    return Column(java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(tried))
 
 
 def rebound(spark: SparkSession, expression: Any, leaf: Node, frame: DataFrame) -> Any:

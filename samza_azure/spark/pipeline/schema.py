@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 )
 
 from samza_azure.errors import ConfigError, PipelineRefused
-from samza_azure.spark.jvm.session import jvm_of
+from samza_azure.spark.jvm.session import java_class
 
 #: By the name that Spark gives the type, since some of these types have no public class in pyspark.
 _REFUSED = {
@@ -32,11 +32,13 @@ _REFUSED = {
     "geography": "a geography; write it as binary (ST_AsBinary)",
 }
 
+STRUCT = "org.apache.spark.sql.types.StructType"
+
 
 def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
     """The columns of a stream as the job file declares them."""
     try:
-        declared = jvm_of(spark).org.apache.spark.sql.types.StructType.fromDDL(ddl)
+        declared = java_class(spark, STRUCT).fromDDL(ddl)
     except Exception as error:
         reason = str(error).strip().splitlines()[0]
         raise PipelineRefused(
@@ -48,8 +50,8 @@ def parse_schema(spark: SparkSession, ddl: str, stream: str) -> StructType:
 
 def nullable(schema: DataType, spark: SparkSession) -> StructType:
     """The same schema, with every column and every element allowed to be null, and without metadata."""
-    ddl = jvm_of(spark).org.apache.spark.sql.types.DataType.fromJson(schema.json()).asNullable().toDDL()
-    parsed = jvm_of(spark).org.apache.spark.sql.types.StructType.fromDDL(ddl)
+    ddl = java_class(spark, "org.apache.spark.sql.types.DataType").fromJson(schema.json()).asNullable().toDDL()
+    parsed = java_class(spark, STRUCT).fromDDL(ddl)
     result = _parse_datatype_json_string(parsed.json())
     assert isinstance(result, StructType)
     return result

@@ -564,7 +564,7 @@ class Task:
             return
         if not self.stage.plan.stateful:
             self._flush_without_batch(said)
-        elif self._batches is not None and self._batches.fire():
+        elif self._batches is not None and self._has_put_out(said) and self._batches.fire():
             with self._lock:
                 self._set_gate(self._gate.changed(step=2))
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
@@ -711,6 +711,6 @@ def _roll_bytes(producer: Producer) -> int:
     return (SOURCE_LIMITS if producer.source is not None else Limits()).roll_bytes
 
 
-def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:
-    """Where each source stands, in an order of their own: two may read one stream."""
-    return sorted((offset.of, offset.positions) for offset in offsets)
+def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:
+    """Where the sources stand. A source that is used twice in a query says so once, and is noted by Spark twice."""
+    return {(offset.of, tuple(offset.positions)) for offset in offsets}
