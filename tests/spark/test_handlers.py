@@ -118,9 +118,8 @@ def test_every_message_once_in_order_then_drained_once_with_a_commit(fleet: Make
     for first in (0, 100, 200):
         put(run, "numbers", *range(first, first + 50), partition=0)
         put(run, "numbers", *range(first + 50, first + 100), partition=1)
-    run.start(*names)
-    run.until(lambda: len(said.messages) == 300)
     put(run, "numbers", 1000, 1001, partition=0)
+    run.start(*names)
     run.until(lambda: len(said.messages) == 302)
     assert said.numbers(0) == sorted(said.numbers(0)) and said.numbers(1) == sorted(said.numbers(1))
     assert len({(each.partition, each.offset) for each in said.messages}) == 302
@@ -574,10 +573,11 @@ def test_a_task_without_output_puts_nothing_out(fleet: MakeFleet) -> None:
                 collector.send({"n": 9})
 
     run = fleet(application, STREAMS)
-    put(run, "numbers", 1, 2, partition=0)
-    run.start("Watch-0", "Watch-1")
-    run.until(lambda: len(said.messages) == 2)
+    put(run, "numbers", 1, 2, partition=1)
     put(run, "numbers", 9, partition=0)
+    run.start("Watch-1")
+    run.until(lambda: said.numbers() == [1, 2])
+    run.start("Watch-0")
     assert "The row has the columns n, and the stream has none" in failure_of(run, "Watch-0")
 
 

@@ -144,7 +144,11 @@ class BatchWriter:
     def batch(self) -> Iterator[None]:
         """A batch that Spark has no part in: what runs in here counts as the running one. It calls `append`."""
         with self._running:
-            yield
+            try:
+                yield
+            except BaseException as error:
+                self.error = self.error or error
+                raise
 
     def append(self, plan: Planned, rows: Iterable[pa.RecordBatch], files: Mapping[str, Buffer]) -> None:
         """The record of such a batch."""
