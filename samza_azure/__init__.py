@@ -8,7 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from samza_azure.application import Application
+    from samza_azure.application import Application, Collector, Envelope, Handler
     from samza_azure.config import Config
     from samza_azure.coordinator import (
         ClusterMembership,
@@ -49,6 +49,7 @@ __all__ = [
     "AzureJobCoordinatorFactory",
     "AzureLock",
     "ClusterMembership",
+    "Collector",
     "Config",
     "ConfigError",
     "CoordinationUtils",
@@ -59,6 +60,8 @@ __all__ = [
     "DrainNotification",
     "DrainNotifications",
     "DrainStates",
+    "Envelope",
+    "Handler",
     "JobCoordinator",
     "JobCoordinatorListener",
     "JobFailed",
@@ -86,6 +89,7 @@ _HOMES = {
     "AzureJobCoordinatorFactory": "library.factory",
     "AzureLock": "library.lease_lock",
     "ClusterMembership": "coordinator",
+    "Collector": "application",
     "Config": "config",
     "CoordinationUtils": "coordinator",
     "DrainMessage": "library.drain",
@@ -94,6 +98,8 @@ _HOMES = {
     "DrainNotification": "group.notification",
     "DrainNotifications": "library.drain",
     "DrainStates": "library.drain",
+    "Envelope": "application",
+    "Handler": "application",
     "JobCoordinator": "coordinator",
     "JobCoordinatorListener": "coordinator",
     "JobModel": "coordinator",

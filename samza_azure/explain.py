@@ -255,6 +255,9 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
             partitions = plan.sources[stream] if writer is None else writer.partitions
             found.append(f"  reads   {stream}: {_counted(partitions, 'partition')}, {_keyed(plan, stream)}")
         found += [f"  keeps   {state}, in each task" for state in stage.state]
+        if stage.at_once:
+            flight = "one message" if stage.at_once == 1 else f"up to {stage.at_once} messages"
+            found.append(f"  calls   a handler, {flight} in flight in each task")
         if stage.table:
             found.append(f"  writes  the table {stage.table}, every {stage.flush_s:g} s")
             continue

@@ -62,6 +62,7 @@ class StagePlan:
     partitions: int = 1  # of the output
     table: str = ""  # it runs no query: its tasks publish the rows of its input as segments of this table
     flush_s: float = 0.0  # and how often
+    at_once: int = 0  # it runs no query but a handler, with so many messages in flight; 0: it runs none
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,9 @@ from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.tasks import assigned
 from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import View
-from samza_azure.messages import DrainStep, Phase, Progress, stage_and_number
+from samza_azure.logs.position import bytes_between
+from samza_azure.logs.source_log import SOURCE_LIMITS
+from samza_azure.messages import DrainStep, Phase, Progress, TaskReport, stage_and_number
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +76,15 @@ class Instruments:
         self.drain_step = gauge(
             "samza_azure.drain.step",
             description="0 while nothing is drained, then 1 FREEZE, 2 FLUSH, 3 drained; told by the leader",
+        )
+        self.drain_age = gauge(
+            "samza_azure.drain.age",
+            unit="s",
+            description="Time since the drain has reached its step; 0 while nothing is drained; told by the leader",
+        )
+        self.drain_rows = gauge(
+            "samza_azure.drain.rows",
+            description="About how many rows of a stage's sources its tasks here have to read before they flush",
         )
         self.failed = gauge(
             "samza_azure.run.failed", description="1 if the run has failed within 15 minutes, told by the leader"
@@ -137,6 +148,7 @@ class GroupFacts:
     running: int = 0
     drain_step: int = 0
     failed: bool = False
+    drain_age_s: float = 0.0
 
 
 def group_facts(view: View) -> GroupFacts:
@@ -154,7 +166,33 @@ def group_facts(view: View) -> GroupFacts:
     drain = control.drain.step if control.drain is not None else None
     step = 3 if control.phase is RunPhase.DRAINED else 0 if drain is None else _STEPS[drain]
     at_work = len(control.tasks) if control.phase is RunPhase.DRAINED else running(view, control)
-    return GroupFacts(alive, len(control.tasks), at_work, step, _has_failed(control, view.wall_ms))
+    age_s = _drain_age_s(control, view.wall_ms)
+    return GroupFacts(alive, len(control.tasks), at_work, step, _has_failed(control, view.wall_ms), age_s)
+
+
+def _drain_age_s(control: Control, now_ms: int) -> float:
+    """Since when the drain is at its step, by the clocks of whoever took it and of who leads now."""
+    drain = control.drain
+    if drain is None or control.phase is RunPhase.DRAINED or not drain.at_ms or not drain.at_ms[-1]:
+        return 0.0
+    return max(now_ms - drain.at_ms[-1], 0) / 1000
+
+
+def rows_to_drain(control: Control | None, task: TaskReport) -> int | None:
+    """About how many rows a task has to read before its drain's ends; None: nobody has told them, or it reads none.
+
+    The bytes in between are known; a row has as many as those that the task has read so far.
+    """
+    drain, done = None if control is None else control.drain, task.progress
+    if drain is None or drain.step is not DrainStep.FLUSH or not task.read:
+        return None
+    ends = drain.ends
+    size = sum(
+        bytes_between(at, ends[partition], SOURCE_LIMITS.roll_bytes)
+        for partition, at in task.read.items()
+        if partition in ends
+    )
+    return round(size * done.rows / done.size) if done is not None and done.size else 0
 
 
 def _has_failed(control: Control, now_ms: int) -> bool:
@@ -263,7 +301,7 @@ class Observer:
         self._warned = False
         self._counted_at = -1e9
         self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # of a task's attempt, as told last
-        self._shown: dict[str, set[str]] = {"stage": set(), "stream": set()}
+        self._shown: dict[Any, set[str]] = {}  # of a gauge: for which stages or streams
         self._begun = False
 
     def _begin(self) -> None:
@@ -343,11 +381,12 @@ class Observer:
         instruments.tasks.set(now.tasks, self._who)
         instruments.tasks_running.set(now.running, self._who)
         instruments.drain_step.set(now.drain_step, self._who)
+        instruments.drain_age.set(now.drain_age_s, self._who)
         instruments.failed.set(int(now.failed), self._who)
 
     def _show_work(self, view: View) -> None:
         """What our tasks have done since the last look, and how far behind they are."""
-        ages, behind = dict[str, float](), dict[str, int]()
+        ages, behind, to_drain = dict[str, float](), dict[str, int](), dict[str, int]()
         done: dict[tuple[str, int, int], tuple[Progress, int]] = {}
         for task, local in view.work.tasks.items():
             report = local.report
@@ -363,9 +402,12 @@ class Observer:
                 ages[stage] = max(ages.get(stage, 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
             for stream, size in now[0].behind.items():
                 behind[stream] = behind.get(stream, 0) + size
+            if (rows := rows_to_drain(self._control, report)) is not None:
+                to_drain[stage] = to_drain.get(stage, 0) + rows
         self._done = done
         self._set_all(self._instruments.watermark_age, "stage", ages)
         self._set_all(self._instruments.backlog, "stream", behind)
+        self._set_all(self._instruments.drain_rows, "stage", to_drain)
 
     def _add_work(self, who: Mapping[str, str], before: tuple[Progress, int], now: tuple[Progress, int]) -> None:
         instruments, (old, old_late), (new, new_late) = self._instruments, before, now
@@ -382,11 +424,11 @@ class Observer:
 
     def _set_all(self, gauge: Any, name: str, values: Mapping[str, float]) -> None:
         """What was shown and is no more is 0: a gauge would keep its last value for ever."""
-        for gone in self._shown[name] - values.keys():
+        for gone in self._shown.get(gauge, set()) - values.keys():
             gauge.set(0, {**self._who, name: gone})
         for each, value in values.items():
             gauge.set(value, {**self._who, name: each})
-        self._shown[name] = set(values)
+        self._shown[gauge] = set(values)
 
     def _show_heartbeat(self, view: View, now: float) -> None:
         if not view.life.beat:

@@ -18,11 +18,12 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
 from samza_azure.group.learn import learn
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
-from samza_azure.messages import Phase, Progress, TaskReport
-from samza_azure.metrics import Facts, GroupFacts, Observer, all_run, facts, group_facts, moved, outcome
+from samza_azure.messages import DrainStep, Phase, Progress, TaskReport
+from samza_azure.metrics import Facts, GroupFacts, Observer, all_run, facts, group_facts, moved, outcome, rows_to_drain
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -390,3 +391,34 @@ def test_what_tasks_have_done_is_counted_once_by_stage() -> None:
     assert points["task.batch.duration"] == [({"stage": "a"}, 2.0)]
     assert points["task.watermark.age"] == [({"stage": "a"}, 10.0)]
     assert points["stream.backlog"] == [({"stream": "in"}, 0)], "a gauge would keep its last value for ever"
+
+
+def test_a_drain_shows_since_when_it_is_at_its_step_and_the_rows_to_do() -> None:
+    drain = DrainNotification(
+        "u", "r", step=DrainStep.FLUSH, ends={"in/0": (0, 9_000)}, history=("FREEZE", "FLUSH"), at_ms=(1_000, 60_000)
+    )
+    model = replace(MODEL, phase=RunPhase.DRAINING, drain=drain)
+    meters, view = Meters(), leading(model)
+    view.wall_ms = 72_500
+    done = Progress(batches=1, rows=100, size=4_000)
+    read = replace(report("a-0", 7), progress=done, read={"in/0": (0, 5_000), "in/1": (0, 7)})
+    view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, read)
+    meters.observer.turned(view)
+    points = meters.points()
+    assert points["drain.step"] == [({}, 2)]
+    assert points["drain.age"] == [({}, 12.5)]
+    assert points["drain.rows"] == [({"stage": "a"}, 100)], "4,000 bytes, of which 40 made a row so far"
+    view.life.control = replace(model, phase=RunPhase.DRAINED)
+    view.work.tasks["a-0"].report = replace(read, read={"in/0": (0, 9_000)})
+    view.turn_at = 102.0
+    meters.observer.turned(view)
+    points = meters.points()
+    assert (points["drain.age"], points["drain.rows"]) == ([({}, 0.0)], [({"stage": "a"}, 0)])
+
+
+def test_rows_to_do_are_not_known_before_the_ends_are() -> None:
+    read = replace(report("a-0", 7), read={"in/0": (0, 5_000)})
+    frozen = replace(MODEL, drain=DrainNotification("u", "r", step=DrainStep.FREEZE))
+    assert rows_to_drain(None, read) is None
+    assert rows_to_drain(MODEL, read) is None
+    assert rows_to_drain(frozen, read) is None

@@ -31,9 +31,11 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel("Tasks", "max(samza_azure_group_tasks)", kind="stat"),
         Panel("Tasks that run", "max(samza_azure_group_tasks_running)", kind="stat", at_least=1),
         Panel("Drain step", "max(samza_azure_drain_step)", kind="stat"),
+        Panel("Drain at this step since", "max(samza_azure_drain_age_seconds)", "s", kind="stat"),
         Panel("Failed", "max(samza_azure_run_failed)", kind="stat"),
     ),
     "Keeping up?": (
+        Panel("Rows to read before a drain flushes", "sum by (stage) (samza_azure_drain_rows)", legend="{{stage}}"),
         Panel("Not read yet", "sum by (stream) (samza_azure_stream_backlog_bytes)", "bytes", "{{stream}}"),
         Panel("Watermark age", "max by (stage) (samza_azure_task_watermark_age_seconds)", "s", "{{stage}}"),
         Panel(

@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TextIO
 
@@ -137,9 +138,12 @@ def _add(table: Table, *cells: str, style: str = "") -> None:
 
 
 class DrainDisplay:
-    """Each task's drain phase: in place on a terminal, one line per change elsewhere."""
+    """Each task's drain phase: in place on a terminal; elsewhere a line per change, and per stage now and then."""
 
-    def __init__(self, stream: TextIO = sys.stderr) -> None:
+    EVERY_S = 5.0
+
+    def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._said_at = clock, clock()
         self._console = console(stream)
         self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
         self._seen: dict[str, str] = {}
@@ -170,8 +174,27 @@ class DrainDisplay:
             name, rows = task["name"], left.get(task["name"], 0)
             to_do = f", {rows} rows to read{about}" if rows and task["phase"] != DrainPhase.COMMITTED else ""
             if self._seen.get(name) != task["phase"]:
-                self._seen[name] = task["phase"]
+                self._seen[name], self._said_at = task["phase"], self._clock()
                 self.say(f"{name} {task['phase']}{to_do}")
+        if self._clock() >= self._said_at + self.EVERY_S:
+            self._said_at = self._clock()
+            for line in stage_lines(shown, left, about):
+                self.say(line)
+
+
+def stage_lines(shown: dict[str, Any], left: Mapping[str, int], about: str = "") -> list[str]:
+    """A line for each stage that is not done: how many of its tasks are in which phase, and what they have to read."""
+    stages: dict[str, list[dict[str, Any]]] = {}
+    for task in shown["tasks"]:
+        stages.setdefault(task["stage"], []).append(task)
+    lines = []
+    for stage, tasks in stages.items():
+        phases = Counter(task["phase"] for task in tasks)
+        if phases.keys() - {DrainPhase.COMMITTED, DrainPhase.DRAINED}:
+            rows = sum(left.get(task["name"], 0) for task in tasks)
+            counted = ", ".join(f"{number} {phase}" for phase, number in phases.items())
+            lines.append(f"{stage}: {counted}" + (f", {rows} rows to read{about}" if rows else ""))
+    return lines
 
 
 def drain_table(shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> Table:

@@ -15,7 +15,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
 from samza_azure.commands.show import status_view
 from samza_azure.commands.terminal import console
-from samza_azure.host.status import Clock, document
+from samza_azure.host.status import document, patience_s
 
 WATCH_S = 2.0
 
@@ -34,7 +34,7 @@ def command(
 
     def shown() -> dict[str, Any]:
         control, rows = look(config, account)
-        found = document(config.app.name, control, rows, Clock.now(config.task.shutdown_ms))
+        found = document(config.app.name, control, rows, patience_s(config.task.shutdown_ms))
         found["behind"] = {partition: asdict(each) for partition, each in behind(account.blobs(), found).items()}
         return found
 

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
@@ -18,12 +18,15 @@ from samza_azure.group.requests import CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import document, phase
 from samza_azure.logs.position import Position
+from samza_azure.messages import DrainPhase
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
 #: A drain is a matter of seconds, and is looked at more often than other things.
 LOOK_S = 0.2
+#: So many tasks that are not done are named when the time is up.
+NAMED = 20
 
 
 def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: float | None) -> str:
@@ -58,8 +61,8 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                 display.say("No processor has given a sign of life lately. The drain goes on when one starts.")
             is_said = silent
             if timeout is not None and time.monotonic() - begun > timeout:
-                where = ", ".join(f"{task['name']} {task['phase']}" for task in shown["tasks"]) or "no task has started"
-                raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}.")
+                where = where_all_are(shown, left.of(shown))
+                raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}")
             time.sleep(LOOK_S)
 
 
@@ -126,6 +129,23 @@ def is_over(control: Control, run_id: str, rows: Sequence[ProcessorRow], silent:
     """
     is_drained = bool(run_id) and run_id in control.past
     return is_drained and (control.cleaned or all(row in silent for row in rows if row.alive))
+
+
+def where_all_are(shown: dict[str, Any], left: Mapping[str, int]) -> str:
+    """Which task is how far, with whom, and what it has to read still: of those that are not done, for a deadline."""
+    if not shown["tasks"]:
+        return "No task has started."
+    done = {DrainPhase.COMMITTED, DrainPhase.DRAINED}
+    waiting = [
+        f"{task['name']} {task['phase']}"
+        + (f" on {task['owner']}" if task["owner"] else ", nobody has it")
+        + (f", {left[task['name']]} rows to read" if left.get(task["name"]) else "")
+        for task in shown["tasks"]
+        if task["phase"] not in done
+    ]
+    more = f"; and {len(waiting) - NAMED} more" if len(waiting) > NAMED else ""
+    counted = f"{len(shown['tasks']) - len(waiting)} of {len(shown['tasks'])} tasks are done"
+    return f"{counted}. " + "; ".join(waiting[:NAMED]) + more + ("." if waiting else "")
 
 
 def _how(shown: dict[str, Any], run_id: str) -> list[str]:

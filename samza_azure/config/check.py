@@ -99,9 +99,6 @@ class _NotYet:
 
 _NOT_YET = {
     "container.warm": _NotYet(True, ": every processor starts its container at once"),
-    "task.max.concurrency": _NotYet(1),
-    "task.callback.timeout.ms": _NotYet(-1),
-    "task.callback.drain.timeout.ms": _NotYet(-1),
     "job.drain-monitor.enabled": _NotYet(True, ": requests are always seen"),
     "job.drain-monitor.poll.interval.ms": _NotYet(60_000, ": requests are seen at each scan of the leader"),
     "streams.*.retention": _NotYet(None, ": logs of output and source streams are kept for ever"),

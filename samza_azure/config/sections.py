@@ -149,6 +149,18 @@ class Task:
     callback_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.timeout.ms")] = -1
     callback_drain_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.drain.timeout.ms")] = -1
 
+    @property
+    def callback_timeout_s(self) -> float | None:
+        """How long `process` of a handler may take; None: as long as it likes."""
+        return self.callback_timeout_ms / 1000 if self.callback_timeout_ms > 0 else None
+
+    @property
+    def callback_drain_timeout_s(self) -> float | None:
+        """The same for its `on_drain`: where nothing is said of that, what is said of `process`."""
+        if self.callback_drain_timeout_ms < 0:
+            return self.callback_timeout_s
+        return self.callback_drain_timeout_ms / 1000 or None
+
 
 @dataclass(frozen=True, slots=True)
 class DrainMonitor:

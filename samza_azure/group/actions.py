@@ -1,6 +1,7 @@
 """Everything that a processor can do to the world, as values. `host/perform.py` does them, one `match`.
 
-Calls to storage name the resource that they occupy: of each resource at most one call is under way.
+Calls to storage name the resource that they occupy: of each resource at most one call is under way. What each may be
+answered stands in `answers.ANSWERS`; `learn.py` says what follows from it.
 """
 
 from dataclasses import dataclass

@@ -3,10 +3,35 @@
 A refusal is a reading: somebody else was faster. Trouble is no reading: the call has no answer, and may have landed.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from samza_azure.group.actions import (
+    AcquireLease,
+    AnswerRequest,
+    BreakLease,
+    CleanRun,
+    CreateControl,
+    DeleteMember,
+    DeleteRequest,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadControl,
+    ReadLeaderRow,
+    ReadMember,
+    ReadOwnRow,
+    ReadRequests,
+    ReleaseLease,
+    RenewLease,
+    ReplaceOwnRow,
+    ScanMembers,
+    StorageAction,
+    WriteControl,
+    WriteLeaderRow,
+)
 from samza_azure.group.control import Control
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request
 
@@ -91,3 +116,30 @@ Answer: TypeAlias = (
     | tuple[Request, ...]
     | Trouble
 )
+
+#: A write, by its new ETag, and a step that has none; each may be refused.
+_WRITTEN, _DONE = (str, No), (type(None), No, Absent)
+#: What each call may be answered. Any may also be answered by `Trouble` or `Denied`.
+ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
+    ReadOwnRow: (ProcessorRow, Absent),
+    InsertOwnRow: _WRITTEN,
+    ReplaceOwnRow: _WRITTEN,
+    MergeOwnRow: _WRITTEN,
+    ReadLeaderRow: (LeaderRow, Absent),
+    WriteLeaderRow: _WRITTEN,
+    ReadControl: (ControlRead, Unchanged, Absent, Later, No),  # No: the lease id that it proves is not ours
+    CreateControl: _WRITTEN,
+    BreakLease: _DONE,
+    AcquireLease: _DONE,
+    RenewLease: _DONE,
+    ReleaseLease: _DONE,
+    WriteControl: (*_WRITTEN, TooLarge),
+    ScanMembers: (tuple,),
+    ReadMember: (ProcessorRow, Absent),
+    ReadRequests: (tuple,),
+    AnswerRequest: _WRITTEN,
+    MarkDead: _WRITTEN,
+    DeleteMember: _DONE,
+    DeleteRequest: _DONE,
+    CleanRun: (type(None), Kept),
+}

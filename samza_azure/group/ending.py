@@ -181,7 +181,8 @@ class Wait(Enum):
     Only a leader waits for others: for those whose row tells of a task that the blob gives to that very life. Nobody
     who ends waits for the leader: a member of a drained or stopped run ends at once. Who comes to a drained run waits
     for its clean-up before it ends, and is in nobody's way: its row tells of no task of that run. So there is no
-    circle, and `tests/model/ending.py` tries orders of rejoins, crashes, upgrades and restarts, to a stated depth.
+    circle: `tests/model/ending.py` tries every order of events in which one processor rejoins, crashes, is upgraded or
+    restarted, to the end.
     """
 
     OWN_TASKS = "its tasks"

@@ -4,7 +4,7 @@ Hearsay, read at one moment: a processor that was killed is shown as it last sai
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from samza_azure.group import control as control_blob
@@ -33,20 +33,13 @@ async def read(blob: ControlBlob, table: Rows) -> tuple[Control | None, list[Pro
     return control, ours
 
 
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """How long a task waits at most for its former owner. Since when it waits is written nowhere."""
-
-    patience_s: float
-
-    @classmethod
-    def now(cls, shutdown_ms: int) -> "Clock":
-        """For a job with this `task.shutdown.ms`."""
-        return cls(PATIENCE * shutdown_ms / 1000)
+def patience_s(shutdown_ms: int) -> float:
+    """How long a task waits at most for its former owner, in a job with this `task.shutdown.ms`."""
+    return PATIENCE * shutdown_ms / 1000
 
 
 def document(
-    app: str, control: Control | None, rows: Sequence[ProcessorRow], clock: Clock | None = None
+    app: str, control: Control | None, rows: Sequence[ProcessorRow], waits_s: float | None = None
 ) -> dict[str, Any]:
     """The status as data. Fields may be added, never renamed."""
     by_processor = {row.processor: row for row in rows}
@@ -68,7 +61,7 @@ def document(
         "drains": [_drain(each, RunPhase.DRAINED) for each in control.drains],
         "stop": {"uuid": control.stop.uuid} if control.stop is not None else None,
         "processors": [_processor(row, owned) for row in rows],
-        "tasks": [_task(name, each, control, by_processor, clock) for name, each in control.tasks.items()],
+        "tasks": [_task(name, each, control, by_processor, waits_s) for name, each in control.tasks.items()],
         "read": _read(control, by_processor),
         "positions": {partition: list(position) for partition, position in control.positions.items()},
         "kept": dict(control.kept),
@@ -142,7 +135,7 @@ def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) ->
 
 
 def _task(
-    name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow], clock: Clock | None
+    name: str, each: Assignment, control: Control, rows: dict[str, ProcessorRow], waits_s: float | None
 ) -> dict[str, Any]:
     owner, report, given_up = each.owner, report_of(name, each.owner, rows), control.given_up.get(name)
     return {
@@ -154,7 +147,7 @@ def _task(
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
         "progress": _progress(report),
-        "why": why(each, control, rows, report, clock),
+        "why": why(each, control, rows, report, waits_s),
         "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
         "given_up": {"processor": given_up.owner.processor, "message": given_up.message} if given_up else None,
@@ -172,9 +165,12 @@ def why(
     control: Control,
     rows: dict[str, ProcessorRow],
     report: TaskReport | None,
-    clock: Clock | None = None,
+    waits_s: float | None = None,
 ) -> str | None:
-    """Why a task does not run, in a sentence; None: it runs, or is over, as it should."""
+    """Why a task does not run, in a sentence; None: it runs, or is over, as it should.
+
+    `waits_s`: how long it waits at most for its former owner. Since when it waits is written nowhere.
+    """
     if control.phase is RunPhase.DRAINED or (report is not None and report.phase in (Phase.RUNNING, Phase.DRAINED)):
         return None
     if control.phase is RunPhase.FAILED:
@@ -187,7 +183,7 @@ def why(
         return f"{owner.processor} has ended; the leader gives the task to another one."
     waits = sorted({before.processor for before in each.after if _holds(before, rows)})
     if waits and report is None:
-        most = f", for {clock.patience_s:.0f} s at most" if clock is not None else ""
+        most = f", for {waits_s:.0f} s at most" if waits_s is not None else ""
         return f"{owner.processor} waits for {', '.join(waits)} to release it{most}."
     if report is None:
         return f"{owner.processor} has not begun it yet."

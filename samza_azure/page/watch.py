@@ -15,7 +15,7 @@ from samza_azure.group import control as control_blob
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
-from samza_azure.host.status import CALL_S, Clock, document
+from samza_azure.host.status import CALL_S, document, patience_s
 from samza_azure.machine import boot_time
 from samza_azure.page.document import Lines, away, made
 from samza_azure.page.verdict import State
@@ -119,7 +119,7 @@ class Watcher:
         return self._shown
 
     def _made(self, control: Control | None, members: list[ProcessorRow], silent: dict[str, Age]) -> dict[str, Any]:
-        shown = document(self._config.app.name, control, members, Clock.now(self._config.task.shutdown_ms))
+        shown = document(self._config.app.name, control, members, patience_s(self._config.task.shutdown_ms))
         found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
         return found
 

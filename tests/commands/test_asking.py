@@ -206,6 +206,11 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     code, said, progress = group.command("stop")
     assert (code, said) == (2, "")
     assert re.fullmatch(f"{flushes}: it ends by itself and cannot be stopped any more. {end}", progress)
+    code, _, progress = group.command("drain", "--wait", "--timeout", "0.5")
+    assert code == 4
+    assert re.search(
+        r"not over after 0.5 s; nothing is lost.*0 of 4 tasks are done. part-0 [A-Z_]+ on a; part-1", progress
+    )
     member.may_let_go.set()
     assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
     code, said, progress = group.command("drain", "--cancel")

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
 from samza_azure.commands.terminal import clock
-from samza_azure.commands.waiting import Estimate, RowsLeft, is_over, nobody_is_left
+from samza_azure.commands.waiting import Estimate, RowsLeft, is_over, nobody_is_left, where_all_are
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, State
@@ -113,6 +113,31 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_for_each_change() -> None:
         "daily-0 REQUESTED",
         "daily-0 COMMITTED",
     ]
+
+
+def test_while_a_phase_lasts_there_is_a_line_per_stage_every_five_seconds() -> None:
+    """What is left changed for minutes, and whoever read a log of CI saw nothing of it."""
+    file, now = io.StringIO(), [0.0]
+    with DrainDisplay(file, lambda: now[0]) as display:
+        display.update(shown(), {"clean-1": 900})
+        for second, rows in ((4.9, 800), (5.0, 700), (9.0, 600), (10.0, 500)):
+            now[0] = second
+            display.update(shown(), {"clean-1": rows}, 12.0)
+    assert file.getvalue().splitlines()[3:] == [
+        "clean: 1 COMMITTED, 1 FLUSHING, 700 rows to read in about 12 s",
+        "daily: 1 REQUESTED",
+        "clean: 1 COMMITTED, 1 FLUSHING, 500 rows to read in about 12 s",
+        "daily: 1 REQUESTED",
+    ]
+
+
+def test_when_the_time_is_up_it_is_told_who_is_where_and_what_is_left() -> None:
+    said = where_all_are(shown(), {"clean-1": 5})
+    assert said == "1 of 3 tasks are done. clean-1 FLUSHING on p1, 5 rows to read; daily-0 REQUESTED on p1."
+    orphan = replace(CONTROL, tasks={f"clean-{number}": Assignment(None) for number in range(23)})
+    said = where_all_are(shown(orphan, replace(ROW, tasks={})), {})
+    assert said.startswith("0 of 23 tasks are done. clean-0 ") and said.endswith(", nobody has it; and 3 more.")
+    assert where_all_are(shown(replace(CONTROL, tasks={})), {}) == "No task has started."
 
 
 def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> None:

@@ -472,7 +472,6 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
     "line",
     [
         "container.warm = false",
-        "task.max.concurrency = 2",
         "job.drain-monitor.enabled = false",
         'streams.flights.retention = "1 d"',
     ],
@@ -480,3 +479,20 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
 def test_a_key_that_nothing_obeys_yet_is_refused(line: str) -> None:
     with pytest.raises(ConfigError, match=r"is not supported by this version.*Remove it"):
         Config.parse(f"{line}\n{MINIMAL}")
+
+
+@pytest.mark.parametrize(
+    ("lines", "process_s", "drain_s"),
+    [
+        ("", None, None),
+        ("task.callback.timeout.ms = 100", 0.1, 0.1),
+        ("task.callback.drain.timeout.ms = 100", None, 0.1),
+        ("task.callback.timeout.ms = 200\ntask.callback.drain.timeout.ms = 100", 0.2, 0.1),
+        ("task.callback.timeout.ms = 200\ntask.callback.drain.timeout.ms = 0", 0.2, None),
+        ("task.callback.timeout.ms = 0", None, None),
+    ],
+)
+def test_how_long_the_calls_of_a_handler_may_take(lines: str, process_s: float | None, drain_s: float | None) -> None:
+    """testGetDrainCallbackTimeoutMs; where only the other timeout is set, it counts."""
+    task = Config.parse(f"{lines}\n{MINIMAL}").task
+    assert (task.callback_timeout_s, task.callback_drain_timeout_s) == (process_s, drain_s)

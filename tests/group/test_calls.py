@@ -1,4 +1,4 @@
-"""What follows on a call that failed or was refused: never the same call at once, and each time a longer wait."""
+"""What follows on the answer to a call: never the same call at once, and after each failure a longer wait."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -36,10 +36,22 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, Answer, No, Trouble
+from samza_azure.group.answers import (
+    ANSWERS,
+    Absent,
+    Answer,
+    ControlRead,
+    Denied,
+    Kept,
+    Later,
+    No,
+    TooLarge,
+    Trouble,
+    Unchanged,
+)
 from samza_azure.group.control import Assignment, RunPhase
 from samza_azure.group.learn import learn, started, turn
-from samza_azure.group.rows import Request, RequestKind, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, RequestKind, State
 from samza_azure.group.view import Campaign, Lease, Life, Settings, View
 from tests.group.situation import (
     CONTROL,
@@ -51,6 +63,7 @@ from tests.group.situation import (
     leader,
     owner,
     put,
+    row,
     view_of,
     without_blob,
 )
@@ -122,23 +135,52 @@ CALLS: dict[type, Callable[[], View]] = {
     ),
     CleanRun: lambda: leader(replace(CONTROL, past=("older",), uncleaned=("older",))),
 }
-READS = (ReadOwnRow, ReadLeaderRow, ScanMembers, ReadMember, ReadRequests, CleanRun)
 
 
-def test_there_is_a_situation_for_every_call() -> None:
-    assert set(CALLS) == set(get_args(StorageAction))
+def with_newcomer() -> View:
+    """p1 leads, and p4 has come, whose tasks the job model may have no room for."""
+    view = leader(plan=None)
+    view.life.control = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
+    view.others.members = {**ROWS, "p4": row("p4")}
+    return view
 
 
-@pytest.mark.parametrize("answer", [No("Refused"), Trouble.UNAVAILABLE, Trouble.UNSETTLED])
-@pytest.mark.parametrize("call", CALLS)
-def test_what_failed_or_was_refused_is_not_sent_again_at_once(call: type, answer: Answer) -> None:
-    if isinstance(answer, No) and call in READS:
-        return  # nothing refuses these
-    view = CALLS[call]()
-    first = next(action for action in decide(view, NOW) if isinstance(action, call))
-    started(view, first, NOW)
-    learn(view, first, answer, sent_at=NOW, now=NOW + 0.001)
-    assert first not in decide(view, NOW + 0.002)
+#: Where an answer comes only in another situation.
+ONLY: dict[tuple[type, type], Callable[[], View]] = {
+    (ReadControl, Unchanged): lambda: view_of("p2", leader_age=SILENT, control_read_at=NOW - 10),
+    (WriteControl, TooLarge): with_newcomer,
+}
+#: One answer of each kind. What is read is what stands there already, so nothing new is to be done about it.
+ANSWERED: dict[type, Answer] = {
+    type(None): None,
+    str: "written",
+    No: No("Refused"),
+    Absent: Absent(),
+    Unchanged: Unchanged(),
+    Later: Later(99, "It needs a later release."),
+    TooLarge: TooLarge("It is too large."),
+    Kept: Kept(1, "BlobImmutableDueToPolicy"),
+    ControlRead: ControlRead(CONTROL, "control"),
+    ProcessorRow: ROWS["p2"],
+    LeaderRow: LEADER_ROW,
+    tuple: tuple(ROWS.values()),
+}
+ANY: list[Answer] = [Trouble.UNAVAILABLE, Trouble.UNSETTLED, Denied("The account refuses us.")]
+PAIRS = [(call, answer) for call in CALLS for answer in (*(ANSWERED[kind] for kind in ANSWERS[call]), *ANY)]
+
+
+def test_there_is_a_situation_for_every_call_and_it_is_stated_what_may_be_answered() -> None:
+    assert set(CALLS) == set(get_args(StorageAction)) == set(ANSWERS)
+
+
+@pytest.mark.parametrize(("call", "answer"), PAIRS)
+def test_whatever_is_answered_the_same_is_not_sent_again_at_once(call: type, answer: Answer) -> None:
+    only = ONLY.get((call, type(answer)))
+    view, now = (only(), NOW + TIMING.debounce_s) if only is not None else (CALLS[call](), NOW)
+    first = next(action for action in decide(view, now) if isinstance(action, call))
+    started(view, first, now)
+    learn(view, first, answer, sent_at=now, now=now + 0.001)
+    assert first not in decide(view, now + 0.002)
 
 
 def waits(view: View, action: StorageAction, times: int, random: float = 0.5) -> list[float]:

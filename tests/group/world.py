@@ -163,11 +163,11 @@ class Known(Exception):
     """From here on everything was tried before, in another run."""
 
 
-def stored(blobs: Blobs) -> list[tuple[Position, Record]]:
+def stored(blobs: Blobs, prefix: str = PREFIX) -> list[tuple[Position, Record]]:
     """Every record of the log, read without any rule: one blob after the other, byte after byte."""
     found = []
     index = 0
-    while not isinstance(chunk := blobs.read(blob_name(PREFIX, index), 0), Missing):
+    while not isinstance(chunk := blobs.read(blob_name(prefix, index), 0), Missing):
         position = 0
         while position < len(chunk.data):
             record = decode(chunk.data[position:], blob=str(index), position=position)

@@ -63,14 +63,14 @@ class Store:
         self.drains = DrainNotifications(self.account)
 
     def put(self, key: str, values: dict[str, str | int | bool]) -> None:
-        asyncio.run(self.account.rows().insert(REQUESTS, key, values, timeout=1))
+        asyncio.run(self.account.rows().insert(REQUESTS, key, values, timeout=10))
 
     def coordinate(self, control: Control) -> None:
         """What a leader would have written."""
 
         async def write() -> None:
             blob = self.account.control_blob()
-            await blob.create(control_blob.encode(control), timeout=1)
+            await blob.create(control_blob.encode(control), timeout=10)
 
         asyncio.run(write())
 
@@ -130,7 +130,7 @@ def test_cleanup_all(store: Store) -> None:
     store.put("stop", {"kind": "stop", "runId": "foo"})
     assert store.drains.clean_all() == 3
     assert (store.drains.read().notifications, store.drains.read().malformed) == ((), 0)
-    assert asyncio.run(store.account.rows().get(REQUESTS, "stop", timeout=1)) is not None
+    assert asyncio.run(store.account.rows().get(REQUESTS, "stop", timeout=10)) is not None
 
 
 def test_without_a_run_the_one_in_progress_is_drained_and_none_is_an_error(store: Store) -> None:
@@ -313,7 +313,7 @@ def test_the_watch_survives_errors_of_the_storage(store: Store, monitor: DrainMo
 
 
 def test_the_watch_survives_a_control_blob_that_nobody_can_read(store: Store, heard: Heard) -> None:
-    asyncio.run(store.account.control_blob().create(b"garbage", timeout=1))
+    asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
     monitor = DrainMonitor(store.drains, RUN, POLL_S)
     monitor.register_drain_callback(heard)
     monitor.start()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState
-from samza_azure.logs.operations import Append, Create, Read, Sent, Span, blob_name
+from samza_azure.logs.operations import CHUNK, Append, Create, Read, Sent, Span, blob_name
 from samza_azure.logs.reading import fetch_part, scan, tail
 from samza_azure.logs.record import (
     PREFIX_LENGTH,
@@ -186,3 +186,13 @@ def test_while_a_snapshot_is_too_large_to_be_at_hand_no_part_is_given_up() -> No
         "state/0/0/SSTs/of-the-first.sst": elsewhere,
     }
     assert list(needed(files, 1)) == ["state/0/0/2.zip", "state/0/0/SSTs/of-the-first.sst"]
+
+
+def test_a_damaged_end_of_a_long_record_is_noticed_although_its_header_is_read_by_itself() -> None:
+    blobs = MemoryAccount().blobs()
+    data = bytearray(encode(Record(Kind.EPOCH, GROUP, "clean-0", OLD, -1, 0, files={"state": bytes(2 * CHUNK)})))
+    data[-TRAILER_LENGTH + 8] ^= 1
+    blobs.create(BLOB)
+    blobs.append(BLOB, bytes(data), 0)
+    with pytest.raises(CorruptState, match="The record's end is damaged"):
+        drive(tail(PREFIX), blobs)

@@ -24,8 +24,17 @@ from samza_azure.logs.operations import (
 )
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, fetch_part, scan
-from samza_azure.logs.record import Kind, Slice, Writer
-from samza_azure.logs.task_log import Limits, append, log_record, restored_files, set_aside, take_over
+from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer
+from samza_azure.logs.task_log import (
+    INTERMEDIATE,
+    NEEDS,
+    Limits,
+    append,
+    log_record,
+    restored_files,
+    set_aside,
+    take_over,
+)
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
@@ -172,6 +181,86 @@ def test_a_lost_append_is_sent_again_as_it_was() -> None:
     assert (waited, rule.send(None)) == (Pause(1), sent)
 
 
+def lost_and_landed(each: Owner, blobs: Blobs, record: Callable[[], Record]) -> None:
+    """Append this record. It lands, its answer does not come, and the writer waits no longer."""
+    rule = append(each.log, record)
+    perform(next(rule), blobs)
+    rule.send(Sent.UNKNOWN)
+    rule.close()
+    assert each.log.unsettled is not None
+
+
+def test_a_frontier_whose_answer_was_lost_is_not_taken_for_the_next_one() -> None:
+    each, blobs = taken()
+    lost_and_landed(each, blobs, lambda: log_record(each.log, Kind.FRONTIER, frontier_us=1))
+    drive(append(each.log, lambda: log_record(each.log, Kind.FRONTIER, frontier_us=2)), blobs)
+    assert [record.frontier_us for _, record in stored(blobs)] == [None, 1, 2]
+
+
+def test_a_batch_whose_answer_was_lost_is_appended_once_and_taken_for_no_other() -> None:
+    each, blobs = taken()
+    lost_and_landed(each, blobs, lambda: batch_record(each.log, 5))
+    again = copy.deepcopy(each)
+    drive(append(again.log, lambda: batch_record(again.log, 5)), blobs)
+    assert [record.batch for _, record in stored(blobs)] == [-1, 5]
+    with pytest.raises(ValueError, match="batch 5 is appended already"):
+        drive(append(each.log, lambda: batch_record(each.log, 4)), blobs)
+
+
+def drive_on(rule: Rule[Any], operation: Operation, blobs: Blobs) -> None:
+    """Let a rule that waits for the answer to this go on to its end."""
+    with suppress(StopIteration):
+        while True:
+            operation = rule.send(perform(operation, blobs))
+
+
+def test_who_rolls_its_log_on_after_others_have_long_done_so_is_superseded() -> None:
+    """It stops after ROLLED. Meanwhile the next owner's blobs have replaced what it would go on with."""
+    limits = Limits(roll_records=3)
+    blobs = MemoryAccount().blobs()
+    late = owner(OLD, 2, limits)
+    drive(take_over(late.log, first=True, meta={INTERMEDIATE: True}), blobs)
+    for batch in range(2):
+        drive(append(late.log, lambda batch=batch: batch_record(late.log, batch)), blobs)
+    rule = append(late.log, lambda: batch_record(late.log, 2))
+    operation, answer = next(rule), None
+    while not isinstance(operation, Create):
+        answer = perform(operation, blobs)
+        operation = rule.send(answer)
+    newer = owner(NEW, 9, limits)
+    drive(newer.life(first=False), blobs)
+    names = [name for name, _ in blobs.list(f"{PREFIX}/")]
+    for name in names[:-1]:
+        blobs.delete(name)
+
+    with pytest.raises(Superseded, match="went on"):
+        drive_on(rule, operation, blobs)
+    assert {name for name, size in blobs.list(f"{PREFIX}/") if size} == {names[-1]}
+
+
+def test_a_writer_whose_blob_is_gone_because_others_went_on_is_superseded() -> None:
+    each, blobs = taken(limits=Limits(roll_records=3))
+    drive(owner(NEW, 9, Limits(roll_records=3)).life(first=False), blobs)
+    for name, _ in blobs.list(f"{PREFIX}/")[:-1]:
+        blobs.delete(name)
+    with pytest.raises(Superseded, match="went on"):
+        drive(append(each.log, lambda: batch_record(each.log, 0)), blobs)
+
+
+def test_what_a_task_needs_of_other_logs_is_said_again_by_each_record_and_by_the_next_owner() -> None:
+    """Else the owners of those logs would keep all that they ever wrote."""
+    needs = {"runs/r/clean-1": 3}
+    each, blobs = taken(limits=Limits(roll_records=4))
+    drive(append(each.log, lambda: log_record(each.log, Kind.BATCH, batch=0, needs=needs)), blobs)
+    for writer in (NEW, NEWEST):
+        heir = owner(writer, 0, Limits(roll_records=4))
+        drive(heir.life(first=False), blobs)
+        drive(append(heir.log, lambda log=heir.log: log_record(log, Kind.FRONTIER, frontier_us=1)), blobs)
+    first, *rest = [record.meta.get(NEEDS) for _, record in stored(blobs)]
+    assert first is None
+    assert rest == [needs] * 8
+
+
 def test_other_bytes_of_nobody_higher_are_corruption() -> None:
     each, blobs = taken()
     twin = copy.deepcopy(each)
@@ -309,6 +398,7 @@ def test_rows_that_are_set_aside_lie_in_blobs_of_bounded_size_and_belong_to_the_
     drive(append(each.log, lambda: log_record(each.log, Kind.BATCH, batch=2, slices=aside)), blobs)
 
     assert again == aside
+    assert all(isinstance(part.data, Reference) for part in aside)
     assert sorted(size for _, size in blobs.list(large_prefix(PREFIX))) == [1, 40, 90, 250]
     assert {name.split("/")[-2] for name, _ in blobs.list(large_prefix(PREFIX))} == {"00000001"}
     found = drive(scan(PREFIX, (0, 0)), blobs).parts

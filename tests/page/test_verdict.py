@@ -9,7 +9,7 @@ from samza_azure.group.age import LEAST_READS, Age
 from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES
-from samza_azure.host.status import Clock, document
+from samza_azure.host.status import document
 from samza_azure.messages import DrainStep, Phase, Progress, TaskError, TaskReport
 from samza_azure.page.document import SHOWN, Lines, made
 from samza_azure.page.verdict import FIRST, verdict
@@ -47,7 +47,7 @@ WELL = aged({"a": 0.5, "b": 1.0})
 
 
 def shown(control: Control | None = CONTROL, rows: list[ProcessorRow] = ROWS) -> dict[str, Any]:
-    return document("app", control, rows, Clock(45.0))
+    return document("app", control, rows, 45.0)
 
 
 DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)

@@ -1,6 +1,6 @@
 """What a review of ours changed without anything noticing: each as one small change of our code."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +8,10 @@ import pytest
 
 from samza_azure.group import drain as draining
 from samza_azure.group import election, housekeeping, publish, tasks
+from samza_azure.group import learn as learning
 from samza_azure.group.actions import Tell
+from samza_azure.logs import source_log, task_log
+from samza_azure.logs.operations import Read, Rule
 from samza_azure.messages import DrainStep
 
 Patch = pytest.MonkeyPatch
@@ -102,3 +105,64 @@ def a_stop_keeps_the_freeze(patch: Patch) -> None:
         return replace(after, phase=control.phase, drain=control.drain) if kept else after
 
     patch.setattr(publish, "with_stop", frozen)
+
+
+def ages_survive_an_outage(patch: Patch) -> None:
+    """our review: a silence in which perhaps nobody could write counts as any other."""
+    learn_own_row = learning._learn_own_row
+
+    def remembering(view: Any, action: Any, answer: Any, sent_at: float, now: float) -> None:
+        seen, view.others.write_seen_at = view.others.write_seen_at, sent_at
+        learn_own_row(view, action, answer, sent_at, now)
+        view.others.write_seen_at = seen
+
+    patch.setattr(learning, "_learn_own_row", remembering)
+
+
+# What another fence hides from every simulation; an ordinary test shows each alone.
+
+
+def ages_survive_a_pause(patch: Patch) -> None:
+    """our review: an observer that was frozen goes on counting. A gap between two reads counts little anyway, and a
+    death needs several of them."""
+    patch.setattr(learning, "_forget_ages", lambda view, now: None)
+
+
+def drain_believes_any_generation(patch: Patch) -> None:
+    """our review: a drain believes whatever a row says of a task. A row tells only what is its processor's own."""
+
+    def report_of(task: str, owner: Any, rows: Mapping[str, Any]) -> Any:
+        row = rows.get(owner.processor) if owner is not None else None
+        return row.tasks.get(task) if row is not None else None
+
+    patch.setattr(draining, "report_of", report_of)
+
+
+def append_compares_no_bytes(patch: Patch) -> None:
+    """our review: a refused append counts as landed if the log has grown by as much. A task's log has one writer who
+    may, so only producers of a source lose rows."""
+    send = task_log.send
+
+    def believing(name: str, data: bytes, position: int) -> Rule[bool]:
+        rule, answer = send(name, data, position), None
+        while True:
+            try:
+                operation = rule.send(answer)
+            except StopIteration as stop:
+                return bool(stop.value)
+            answer = yield operation
+            if isinstance(operation, Read) and answer is not None and answer.size >= position + len(data):
+                answer = replace(answer, data=data[: len(answer.data)])
+
+    patch.setattr(task_log, "send", believing)
+    patch.setattr(source_log, "send", believing)
+
+
+def no_look_for_a_later_blob(patch: Patch) -> None:
+    """our review: who finds its blob gone, or creates it anew, does not look whether the log went on. It would have to
+    sleep between two operations until others have rolled the log and its readers have passed that."""
+
+    def never(log: Any) -> Iterator[Any]:
+        yield from ()
+
+    patch.setattr(task_log, "_refuse_if_overtaken", never)

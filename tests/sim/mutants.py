@@ -16,7 +16,8 @@ import pytest
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
 from tests.config import test_config
-from tests.group import test_assign
+from tests.group import test_assign, test_stories
+from tests.logs import test_source_log, test_task_log
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_samza as samza
 from tests.sim import mistakes_of_the_review as review
@@ -237,12 +238,14 @@ MUTANTS = [
     Mutant("the first start is never over", "L1", review.first_is_never_cleared, 0, QUIET),
     Mutant("clean-up before the others have left", "S12", review.cleans_up_at_once, 0, ("drain",)),
     Mutant("a stop keeps the freeze", "S12", review.a_stop_keeps_the_freeze, 0, ("drain", "stop"), more=BUSILY),
+    Mutant("ages survive an outage", "S10", review.ages_survive_an_outage, 17, ("outage",)),
 ]
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A mistake that no simulation can show, because it lies in names or words, and the ordinary test that shows it."""
+    """A mistake that no simulation shows, because it lies in names or words, or behind another fence, as its docstring
+    says; and the ordinary test that shows it."""
 
     name: str
     mistake: Mistake
@@ -291,6 +294,26 @@ ELSEWHERE = [
         "the assignment forgets who has what",
         _forgets_who_has_what,
         test_assign.test_no_assignment_needs_fewer_moves,
+    ),
+    Elsewhere(
+        "ages survive the observer's pause",
+        review.ages_survive_a_pause,
+        test_stories.test_a_leader_that_was_frozen_forgets_whom_it_suspected,
+    ),
+    Elsewhere(
+        "a drain believes any generation",
+        review.drain_believes_any_generation,
+        test_stories.test_the_word_of_a_former_owner_does_not_count,
+    ),
+    Elsewhere(
+        "an append compares no bytes",
+        review.append_compares_no_bytes,
+        test_source_log.test_of_two_that_append_at_the_same_place_neither_takes_the_others_rows_for_its_own,
+    ),
+    Elsewhere(
+        "no look for a later blob",
+        review.no_look_for_a_later_blob,
+        test_task_log.test_who_rolls_its_log_on_after_others_have_long_done_so_is_superseded,
     ),
 ]
 

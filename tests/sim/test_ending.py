@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.rows import MEMBERS, RequestKind, State
+from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, State, request_columns
 from samza_azure.group.view import Settings
 from samza_azure.messages import Phase
 from samza_azure.sim.ledger import demand
@@ -212,3 +212,58 @@ def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
             await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 30.0)
 
     played(Waits(seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_who_joins_a_draining_run_gets_no_task_of_it_and_ends_with_it(seed: int) -> None:
+    class Joined(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            self._life(leads=False).freeze(6.0, supervisor=False, container=True)  # the drain lasts at least so long
+            self.ask(RequestKind.DRAIN)
+            await self._until("it drains", lambda: self.control.phase is RunPhase.DRAINING)
+            self.start("p3")
+            is_there = False
+            while self.control.phase is not RunPhase.DRAINED:
+                owners = {each.owner.processor for each in self.control.tasks.values() if each.owner is not None}
+                demand("p3" not in owners, "the joiner has a task")
+                is_there = is_there or any(row.key == "p3" for row in self.ledger.query(MEMBERS))
+                await self._wait(0.05)
+            demand(is_there, "it has not joined while the run drained")
+            await self._drain()
+
+    played(Joined(seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_requests_drain_once_and_one_for_another_run_drains_nothing(seed: int) -> None:
+    class Asked(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            for run_id in ("another", "an-earlier-one"):
+                self.ledger.insert(REQUESTS, run_id, request_columns(RequestKind.DRAIN, run_id, run_id, ()))
+            await self._wait(10 * self.timing.scan_s)
+            demand(self.control.phase is RunPhase.RUNNING, "it obeys a request for another run")
+            run_id = self.control.run_id
+            self.ask(RequestKind.DRAIN)
+            self.ask(RequestKind.DRAIN)
+            await self._drain()
+            demand(self.control.past == (run_id,), "one run, drained once")
+
+    played(Asked(seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_drain_asked_for_while_an_outage_pauses_all_goes_on_after_it(seed: int) -> None:
+    class Away(Story):
+        async def _play(self) -> None:
+            await self._runs()
+            self._outage("all", 3 * self.timing.heartbeat_timeout_s)
+            await self._wait(2 * self.timing.heartbeat_timeout_s)
+            at_work = [life for life in self.lives.values() if life.container is None or life.container.may_append()]
+            demand(not at_work, "all are paused by now")
+            self.ask(RequestKind.DRAIN)  # whoever asks sees the storage
+            await self._wait(self.timing.heartbeat_timeout_s)
+            await self._drain()
+
+    played(Away(seed))

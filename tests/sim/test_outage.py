@@ -97,6 +97,13 @@ def test_nor_by_a_large_group() -> None:
     VirtualLoop().run_until_complete(an_outage(PROFILES["default"], 100, "throttles", 60.0))
 
 
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("how", ["throttles", "fails"])
+def test_nor_by_a_thousand_in_ten_minutes(how: str) -> None:
+    VirtualLoop().run_until_complete(an_outage(PROFILES["default"], 1000, how, OUTAGE_S))
+
+
 async def throttled(timing: Timing, part: float) -> None:
     loop = asyncio.get_running_loop()
     link, members = await group(timing, 10)

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import count
 from random import Random
 
 import pytest
@@ -15,7 +16,8 @@ from samza_azure.sim.world import draw, play
 
 #: What each of them found is in the message of the commit that mended it.
 PINNED = [0, 8, 17, 24, 26, 31, 42, 112, 116, 245, 1091, 168044708]
-FRESH_S = 15.0
+#: Fresh seeds are played for so long, and at least so many: a machine may be slow.
+FRESH_S, FRESH_LEAST = 15.0, 3
 
 
 @pytest.mark.parametrize("seed", PINNED)
@@ -67,12 +69,15 @@ def test_who_is_refused_works_no_longer_than_its_last_accepted_heartbeat_allows(
 def test_fresh_seeds_find_nothing() -> None:
     first = Random().randrange(1 << 31)
     print(f"fresh seeds from {first}")
-    end = time.monotonic() + FRESH_S
-    tally = play_all(range(first, first + 10_000), print, until=lambda: time.monotonic() > end)
+    end, played = time.monotonic() + FRESH_S, count()
+    tally = play_all(
+        range(first, first + 10_000),
+        print,
+        until=lambda: next(played) >= FRESH_LEAST and time.monotonic() > end,
+    )
     print(*table(tally.seen), sep="\n")
     print(f"{len(missing(tally.seen, 1))} pairs of a fault and a step of the protocol have not met in this short time")
     assert tally.failed == {}
-    assert tally.seeds >= 3
 
 
 def test_the_same_seed_gives_the_same_history_whatever_the_hash_seed() -> None:

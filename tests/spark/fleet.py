@@ -20,7 +20,7 @@ from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.task.secrets import Secrets
 from samza_azure.spark.task.task import Surroundings, Task
-from samza_azure.spark.task.tasks import LOOK_DRAINING_S
+from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
@@ -91,7 +91,9 @@ class Fleet:
         for name in names:
             message = StartTask(name, self.generation, 1, first, self.run_id, self.group_id)
             before = self.tasks.get(name)
-            task = self.tasks[name] = Task(self._around, message, before.tried_bytes if before else None)
+            task = task_of(self._around, message, before.tried_bytes if before else None)
+            assert isinstance(task, Task)
+            self.tasks[name] = task
             task.follow(self.drain_order)
             task.start()
 

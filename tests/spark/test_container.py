@@ -53,7 +53,7 @@ def child(job: Path) -> Iterator[Child]:
 
 def all_gone(processes: list[int]) -> bool:
     """Whether each ends in time."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while any(state_of(process)[0] != "Z" for process in processes):
         if time.monotonic() > deadline:
             return False

@@ -16,6 +16,8 @@ from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY
 from samza_azure.spark.jvm import java
 
+from .child import PATIENCE_S
+
 
 def installed(directory: Path, version: str) -> Path:
     """Something that looks like a Java of this version."""
@@ -105,7 +107,7 @@ def test_a_stopped_child_dies_with_its_parent() -> None:
         child = int(parent.stdout.readline())
         os.kill(child, signal.SIGSTOP)
         parent.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PATIENCE_S
     while _is_alive(child):
         assert time.monotonic() < deadline, "the child outlives its parent"
         time.sleep(0.02)

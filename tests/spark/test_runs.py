@@ -3,6 +3,7 @@
 import json
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,8 +19,9 @@ from samza_azure.logs.partition import partition_of
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase
+from samza_azure.spark.source.gate_files import Acknowledgement
 from samza_azure.spark.source.poller import PREFETCH_BYTES
-from samza_azure.spark.task.task import in_short
+from samza_azure.spark.task.task import Task, in_short
 from samza_azure.storage.log import Restored, take_over
 from samza_azure.streams.offset import Offset
 
@@ -451,6 +453,61 @@ def test_a_stage_may_read_one_stream_twice(fleet: MakeFleet) -> None:
     found = sorted((row["ts"], row["key"], row["at"] is not None) for row in run.rows("paired"))
     later = timedelta(minutes=10)
     assert found == [(row["ts"], row["key"], by_time.get(row["ts"] + later) == row["key"]) for row in rows]
+
+
+def test_a_stage_may_use_one_input_twice(fleet: MakeFleet) -> None:
+    """Spark has one source for it then, and notes its place twice. Whether all is put out does not depend on that."""
+    application = Application()
+
+    @application.stage("used-twice", output="split")
+    def split(rows: DataFrame) -> DataFrame:
+        return rows.where("value >= 2").union(rows.where("value < 2"))
+
+    @application.stage("used-twice", output="firsts")
+    def firsts(rows: DataFrame) -> DataFrame:
+        late = rows.withWatermark("ts", "1 hour")
+        return late.where("value >= 2").union(late.where("value < 2")).dropDuplicates(["key", "ts"])
+
+    run = fleet(application, MATCHED.replace("orders", "used-twice"))
+    rows = rows_of(100)
+    _produce_one(run, "used-twice", rows, 50)
+    run.start(*run.pipeline.plan.tasks())
+    run.until_all_is_read("used-twice")
+    run.drain()
+
+    assert [len(task._stands_at) for task in run.tasks.values()] == [1, 2]
+    kept = sorted((row["key"], row["ts"], row["value"]) for row in rows if row["value"] is not None)
+    for stream in ("split", "firsts"):
+        assert sorted((row["key"], row["ts"], row["value"]) for row in run.rows(stream)) == kept
+
+
+def test_the_watermark_does_not_rise_before_the_last_rows_are_put_out(fleet: MakeFleet) -> None:
+    """A source says that it stands at its end before Spark has planned the batch with the rows that it has given."""
+    run = fleet(counting("last-rows"), COUNTED % ("last-rows", "32 MiB"))
+    rows = rows_of(200)
+    produce(run, "last-rows", rows, 100)
+    run.start(*run.pipeline.plan.tasks())
+    run.until_all_is_read("last-rows")
+    counting_tasks = ["daily-0", "daily-1"]
+    run.flush(run.freeze())
+    task = run.tasks["daily-0"]
+    run.until(lambda: any(each.is_at_end for each in _answered(task)), but=counting_tasks)
+    run.until(lambda: task._has_put_out(_answered(task)), but=counting_tasks)
+    (path,) = (task._directory / "acknowledgements").glob("[0-9]*")
+    (said,) = _answered(task)
+    assert said.offset is not None
+    ahead = [[blob, position + 100, *more] for blob, position, *more in said.offset["at"]]
+    replace(said, offset={**said.offset, "at": ahead}).write(path)
+    run.look()
+    assert task._gate.step == 0
+    said.write(path)
+    run.until(run.is_drained)
+    assert put_out(run) == as_batch(rows)
+
+
+def _answered(task: Task) -> list[Acknowledgement]:
+    """What the sources of a task have said under the gate in force."""
+    return [each for each in task._acknowledgements() if each.version == task._gate.version]
 
 
 def _in_time(order: dict[str, Any], paid: dict[str, datetime]) -> bool:

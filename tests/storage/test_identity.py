@@ -182,7 +182,7 @@ async def test_an_account_that_refuses_us_gets_a_token_of_a_new_credential_once_
     assert (slow.asked, slow.made) == (2, 2)
 
 
-def until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it does not happen"

@@ -72,7 +72,7 @@ def locks() -> Iterator[Locks]:
         lock.unlock()
 
 
-def until(holds: Callable[[], bool], seconds: float = 10.0) -> None:
+def until(holds: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it does not happen"

@@ -13,6 +13,7 @@ from samza_azure import (
     AzureJobCoordinatorFactory,
     AzureLock,
     ClusterMembership,
+    Collector,
     Config,
     ConfigError,
     CoordinationUtils,
@@ -23,6 +24,8 @@ from samza_azure import (
     DrainNotification,
     DrainNotifications,
     DrainStates,
+    Envelope,
+    Handler,
     JobCoordinator,
     JobCoordinatorListener,
     JobFailed,
@@ -61,6 +64,36 @@ def clean(flights: "DataFrame") -> "DataFrame":
 @app.stage("orders", "payments", output="matched", partition_by=["order", "day"], output_mode="update", tasks=2)
 def match(orders: "DataFrame", payments: "DataFrame") -> "DataFrame":
     return orders.join(payments, "order")
+
+
+@app.task("flights", output="alerts", partition_by="carrier", max_concurrency=4)
+class Alert:
+    """A handler of coroutines."""
+
+    async def process(self, envelope: Envelope, collector: Collector) -> None:
+        assert_type(envelope.stream, str)
+        assert_type(envelope.partition, int)
+        assert_type(envelope.offset, str)
+        collector.send({"carrier": envelope.row["carrier"]})
+
+    async def on_drain(self, collector: Collector) -> None:
+        collector.send({"carrier": None})
+
+
+@app.task("orders", "payments")
+class Ledger:
+    """A plain one, which puts nothing out."""
+
+    def process(self, envelope: Envelope, collector: Collector) -> None: ...
+
+
+@app.task("orders", output="booked", tasks=1)
+def ledger() -> Handler:
+    return Ledger()
+
+
+assert_type(Alert(), Alert)
+handler: Handler = Alert()
 
 
 def called(frame: "DataFrame") -> None:

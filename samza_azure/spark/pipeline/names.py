@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
+from samza_azure.spark.pipeline.handlers import handler_mistakes
 from samza_azure.spark.pipeline.places import noted, place_of_function
 from samza_azure.spark.pipeline.tables import name_mistakes
 
@@ -69,7 +70,9 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
     yield from ((message, str(config.path)) for message in name_mistakes(stages, config.streams))
     for stage in stages:
         place = place_of_function(stage.function)
-        if (said := _other_arguments(stage)) is not None:
+        if stage.is_handler:
+            yield from ((message, place) for message in handler_mistakes(stage, config))
+        elif (said := _other_arguments(stage)) is not None:
             yield said, place
         for name in stage.inputs:
             if name in written or name in told:
@@ -153,8 +156,16 @@ def no_time(stream: str, column: str, kind: str) -> str:
 def _warnings(stages: Sequence[Stage], config: Config) -> Iterator[str]:
     """What has no effect, so that somebody may rely on it in vain."""
     read, written = {name for stage in stages for name in stage.inputs}, {stage.output for stage in stages}
+    handlers = {stage.output for stage in stages if stage.is_handler}
+    if not handlers:
+        asked = {
+            "max.concurrency": config.task.max_concurrency > 1,
+            "callback.timeout.ms": config.task.callback_timeout_ms > 0,
+            "callback.drain.timeout.ms": config.task.callback_drain_timeout_ms > 0,
+        }
+        yield from (f"task.{key} has no effect: there is no @app.task." for key, is_set in asked.items() if is_set)
     for name, declared in config.streams.items():
-        if name in written and declared.schema is not None:
+        if name in written - handlers and declared.schema is not None:
             yield f"streams.{name}.schema has no effect: a stage writes this stream, and its columns are the schema."
         if name not in read | written and not _is_route(name, stages):
             yield f"[streams.{name}] has no effect: no stage reads or writes it.{nearest(name, read | written)}"

@@ -23,6 +23,7 @@ from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.catalyst import column, rebound
 from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
+from samza_azure.spark.pipeline.handlers import analyse_handler, at_once
 from samza_azure.spark.pipeline.names import check_names, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.places import noted, place_of_function
@@ -228,6 +229,8 @@ def _analysis(
         Input(name, stream.schema, stream.event_time, stream.partitions, stream.key)
         for name, stream in zip(stage.inputs, read, strict=True)
     ]
+    if stage.is_handler:
+        return analyse_handler(spark, stage, inputs, declared)
     output = Output(stage.output, declared.event_time, declared.frontier_lag_s)
     analysis = analyse(spark, stage, inputs, output, stage.tasks or config.task.count, directory)
     for key in stage.partition_by:
@@ -348,6 +351,7 @@ def _analysed_stage(
         stateful=analysis.stateful,
         state=analysis.state,
         partitions=tasks if partitions is None else partitions,
+        at_once=at_once(stage, config) if stage.is_handler else 0,
     )
     return AnalysedStage(
         stage=stage,

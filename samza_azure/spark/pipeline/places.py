@@ -32,7 +32,12 @@ def place_of(error: BaseException) -> str:
 
 
 def place_of_function(function: Callable[..., Any]) -> str:
-    """Where a function is defined. Empty: nobody knows, as with a class that is called."""
+    """Where a function or a class is defined. Empty: nobody knows, as with another object that is called."""
+    if inspect.isclass(function):
+        try:
+            return f"{inspect.getsourcefile(function)}, line {inspect.getsourcelines(function)[1]}"
+        except (OSError, TypeError):
+            return ""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}, line {code.co_firstlineno}" if code else ""
 

@@ -28,6 +28,7 @@ from samza_azure.spark.pipeline.schema import arrow_schema, fitted
 from samza_azure.spark.source.account import blobs
 from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
 from samza_azure.storage.arrow import decode
+from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import Offset, Place, State
@@ -62,7 +63,7 @@ def read_range(
         for number, (reader, here, there) in enumerate(zip(_readers(spec), first.at, last.at, strict=True)):
             if here.position != there.position:
                 parts = None if known is None else known[number]
-                slices = _patiently(reader, here.position, there.position, parts, spec)
+                slices = patiently(reader, here.position, there.position, parts, spec)
                 yield from _batches(slices, arrow_schema(schema), spec.stream)
     except StorageUnavailable:
         raise
@@ -77,13 +78,13 @@ def _needs(error: SamzaAzureError) -> int | None:
     return error.needs if isinstance(error, TooOld) else None
 
 
-def _readers(spec: Spec) -> list[LogReader]:
+def _readers(spec: Spec, logs: Blobs | None = None) -> list[LogReader]:
     group_id = None if spec.group_id is None else bytes.fromhex(spec.group_id)
-    logs = blobs()
+    logs = logs or blobs()
     return [LogReader(logs, prefix, frozenset(parts), group_id=group_id) for prefix, parts, _ in spec.producers]
 
 
-def _patiently(
+def patiently(
     reader: LogReader, start: Position, end: Position, parts: list[Part] | None, spec: Spec
 ) -> Iterator[bytes]:
     """The slices of a range. A storage error is waited out while the permit holds; no slice comes twice."""
@@ -115,10 +116,10 @@ def _permit(spec: Spec) -> float:
 class Poller:
     """Looks for records beyond the offset where Spark stands. One round at a time, in a thread of its own."""
 
-    def __init__(self, path: str, schema: StructType) -> None:
+    def __init__(self, path: str, schema: StructType, logs: Blobs | None = None) -> None:
         self.spec = spec = Spec.read(Path(path))
         self.schema = arrow_schema(schema)
-        self.readers = _readers(spec)
+        self.readers = _readers(spec, logs)
         self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark)
         self.thread = ThreadPoolExecutor(1, "poller")
         self.round: tuple[Gate, Future[Offset]] | None = None

@@ -5,7 +5,8 @@ does not answer is waited for inside; only the log's own rules end the waiting (
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -78,6 +79,7 @@ class BatchWriter:
         needs: Callable[[], Mapping[str, int]],
         batch_bytes: Callable[[], int],
         appended: Callable[[int, Planned, int, int | None], None],
+        last_rows: Callable[[], Iterable[pa.RecordBatch]] = tuple,
     ) -> None:
         self._stage = stage
         self._number = number
@@ -89,6 +91,7 @@ class BatchWriter:
         self._needs = needs
         self._batch_bytes = batch_bytes
         self._appended = appended
+        self._last_rows = last_rows
         self._outlet = Outlet()
         self._running = threading.Lock()
         self.closed = threading.Event()
@@ -132,12 +135,21 @@ class BatchWriter:
             stands = plan()
             if stands is None or self.error is not None or self.closed.is_set():
                 return False
-            batch = self._log.last_batch + 1
-            files: dict[str, Buffer] = {f"offsets/{batch}": as_file(stands)}
-            self._append(batch, stands, [], files)
+            self.append(stands, self._last_rows(), {})
         finally:
             self._running.release()
         return True
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """A batch that Spark has no part in: what runs in here counts as the running one. It calls `append`."""
+        with self._running:
+            yield
+
+    def append(self, plan: Planned, rows: Iterable[pa.RecordBatch], files: Mapping[str, Buffer]) -> None:
+        """The record of such a batch."""
+        batch = self._log.last_batch + 1
+        self._append(batch, plan, self._parts(batch, rows), {**files, f"offsets/{batch}": as_file(plan)})
 
     def fire(self) -> bool:
         """Let the batches from now on run with the watermark at infinity; False while one runs.

@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
@@ -70,6 +71,20 @@ class Surroundings:
     starting: threading.Lock  # queries start one after the other
 
 
+class Query(Protocol):
+    """What runs a task's batches: Spark's streaming query, or the loop of a handler."""
+
+    @property
+    def isActive(self) -> bool:
+        """Whether it goes on."""
+
+    def exception(self) -> BaseException | None:
+        """What has ended it."""
+
+    def stop(self) -> None:
+        """End it."""
+
+
 class Task:
     """One task under one writer."""
 
@@ -83,13 +98,14 @@ class Task:
         self.prefix = f"runs/{start.run_id}/{start.task}"
         self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
         self._around = around
+        self._most_bytes = around.config.task.batch_bytes  # of input in a batch
         self._directory = around.directory / "tasks" / start.task / f"{start.generation}-{start.attempt}"
         self._lock = threading.Lock()
         self._gate = Gate()
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._writer: LogWriter | None = None
         self._batches: BatchWriter | None = None
-        self._query: StreamingQuery | None = None
+        self._query: Query | None = None
         self._has_query = threading.Event()
         self._taken_over = threading.Event()  # or not to be: `start` appends nothing by itself after this
         self._releasing = self._finishing = False
@@ -197,6 +213,7 @@ class Task:
             self._needs,
             self._batch_bytes,
             self._appended,
+            self._last_rows,
         )
         with self._around.starting:
             if not self.is_over and not self._releasing:
@@ -216,7 +233,10 @@ class Task:
         spark, stage = self._around.spark, self.stage
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", self.name)
         spark.conf.set(STATE_PROVIDER, PROVIDERS[self._state])
-        frames = [self._read(number, each) for number, each in enumerate(self.inputs)]
+        frames = [
+            spark.readStream.format(FORMAT).schema(each.schema).option("spec", str(self._spec(number, each))).load()
+            for number, each in enumerate(self.inputs)
+        ]
         frame = stage.with_destination(spark, stage.stage.function(*frames))
         assert self._batches is not None
         self._query = (
@@ -228,11 +248,14 @@ class Task:
             .start()
         )
         self._has_query.set()
+        self._is_running()
+        self._await_source()
+
+    def _is_running(self) -> None:
         with self._lock:
             if self._report.phase is Phase.STARTING:
                 self._report = replace(self._report, phase=Phase.RUNNING)
         self._around.changed()
-        self._await_source()
 
     def _await_source(self) -> None:
         """Let the next query start when this one's source is up: its processes serve the next one too."""
@@ -241,8 +264,8 @@ class Task:
         while boot_time() < until and not self._acknowledgements() and self._query is not None and not self.is_over:
             wait.wait(0.05)
 
-    def _read(self, number: int, each: TaskInput) -> DataFrame:
-        """A streaming DataFrame over one input's logs."""
+    def _spec(self, number: int, each: TaskInput) -> Path:
+        """A file with what the source of one input must know."""
         around, task = self._around, self._around.config.task
         is_source = any(producer.source for producer in each.producers)
         spec = Spec(
@@ -256,7 +279,7 @@ class Task:
             has_watermark=bool(self.stage.analysis.watermarks),
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
-            batch_bytes=task.batch_bytes,
+            batch_bytes=self._most_bytes,
             key=each.key if is_source else (),
             partitions=each.partitions,
             files={
@@ -268,7 +291,7 @@ class Task:
         )
         path = self._directory / f"input-{number}"
         spec.write(path)
-        return around.spark.readStream.format(FORMAT).schema(each.schema).option("spec", str(path)).load()
+        return path
 
     def _starts(self, producer: Producer) -> Position:
         """Where a task without a batch begins to read."""
@@ -276,9 +299,13 @@ class Task:
 
     def _own_watermark(self) -> OwnedWatermark:
         """In the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
-        if not self._has_query.wait(QUERY_START_S) or self._query is None:
+        if not self._has_query.wait(QUERY_START_S) or not isinstance(self._query, StreamingQuery):
             raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
         return OwnedWatermark(self._around.spark, self._query)
+
+    def _last_rows(self) -> Iterable[pa.RecordBatch]:
+        """What a task without state puts out at the end of a drain, besides what it has put out."""
+        return ()
 
     def _appended(self, batch: int, plan: Planned, rows_out: int, watermark_us: int | None) -> None:
         """After each record."""
@@ -438,12 +465,12 @@ class Task:
 
     def count(self) -> None:
         """Add up what Spark says of each finished batch, and how much there is to read."""
-        query, now = self._query, boot_time()
-        if query is None or self.report.phase is not Phase.RUNNING:
+        now = boot_time()
+        if self._query is None or self.report.phase is not Phase.RUNNING:
             return
         if self._counted_through < self.report.batch:
             try:
-                found = counted_since(query._jsq.recentProgress(), self._counted_through)
+                found = self._counted()
             except Exception as error:  # noqa: BLE001  # the query may be ending
                 log.info("%s: its batches were not counted: %s", self.name, error)
                 return
@@ -465,6 +492,11 @@ class Task:
         with self._lock:
             if self._report.progress is not None:
                 self._report = replace(self._report, progress=replace(self._report.progress, pace=pace, behind=behind))
+
+    def _counted(self) -> "Counted":
+        """What the batches have done that are not counted yet."""
+        assert isinstance(self._query, StreamingQuery)
+        return counted_since(self._query._jsq.recentProgress(), self._counted_through)
 
     def _behind(self) -> dict[str, int]:
         """About how many bytes of the logs are not read, by stream, as hints have their ends. A log of this run holds
@@ -532,7 +564,7 @@ class Task:
             return
         if not self.stage.plan.stateful:
             self._flush_without_batch(said)
-        elif self._batches is not None and self._batches.fire():
+        elif self._batches is not None and self._has_put_out(said) and self._batches.fire():
             with self._lock:
                 self._set_gate(self._gate.changed(step=2))
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
@@ -549,7 +581,8 @@ class Task:
         ends = [replace(Offset.from_json(each.end), step=2) for each in said if each.end is not None]
 
         def plan() -> Planned | None:
-            stands = len(ends) == len(said) and self._has_put_out(said) and not self._releasing
+            # Over: a look that began before the last record was in may come here after it.
+            stands = len(ends) == len(said) and self._has_put_out(said) and not (self._releasing or self.is_over)
             return Planned(INFINITY_MS, tuple(ends)) if stands else None
 
         def flush() -> None:
@@ -678,6 +711,6 @@ def _roll_bytes(producer: Producer) -> int:
     return (SOURCE_LIMITS if producer.source is not None else Limits()).roll_bytes
 
 
-def _places(offsets: Iterable[Offset]) -> list[tuple[str, list[Position]]]:
-    """Where each source stands, in an order of their own: two may read one stream."""
-    return sorted((offset.of, offset.positions) for offset in offsets)
+def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:
+    """Where the sources stand. A source that is used twice in a query says so once, and is noted by Spark twice."""
+    return {(offset.of, tuple(offset.positions)) for offset in offsets}

@@ -23,6 +23,7 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink import SinkTask
 from samza_azure.spark.task.task import Surroundings, Task
 
@@ -90,11 +91,7 @@ class Tasks:
             if (known.generation, known.attempt) >= (command.generation, command.attempt):
                 return  # repeated: the report says how it is
         try:
-            task: Task | SinkTask
-            if self._around.pipeline.table_of(command.task) is not None:
-                task = SinkTask(self._around, command)
-            else:
-                task = Task(self._around, command, before.tried_bytes if before is not None else None)
+            task = task_of(self._around, command, before.tried_bytes if before is not None else None)
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._channel.tell(_failed(command, error, self._around))
             return
@@ -147,6 +144,14 @@ class Tasks:
             wait.wait(0.02)
         for task in self._tasks.values():
             self._tell(task)
+
+
+def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
+    """A task of its kind: its query is Spark's or the loop of a handler, or it has none and publishes a table."""
+    if around.pipeline.table_of(start.task) is not None:
+        return SinkTask(around, start)
+    kind = HandlerTask if around.pipeline.stage_of(start.task).plan.at_once else Task
+    return kind(around, start, tried_bytes)
 
 
 def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience_s: float) -> None:

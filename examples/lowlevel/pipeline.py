@@ -1,0 +1,49 @@
+"""A low-level task: one message at a time goes to an object of ours, here one that tells people of late flights.
+
+Whom it tells may be told twice, after a crash; each of its rows is in the stream `alerts` once.
+
+    samza-azure dev examples/lowlevel/job.toml
+    samza-azure produce examples/lowlevel/job.toml flights flights.parquet
+    samza-azure follow examples/lowlevel/job.toml alerts
+"""
+
+import asyncio
+
+from samza_azure import Application, Collector, Envelope
+
+app = Application()
+LATE_MINUTES = 120
+
+
+async def tell(text: str) -> None:
+    """Whoever waits for the flight: a request to some service."""
+    await asyncio.sleep(0.001)
+
+
+@app.task("flights", output="alerts", max_concurrency=16)
+class Alert:
+    """Up to 16 requests are under way at once. How many people were told survives restarts and moves."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    async def process(self, envelope: Envelope, collector: Collector) -> None:
+        """One flight."""
+        delay = envelope.row["dep_delay"]
+        if delay is not None and delay > LATE_MINUTES:
+            text = f"{envelope.row['carrier']} of {envelope.row['ts']:%d %B, %H:%M} is {delay / 60:.1f} hours late"
+            await tell(text)
+            self.told += 1
+            collector.send({"text": text, "number": 1})
+
+    def on_drain(self, collector: Collector) -> None:
+        """Every flight that was read is done, and no request is under way."""
+        collector.send({"text": "told in this run", "number": self.told})
+
+    def snapshot(self) -> bytes:
+        """With each commit."""
+        return str(self.told).encode()
+
+    def restore(self, state: bytes) -> None:
+        """As the last commit had it."""
+        self.told = int(state)

@@ -1,0 +1,256 @@
+"""The handler of a low-level task: made, called and watched, in a thread of its own with an event loop.
+
+Promised: calls begin in the order of the messages; there are never more in flight than allowed; none is when a call of
+this module returns. A call that takes too long, or raises, is the task's failure, which names task and message. Python
+cannot end a call that hangs: it is given up, and what it puts out later is refused.
+"""
+
+import asyncio
+import inspect
+import itertools
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_for
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from samza_azure.application import Envelope, Handler, check_methods
+from samza_azure.errors import PermitExpired, SamzaAzureError
+from samza_azure.machine import boot_time
+
+log = logging.getLogger(__name__)
+
+#: How often a call is looked at that may take too long, or whose task is let go.
+LOOK_S = 0.05
+#: So long `close` of a handler may take.
+CLOSE_S = 5.0
+#: Of a handler's own state: it is written anew whenever it has changed.
+STATE_BYTES_MAX = 1 << 20
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """In seconds, None: as long as it likes."""
+
+    process_s: float | None
+    drain_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One that is in flight."""
+
+    what: str  # "process of message … of …"
+    since: float
+    limit_s: float | None
+
+
+class _Collector:
+    """The `Collector` of one call."""
+
+    def __init__(self, columns: Sequence[str], what: str) -> None:
+        self._columns, self._what = columns, what
+        self.rows: list[dict[str, Any]] = []
+        self.is_open = True
+
+    def send(self, row: Mapping[str, Any], /) -> None:
+        if not self.is_open:
+            raise SamzaAzureError(
+                f"A row was sent after {self._what} had ended. Send it before process returns; if something still runs "
+                "then, write async def process and await it."
+            )
+        if row.keys() != set(self._columns):
+            raise SamzaAzureError(
+                f"The row has the columns {', '.join(row) or 'none'}, and the stream has "
+                f"{', '.join(self._columns) or 'none'}. Send a value for each, None where there is none."
+            )
+        self.rows.append(dict(row))
+
+
+class Calls:
+    """All calls of one handler. Its methods are for the task's thread, and return when the call has ended."""
+
+    def __init__(
+        self, task: str, factory: Callable[[], Handler], schema: pa.Schema, at_once: int, limits: Limits
+    ) -> None:
+        self._task, self._factory, self._schema = task, factory, schema
+        self._at_once, self._limits = at_once, limits
+        self._handler: Any = None
+        self._put_out: list[_Collector] = []
+        self._numbers = itertools.count()
+        self._in_flight: dict[int, _Call] = {}
+        self._given_up = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.rows = 0  # put out and not taken
+
+    def begin(self, state: bytes | None) -> None:
+        """Make the handler; `state` is what its `snapshot` gave last."""
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._live, args=[self._loop], name=f"{self._task}-handler", daemon=True).start()
+        self._wait(self._begin(state))
+
+    def process(self, envelopes: Iterable[Envelope], is_enough: Callable[[], bool]) -> int:
+        """Process these in their order, until there are no more or it `is_enough`; how many were."""
+        return self._wait(self._process(envelopes, is_enough))
+
+    def on_drain(self) -> None:
+        """The last call but `close`."""
+        if hasattr(self._handler, "on_drain"):
+            self._wait(self._on_drain())
+
+    def snapshot(self) -> bytes | None:
+        """The handler's own state; None: it has none."""
+        return self._wait(self._snapshot()) if hasattr(self._handler, "snapshot") else None
+
+    def take(self) -> pa.Table:
+        """The rows that were put out since the last time, in the order in which their calls have ended."""
+        calls, self._put_out, self.rows = self._put_out, [], 0
+        try:
+            return pa.Table.from_pylist([row for call in calls for row in call.rows], schema=self._schema)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            for call in calls:
+                self._check_types(call)
+            raise
+
+    def _check_types(self, call: _Collector) -> None:
+        try:
+            pa.Table.from_pylist(call.rows, schema=self._schema)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SamzaAzureError(
+                f"{self._task}: a row that {call._what} has sent does not fit the stream's schema, "
+                f"{', '.join(f'{each.name} {each.type}' for each in self._schema)}: {error}"
+            ) from error
+
+    def give_up(self) -> None:
+        """Wait for no call any more. From any thread."""
+        self._given_up.set()
+
+    def close(self) -> None:
+        """Let the handler go, in time or not at all."""
+        self._given_up.set()
+        if self._loop is None:
+            return
+        if self._handler is not None and hasattr(self._handler, "close"):
+            ending = asyncio.run_coroutine_threadsafe(_called(self._handler.close), self._loop)
+            wait_for([ending], CLOSE_S)
+            if not ending.done():
+                log.warning("%s: close of its handler has not returned in %g s", self._task, CLOSE_S)
+            elif (error := ending.exception()) is not None:
+                log.warning("%s: close of its handler raised: %s", self._task, error)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    # In the task's thread.
+
+    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        future: Future[T] = asyncio.run_coroutine_threadsafe(call, self._loop)
+        while not wait_for([future], LOOK_S).done:
+            self._check_time()
+            if self._given_up.is_set():
+                raise PermitExpired(f"The handler of {self._task} is let go.")
+        return future.result()
+
+    def _check_time(self) -> None:
+        now = boot_time()
+        for call in list(self._in_flight.values()):
+            if call.limit_s is not None and now - call.since > call.limit_s:
+                key = "task.callback.drain.timeout.ms" if call.what == ON_DRAIN else "task.callback.timeout.ms"
+                raise SamzaAzureError(
+                    f"{self._task}: {call.what} has not ended within {call.limit_s * 1000:g} ms. Make it faster, or "
+                    f"{key} longer."
+                )
+
+    # In the handler's thread.
+
+    def _live(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for each in left:
+            each.cancel()
+        loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+        loop.close()
+
+    async def _begin(self, state: bytes | None) -> None:
+        handler = self._factory()
+        check_methods(handler, self._task, self._at_once)
+        if state is not None and hasattr(handler, "restore"):
+            await _called(handler.restore, state)
+        self._handler = handler
+
+    async def _process(self, envelopes: Iterable[Envelope], is_enough: Callable[[], bool]) -> int:
+        running: set[asyncio.Task[None]] = set()
+        begun = 0
+        try:
+            for envelope in envelopes:
+                begun += 1
+                if self._at_once == 1:
+                    await self._one(envelope)
+                else:
+                    running.add(asyncio.create_task(self._one(envelope)))
+                    if len(running) >= self._at_once:
+                        running = await _some(running)
+                if is_enough():
+                    break
+            while running:
+                running = await _some(running)
+        finally:
+            for each in running:
+                each.cancel()
+        return begun
+
+    async def _one(self, envelope: Envelope) -> None:
+        what = f"process of message {envelope.offset} of {envelope.stream}/{envelope.partition}"
+        await self._watched(what, self._limits.process_s, self._handler.process, envelope)
+
+    async def _on_drain(self) -> None:
+        await self._watched(ON_DRAIN, self._limits.drain_s, self._handler.on_drain)
+
+    async def _watched(self, what: str, limit_s: float | None, function: Callable[..., Any], *given: Envelope) -> None:
+        """One call, in flight while it lasts. Only the rows of a call that ends well are put out."""
+        collector, number = _Collector(self._schema.names, what), next(self._numbers)
+        self._in_flight[number] = _Call(what, boot_time(), limit_s)
+        try:
+            await _called(function, *given, collector)
+        except Exception as error:
+            raise SamzaAzureError(f"{self._task}: {what} failed: {type(error).__name__}: {error}") from error
+        finally:
+            collector.is_open = False
+            del self._in_flight[number]
+        if collector.rows:
+            self._put_out.append(collector)
+            self.rows += len(collector.rows)
+
+    async def _snapshot(self) -> bytes:
+        state = self._handler.snapshot()
+        if not isinstance(state, bytes) or len(state) > STATE_BYTES_MAX:
+            found = f"{len(state)} bytes" if isinstance(state, bytes) else f"a {type(state).__name__}"
+            raise SamzaAzureError(
+                f"{self._task}: snapshot of its handler returned {found}. Return bytes, {STATE_BYTES_MAX} at most: "
+                "they are written with each commit. What is larger belongs into a stage with state, or a store."
+            )
+        return state
+
+
+#: What is in flight when it is no message.
+ON_DRAIN = "on_drain"
+
+
+async def _called(function: Callable[..., Any], *arguments: object) -> None:
+    answer = function(*arguments)
+    if inspect.isawaitable(answer):
+        await answer
+
+
+async def _some(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
+    """Those that still run once one of them has ended; its error, if it has one."""
+    ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for each in ended:
+        each.result()
+    return running

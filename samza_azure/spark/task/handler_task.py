@@ -1,0 +1,233 @@
+"""A low-level task: the messages of its inputs go to a handler of the user's, one by one. Spark has no part in it.
+
+It is a task like any other, with another query: the same sources find what is new, the same gate holds them, the same
+record takes rows, positions and state in one append. So ownership, drains, idleness and event time are the task's.
+
+A batch is what the sources give out at once. It is committed in parts where it takes long: the record then says where
+the batch ends, and how many of its messages are done. Which messages a batch has, and in which order, depends on the
+logs alone, so the next owner goes on behind those.
+"""
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from samza_azure.application import Envelope
+from samza_azure.logs.reading import Part
+from samza_azure.logs.record import Buffer
+from samza_azure.machine import boot_time
+from samza_azure.messages import StartTask
+from samza_azure.spark.pipeline.destination import COLUMN
+from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
+from samza_azure.spark.pipeline.schema import arrow_schema, fitted
+from samza_azure.spark.source.poller import Poller, patiently
+from samza_azure.spark.task.checkpoint import Planned
+from samza_azure.spark.task.handler import Calls, Limits
+from samza_azure.spark.task.task import Counted, Surroundings, Task
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.source_stream import partition_numbers
+from samza_azure.streams.offset import Offset
+
+#: Of input in a batch: messages are processed one by one, and a drain waits for those that were read.
+BATCH_BYTES = 4 << 20
+#: So many rows that are put out bring a commit forward.
+ROWS_MAX = 100_000
+#: How often the sources are asked.
+TRIGGER_S = 0.1
+#: Files of the record: a batch that is not done, empty if there is none, and the handler's own state.
+UNFINISHED = "unfinished"
+STATE = "handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that lie together in a log."""
+
+    input: TaskInput
+    producer: Producer
+    part: Part
+    rows: pa.RecordBatch
+    first: int  # the number of the first of them in its slice
+
+    def envelopes(self, skip: int) -> Iterator[Envelope]:
+        """The messages, but the first so many."""
+        source, (blob, position) = self.producer.source, self.part.position
+        partition = self.part.destination if source is None else int(source.rpartition("/")[2])
+        log = self.producer.prefix.rpartition("/")[2]
+        for number, row in enumerate(self.rows.slice(skip).to_pylist(), self.first + skip):
+            yield Envelope(self.input.stream, partition, f"{log}:{blob}:{position}:{number}", row)
+
+
+class HandlerTask(Task):
+    """One low-level task under one writer."""
+
+    def __init__(self, around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> None:
+        super().__init__(around, start, tried_bytes)
+        self._most_bytes = min(self._most_bytes, BATCH_BYTES)
+        config, stage = around.config.task, self.stage
+        self._calls = Calls(
+            self.name,
+            stage.stage.function,
+            arrow_schema(stage.analysis.schema),
+            stage.plan.at_once,
+            Limits(config.callback_timeout_s, config.callback_drain_timeout_s),
+        )
+        self._pollers: list[Poller] = []
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+        self._saved: bytes | None = None  # the handler's state, as the log has it
+        self._done = Counted(-1)
+
+    # What `Task` asks of a query.
+
+    @property
+    def isActive(self) -> bool:
+        return self._error is None and self._thread is not None and self._thread.is_alive()
+
+    def exception(self) -> BaseException | None:
+        return self._error
+
+    def stop(self) -> None:
+        self._closing.set()
+        self._calls.give_up()
+
+    def _start_query(self, checkpoint: Path) -> None:
+        self._pollers = [
+            Poller(str(self._spec(number, each)), each.schema, self._around.blobs)
+            for number, each in enumerate(self.inputs)
+        ]
+        self._query = self
+        self._thread = threading.Thread(target=self._live, args=[checkpoint], name=self.name, daemon=True)
+        self._thread.start()
+        self._is_running()
+
+    def _counted(self) -> Counted:
+        with self._lock:
+            done, self._done = self._done, Counted(-1)
+        return replace(done, through=self.report.batch)
+
+    # The loop, in a thread of its own.
+
+    def _live(self, checkpoint: Path) -> None:
+        try:
+            self._saved = _file(checkpoint / STATE) or None
+            self._calls.begin(self._saved)
+            self._go_on(_file(checkpoint / UNFINISHED))
+            while not self._closing.is_set():
+                if not self._turn():
+                    self._closing.wait(TRIGGER_S)
+        except BaseException as error:  # noqa: BLE001  # the handler's own code runs in there
+            self._error = error
+        finally:
+            for poller in self._pollers:
+                poller.thread.shutdown(wait=False)
+            self._calls.close()
+
+    def _where(self) -> list[Offset]:
+        """Where the task stands in each input."""
+        return list(self._stands_at) or [Offset.from_json(poller.initial()) for poller in self._pollers]
+
+    def _turn(self) -> bool:
+        """A batch, if there is reason for one."""
+        starts = self._where()
+        ends = [
+            Offset.from_json(poller.latest(start.to_json()))
+            for poller, start in zip(self._pollers, starts, strict=True)
+        ]
+        if ends == starts:
+            return False
+        given = zip(self._pollers, starts, ends, strict=True)
+        self._batch(starts, ends, [poller.parts if start != end else [] for poller, start, end in given])
+        return True
+
+    def _go_on(self, unfinished: bytes) -> None:
+        """Finish the batch that an owner before us has begun, before anything else is read."""
+        if not unfinished:
+            return
+        known: dict[str, Any] = json.loads(unfinished)
+        starts, ends = self._where(), [Offset.from_json(each) for each in known["ends"]]
+        parts = []
+        for poller, start, end in zip(self._pollers, starts, ends, strict=True):
+            between = zip(poller.readers, start.positions, end.positions, strict=True)
+            parts.append([[part for each in reader.scans(a, b) for part in each.parts] for reader, a, b in between])
+        self._batch(starts, ends, parts, known["done"])
+
+    def _batch(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]], done: int = 0) -> None:
+        """Process what lies between, but for the first messages that are `done`, and commit now and then."""
+        batches = self._batches
+        assert batches is not None
+        pieces = list(self._pieces(starts, ends, parts))
+        total = sum(piece.rows.num_rows for piece in pieces)
+        with batches.batch():
+            while not (self.is_over or self._closing.is_set()):
+                began = boot_time()
+                until = began + self._around.config.task.commit_ms / 1000
+                new = self._calls.process(_behind(pieces, done), partial(self._is_enough, until))
+                done += new
+                if done < total:
+                    unfinished = json.dumps({"ends": [each.to_json() for each in ends], "done": done}).encode()
+                    self._commit(starts, unfinished)
+                else:
+                    self._commit(ends, b"")
+                with self._lock:
+                    before = self._done
+                    seconds = before.seconds + boot_time() - began
+                    self._done = Counted(-1, before.batches + 1, before.rows + new, seconds=seconds)
+                if done == total or self._releasing:
+                    return
+
+    def _is_enough(self, until: float) -> bool:
+        return self._releasing or self._closing.is_set() or boot_time() >= until or self._calls.rows >= ROWS_MAX
+
+    def _pieces(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> Iterator[Piece]:
+        """All rows between, input by input and log by log, each log in its order."""
+        for each, poller, start, end, found in zip(self.inputs, self._pollers, starts, ends, parts, strict=True):
+            for producer, reader, first, last, slices in zip(
+                each.producers, poller.readers, start.positions, end.positions, found, strict=False
+            ):
+                for part, data in zip(slices, patiently(reader, first, last, slices, poller.spec), strict=True):
+                    number = 0
+                    for rows in decode(data):
+                        yield Piece(each, producer, part, fitted(rows, poller.schema, each.stream), number)
+                        number += rows.num_rows
+
+    def _commit(self, offsets: Iterable[Offset], unfinished: bytes) -> None:
+        """One record: the rows put out, where the task stands, the handler's state if it is another."""
+        assert self._batches is not None
+        state = self._calls.snapshot()
+        files: dict[str, Buffer] = {UNFINISHED: unfinished}
+        if state is not None and state != self._saved:
+            files[STATE] = state
+        self._batches.append(Planned(0, tuple(offsets)), self._rows(), files)
+        self._saved = state
+
+    def _last_rows(self) -> Iterable[pa.RecordBatch]:
+        """What `on_drain` puts out. Nothing is in flight; everything that was read is committed."""
+        self._calls.on_drain()
+        return self._rows()
+
+    def _rows(self) -> list[pa.RecordBatch]:
+        """What was put out, with the partition of each row."""
+        rows, partitions = self._calls.take(), self.stage.partitions
+        if partitions is not None and partitions > 1 and rows.num_rows:
+            rows = rows.append_column(COLUMN, partition_numbers(rows, self.stage.stage.partition_by, partitions))
+        batches: list[pa.RecordBatch] = rows.to_batches()
+        return batches
+
+
+def _behind(pieces: Iterable[Piece], done: int) -> Iterator[Envelope]:
+    """The messages that are not done. Rows become Python's values piece by piece."""
+    for piece in pieces:
+        yield from piece.envelopes(min(done, piece.rows.num_rows))
+        done = max(done - piece.rows.num_rows, 0)
+
+
+def _file(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""

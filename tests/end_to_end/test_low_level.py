@@ -1,0 +1,57 @@
+"""A fleet whose only stage is a low-level task, the example's; containers are killed in mid-drain."""
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+from .world import PARTITIONS, PATIENCE_S, ROOT, World
+
+EXAMPLE = ROOT / "examples" / "lowlevel"
+
+
+def texts(flights: pa.Table) -> Counter[str]:
+    """What is told of these flights."""
+    return Counter(
+        f"{row['carrier']} of {row['ts']:%d %B, %H:%M} is {row['dep_delay'] / 60:.1f} hours late"
+        for row in flights.to_pylist()
+        if row["dep_delay"] is not None and row["dep_delay"] > 120
+    )
+
+
+@pytest.mark.long  # the same without processes: tests/spark/test_handlers.py
+@pytest.mark.parametrize("point", ["before the end of Alert", "after the end of Alert", "FLUSHING"])
+def test_the_rows_of_on_drain_are_there_once_whoever_is_killed(
+    tmp_path_factory: pytest.TempPathFactory, flights: pa.Table, point: str
+) -> None:
+    """kill -9 of a container when on_drain has been called and its record is not written, or just was."""
+    world = World(tmp_path_factory.mktemp("low"), flights)
+    try:
+        job = world.fleet.job.read_text()
+        streams = (EXAMPLE / "job.toml").read_text().partition("[task]")[2].replace("partitions = 4", "partitions = 2")
+        world.fleet.job.write_text(job.partition("[streams.flights]")[0] + f"[task]{streams}")
+        (world.directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        shown = world.start("p0", "p1")
+        assert {each["name"] for each in shown["tasks"]} == {f"Alert-{number}" for number in range(PARTITIONS)}
+        producer = world.producing(6_000, rate=2_000)
+        world.kill_at("p0", "container", point)
+        world.kill_at("p1", "container", point)
+        draining = world.drain_begins()
+        _, said = draining.communicate(timeout=PATIENCE_S)
+        assert draining.returncode == 0, said
+        assert set(world.fleet.exit_codes(PATIENCE_S).values()) == {0}
+        assert producer.wait(PATIENCE_S) == 0
+        assert world.kills_to_come() == [], "both containers came there and died"
+
+        found = Counter[str]()
+        totals = []
+        for row in world.stream("alerts").to_pylist():
+            if row["text"] == "told in this run":
+                totals.append(row["number"])
+            else:
+                found[row["text"]] += row["number"]
+        assert found == texts(world.rows_up_to_positions())
+        assert len(totals) == PARTITIONS, "on_drain's row, once for each task"
+        assert sum(totals) == found.total()
+    finally:
+        world.close()

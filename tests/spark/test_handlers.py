@@ -1,0 +1,591 @@
+"""Low-level tasks: handlers get their messages in order, a drain waits for them, and what they put out is there once.
+
+The names of Samza's own tests (TestRunLoop, TestDrain of the low-level API) stand at those that are theirs in meaning.
+"""
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from samza_azure import Application, Collector, Envelope
+from samza_azure.errors import ConfigError, PipelineRefused, StorageUnavailable
+from samza_azure.logs.record import Kind
+from samza_azure.messages import Phase
+from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import DELETE_MAX
+from samza_azure.storage.log import LogReader
+
+from .fleet import PATIENCE_S, Fleet, config_of
+
+STREAMS = """
+[streams.numbers]
+partitions = 2
+schema = "n int, at string"
+[streams.others]
+partitions = 2
+schema = "n int, at string"
+[streams.seen]
+schema = "what string, n int"
+"""
+MakeFleet = Callable[[Application, str], Fleet]
+
+
+@pytest.fixture(autouse=True)
+def _no_rows_of_others(account: Account) -> None:
+    """All tests here read the same source streams."""
+    blobs = account.blobs()
+    names = [name for name, _ in blobs.list("streams/")]
+    for start in range(0, len(names), DELETE_MAX):
+        blobs.delete_many(names[start : start + DELETE_MAX])
+
+
+class Said:
+    """What the handlers of one test have seen, in order; handlers are made by tasks, so they share it."""
+
+    def __init__(self) -> None:
+        self.messages: list[Envelope] = []
+        self.drains = 0
+        self.in_flight = self.most_in_flight = 0
+        self.in_flight_at_drain: int | None = None
+        self.closed = 0
+
+    def numbers(self, partition: int | None = None) -> list[int]:
+        return [each.row["n"] for each in self.messages if partition in (None, each.partition)]
+
+
+def plain(said: Said, *inputs: str, **options: Any) -> Application:
+    """A handler that passes on what it gets, and says good-bye."""
+    application = Application()
+
+    @application.task(*(inputs or ("numbers",)), output="seen", **options)
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            said.messages.append(envelope)
+            collector.send({"what": f"{envelope.stream}/{envelope.partition}", "n": envelope.row["n"]})
+
+        def on_drain(self, collector: Collector) -> None:
+            said.drains += 1
+            collector.send({"what": "drained", "n": len(said.messages)})
+
+        def close(self) -> None:
+            said.closed += 1
+
+    return application
+
+
+def put(run: Fleet, stream: str, *numbers: int, partition: int | None = None) -> None:
+    """A record with these numbers, into one partition or into both in turn."""
+    writer = run.writer(stream, 2, flush_rows=10_000, event_time=None)
+    if partition is not None:
+        writer._next_partition = partition
+    writer.write(pa.table({"n": pa.array(numbers, pa.int32()), "at": ["x"] * len(numbers)}))
+    writer.flush()
+
+
+def rows(run: Fleet, stream: str) -> list[dict[str, Any]]:
+    with suppress(ConfigError):  # it has none yet
+        return run.rows(stream)
+    return []
+
+
+def seen(run: Fleet) -> Counter[tuple[str, int]]:
+    return Counter((row["what"], row["n"]) for row in rows(run, "seen"))
+
+
+def last_kind(run: Fleet, task: str) -> Kind:
+    """Of the last record in a task's log."""
+    last = LogReader(run.account.blobs(), f"runs/{run.run_id}/{task}").tail()
+    assert last is not None
+    return last.header.kind
+
+
+@pytest.mark.parametrize("tasks", [2, 1])
+def test_every_message_once_in_order_then_drained_once_with_a_commit(fleet: MakeFleet, tasks: int) -> None:
+    """testDrainForTasksWithSingleSSP, testDrainForTasksWithMultipleSSP, testDrainCommitBehavior, testDrain (low)."""
+    said = Said()
+    run = fleet(plain(said, tasks=tasks), STREAMS)
+    names = [f"Watch-{number}" for number in range(tasks)]
+    for first in (0, 100, 200):
+        put(run, "numbers", *range(first, first + 50), partition=0)
+        put(run, "numbers", *range(first + 50, first + 100), partition=1)
+    run.start(*names)
+    run.until(lambda: len(said.messages) == 300)
+    put(run, "numbers", 1000, 1001, partition=0)
+    run.until(lambda: len(said.messages) == 302)
+    assert said.numbers(0) == sorted(said.numbers(0)) and said.numbers(1) == sorted(said.numbers(1))
+    assert len({(each.partition, each.offset) for each in said.messages}) == 302
+
+    run.drain()
+
+    assert said.drains == tasks
+    assert sum(seen(run).values()) == 302 + tasks
+    assert seen(run)["drained", 302] == tasks, "every message came before it"
+    assert {last_kind(run, name) for name in names} == {Kind.DRAINED}
+    run.until(lambda: said.closed == tasks)
+
+
+def test_drain_on_container_start(fleet: MakeFleet) -> None:
+    """testDrainOnContainerStart: a drain that is there before the task. It reads nothing, and on_drain is called."""
+    said = Said()
+    run = fleet(plain(said), STREAMS)
+    put(run, "numbers", 1, 2, 3, partition=0)
+    ends = {"numbers/0": (0, 0), "numbers/1": (0, 0)}
+    run.flush(ends)
+    run.start("Watch-0", "Watch-1")
+    run.until(run.is_drained)
+    assert (said.messages, said.drains) == ([], 2)
+    assert seen(run) == {("drained", 0): 2}
+
+
+def test_messages_of_the_sources_last_read_are_processed_and_none_after_them(fleet: MakeFleet) -> None:
+    """The next run begins where this one has read: no message is missing and none comes twice."""
+    said = Said()
+    run = fleet(plain(said), STREAMS)
+    put(run, "numbers", *range(10), partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: len(said.messages) == 10)
+    ends = run.freeze()
+    put(run, "numbers", 100, 101, partition=0)
+    run.flush(ends)
+    run.until(run.is_drained)
+    assert said.numbers() == list(range(10))
+    reader = LogReader(run.account.blobs(), "streams/numbers/0")
+    left = reader.scan(ends["numbers/0"])
+    assert left.rows == 2
+
+
+class Slow:
+    """Opened by the test."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+
+    async def opened(self) -> None:
+        await asyncio.to_thread(self.gate.wait, PATIENCE_S)
+
+
+def concurrent(said: Said, slow: Slow, most: int) -> Application:
+    application = Application()
+
+    @application.task("numbers", output="seen", max_concurrency=most)
+    class Watch:
+        async def process(self, envelope: Envelope, collector: Collector) -> None:
+            said.messages.append(envelope)
+            said.in_flight += 1
+            said.most_in_flight = max(said.most_in_flight, said.in_flight)
+            await slow.opened()
+            said.in_flight -= 1
+            collector.send({"what": "done", "n": envelope.row["n"]})
+
+        async def on_drain(self, collector: Collector) -> None:
+            said.in_flight_at_drain = said.in_flight
+            said.drains += 1
+
+    return application
+
+
+def test_drain_waits_for_in_flight_messages(fleet: MakeFleet) -> None:
+    """testDrainWaitsForInFlightMessages: the drain is asked for while calls are open; on_drain comes behind them."""
+    said, slow = Said(), Slow()
+    run = fleet(concurrent(said, slow, 4), STREAMS)
+    put(run, "numbers", *range(10), partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: said.in_flight == 4)
+    assert said.numbers() == [0, 1, 2, 3], "begun in order, and no more than allowed"
+    ends: dict[str, Any] = {}
+    asking = threading.Thread(target=lambda: ends.update(run.freeze()))
+    asking.start()
+    run.until(lambda: run.tasks["Watch-1"].report.frozen_for == "drain-1")
+    assert (said.drains, run.tasks["Watch-0"].report.frozen_for) == (0, "")
+    slow.gate.set()
+    asking.join(PATIENCE_S)
+    run.flush(ends)
+    run.until(run.is_drained)
+    assert (said.most_in_flight, said.in_flight_at_drain, said.drains) == (4, 0, 2)
+    assert seen(run) == {("done", number): 1 for number in range(10)}
+
+
+def test_an_input_that_has_ended_and_one_that_the_drain_ends(fleet: MakeFleet) -> None:
+    """End of stream mixed with drain: one input's producers are drained long before the other one's end is told."""
+    said = Said()
+    application = plain(said, "numbers", "copied")
+
+    @application.stage("others", output="copied")
+    def copy(rows: DataFrame) -> DataFrame:
+        return rows
+
+    run = fleet(application, STREAMS)
+    put(run, "others", 1, 2, partition=0)
+    put(run, "numbers", 3, partition=1)
+    run.start("Watch-0", "Watch-1", "copy-0", "copy-1")
+    run.until(lambda: len(said.messages) == 3)
+    ends = run.freeze()
+    run.flush({**ends})
+    run.until(
+        lambda: all(run.tasks[f"copy-{n}"].report.phase is Phase.DRAINED for n in (0, 1)), but=["Watch-0", "Watch-1"]
+    )
+    run.until(run.is_drained)
+    assert said.drains == 2
+    assert {each.stream for each in said.messages} == {"numbers", "copied"}
+    assert sum(seen(run).values()) == 3 + 2
+
+
+def test_a_task_that_moves_in_the_middle_of_a_batch_goes_on_behind_what_is_done(fleet: MakeFleet) -> None:
+    """Positions are within a record, too: one that is let go repeats nothing whose rows are committed."""
+    said, slow = Said(), Slow()
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def __init__(self) -> None:
+            self.total = 0
+
+        async def process(self, envelope: Envelope, collector: Collector) -> None:
+            if envelope.row["n"] == 7:
+                said.in_flight = 1
+                await slow.opened()
+            self.total += envelope.row["n"]
+            said.messages.append(envelope)
+            collector.send({"what": "at", "n": envelope.row["n"]})
+
+        def on_drain(self, collector: Collector) -> None:
+            collector.send({"what": "total", "n": self.total})
+
+        def snapshot(self) -> bytes:
+            return str(self.total).encode()
+
+        def restore(self, state: bytes) -> None:
+            self.total = int(state)
+
+    run = fleet(application, STREAMS)
+    put(run, "numbers", *range(20), partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: said.in_flight == 1)
+    releasing = threading.Thread(target=run.release, args=["Watch-0"])
+    releasing.start()
+    run.until(lambda: run.tasks["Watch-0"]._releasing)
+    slow.gate.set()
+    releasing.join(PATIENCE_S)
+    assert said.numbers() == list(range(8)), "the one in flight was finished, and none was begun"
+    run.start("Watch-0", first=False)
+    run.drain()
+    assert said.numbers() == list(range(20))
+    assert seen(run) == {**{("at", number): 1 for number in range(20)}, ("total", 190): 1, ("total", 0): 1}
+
+
+def test_whoever_dies_between_on_drain_and_its_record_leaves_no_row(fleet: MakeFleet) -> None:
+    """The last record is not written; the next owner calls on_drain again, and its row is there once."""
+    said = Said()
+    run = fleet(plain(said), STREAMS)
+    put(run, "numbers", 1, 2, partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: len(said.messages) == 2)
+    ends = run.freeze()
+    first = run.tasks["Watch-0"]
+    assert first._writer is not None
+    append = first._writer.append
+
+    def dies(batch: int, **fields: Any) -> Any:
+        if fields.get("kind") is Kind.DRAINED:
+            first._writer.close()  # type: ignore[union-attr]  # as a process that is gone: nothing of it comes later
+            raise StorageUnavailable("It is gone.")
+        return append(batch, **fields)
+
+    first._writer.append = dies  # type: ignore[method-assign]
+    run.flush(ends)
+    run.until(lambda: said.drains >= 1 and run.tasks["Watch-1"].report.phase is Phase.DRAINED)
+    run.start("Watch-0", first=False)
+    first._batches.closed.set()  # type: ignore[union-attr]
+    run.until(run.is_drained)
+    assert said.drains == 3
+    assert seen(run) == {("numbers/0", 1): 1, ("numbers/0", 2): 1, ("drained", 2): 2}
+
+
+# Time and failures.
+
+
+def failing(said: Said, process: Callable[[Envelope], Any], on_drain: Callable[[], Any] = lambda: None) -> Application:
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> Any:
+            said.messages.append(envelope)
+            return process(envelope)
+
+        def on_drain(self, collector: Collector) -> Any:
+            said.drains += 1
+            return on_drain()
+
+    return application
+
+
+def failure_of(run: Fleet, task: str) -> str:
+    """Why it has failed."""
+    deadline = time.monotonic() + PATIENCE_S
+    while run.tasks[task].report.phase is not Phase.FAILED:
+        run.look()
+        assert time.monotonic() < deadline, run.tasks[task].report
+        time.sleep(0.02)  # the pace of looking
+    error = run.tasks[task].report.error
+    assert error is not None
+    return error.message
+
+
+async def never() -> None:
+    await asyncio.Event().wait()
+
+
+def test_a_message_that_takes_too_long_fails_its_task_and_is_named(fleet: MakeFleet) -> None:
+    said = Said()
+    run = fleet(failing(said, lambda envelope: never()), STREAMS + "[task]\ncallback.timeout.ms = 200\n")
+    put(run, "numbers", 5, partition=1)
+    run.start("Watch-1")
+    message = failure_of(run, "Watch-1")
+    assert message.startswith("Watch-1: process of message 1:0:")
+    assert "of numbers/1 has not ended within 200 ms" in message and "task.callback.timeout.ms longer" in message
+
+
+def test_a_call_that_hangs_is_given_up(fleet: MakeFleet) -> None:
+    """It is no coroutine and cannot be ended; the task fails all the same, and what it sends later is refused."""
+    said, gate = Said(), threading.Event()
+    run = fleet(
+        failing(said, lambda envelope: gate.wait(PATIENCE_S) and None), STREAMS + "[task]\ncallback.timeout.ms = 200\n"
+    )
+    put(run, "numbers", 5, partition=0)
+    run.start("Watch-0")
+    try:
+        assert "has not ended within 200 ms" in failure_of(run, "Watch-0")
+    finally:
+        gate.set()
+    assert seen(run) == {}
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ("callback.drain.timeout.ms = 200", True),  # alone, without a timeout of callbacks
+        ("callback.timeout.ms = 200", True),  # unset: the former
+        ("callback.timeout.ms = 200\ncallback.drain.timeout.ms = 60000", False),
+    ],
+)
+def test_the_time_of_on_drain(fleet: MakeFleet, spark: SparkSession, keys: str, named: bool) -> None:
+    said, slow = Said(), Slow()
+    run = fleet(failing(said, lambda envelope: None, slow.opened), f"[task]\n{keys}\n{STREAMS}")
+    run.start("Watch-0", "Watch-1")
+    run.flush(run.freeze())
+    run.look()
+    if named:
+        message = failure_of(run, "Watch-0")
+        assert message.startswith("Watch-0: on_drain has not ended within 200 ms")
+        assert "task.callback.drain.timeout.ms longer" in message
+        slow.gate.set()
+    else:
+        run.until(lambda: said.drains == 2)
+        waited = time.monotonic() + 0.5  # more than the other timeout
+        run.until(lambda: time.monotonic() > waited)
+        slow.gate.set()
+        run.until(run.is_drained)
+
+
+def test_a_message_that_raises_is_named_and_its_rows_are_not_put_out(fleet: MakeFleet) -> None:
+    said = Said()
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            said.messages.append(envelope)
+            collector.send({"what": "at", "n": envelope.row["n"]})
+            if envelope.row["n"] == 2:
+                raise ValueError("two is too much")
+
+    run = fleet(application, STREAMS)
+    put(run, "numbers", 1, 2, 3, partition=0)
+    run.start("Watch-0")
+    message = failure_of(run, "Watch-0")
+    assert message.startswith("Watch-0: process of message 0:0:")
+    assert message.endswith(":1 of numbers/0 failed: ValueError: two is too much")
+    error = run.tasks["Watch-0"].report.error
+    assert error is not None and "two is too much" in error.traceback and "test_handlers.py" in error.traceback
+    assert seen(run) == {}
+    assert said.numbers() == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ({"what": "x"}, "The row has the columns what, and the stream has what, n"),
+        ({"what": "x", "n": "many"}, "process of message 0:0:"),
+    ],
+)
+def test_rows_that_do_not_fit(fleet: MakeFleet, row: dict[str, Any], message: str) -> None:
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            collector.send(row)
+
+    run = fleet(application, STREAMS)
+    put(run, "numbers", 1, partition=0)
+    run.start("Watch-0")
+    assert message in failure_of(run, "Watch-0")
+
+
+# Downstream, and checks at the start.
+
+
+def test_rows_go_by_key_to_a_stage_behind_with_its_event_time(fleet: MakeFleet) -> None:
+    """What a handler puts out is a stream like any other: partitioned, with event time, and drained into windows."""
+    from pyspark.sql import functions as F
+
+    application = Application()
+
+    @application.task("orders", output="prices", partition_by="id")
+    class Price:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            row = envelope.row
+            collector.send({"id": row["id"], "ts": row["ts"], "cents": round(row["amount"] * 100)})
+
+    @application.stage("prices", output="daily")
+    def daily(prices: DataFrame) -> DataFrame:
+        return (
+            prices.withWatermark("ts", "1 hour")
+            .groupBy(F.window("ts", "1 day"), "id")
+            .agg(F.sum("cents").alias("cents"))
+        )
+
+    run = fleet(
+        application,
+        """
+[streams.orders]
+partitions = 2
+schema = "id string, ts timestamp, amount double"
+event_time = "ts"
+[streams.prices]
+partitions = 3
+schema = "id string, ts timestamp, cents bigint"
+event_time = "ts"
+frontier_lag = "0 s"
+""",
+    )
+    assert [stage.at_once for stage in run.pipeline.plan.stages] == [1, 0]
+    writer = run.writer("orders", 2, flush_rows=7)
+    day = 86_400_000_000
+    times = pa.array([number * day // 10 for number in range(60)], pa.timestamp("us", "UTC"))
+    ids, amounts = [f"id-{n % 5}" for n in range(60)], [n / 4 for n in range(60)]
+    writer.write(pa.table({"id": ids, "ts": times, "amount": amounts}))
+    writer.close()
+    run.start(*run.pipeline.plan.tasks())
+    run.until_all_is_read("orders")
+    run.until(lambda: rows(run, "daily") != [])
+    run.drain()
+    expected = Counter((n // 10, f"id-{n % 5}") for n in range(60))
+    found = {(row["window"]["start"].day - 1, row["id"]): row["cents"] for row in rows(run, "daily")}
+    assert found == {key: sum(25 * n for n in range(60) if (n // 10, f"id-{n % 5}") == key) for key in expected}
+    assert run.late == 0
+
+
+def analysed(spark: SparkSession, directory: Path, application: Application, streams: str = STREAMS) -> Pipeline:
+    return analyse_pipeline(spark, application, config_of(directory, streams), directory)
+
+
+def mistakes() -> Iterator[Any]:
+    class Needs:
+        def __init__(self, url: str) -> None: ...
+
+        def process(self, envelope: Envelope, collector: Collector) -> None: ...
+
+    class Nothing: ...
+
+    class Plain:
+        def process(self, envelope: Envelope, collector: Collector) -> None: ...
+
+    class Forgets(Plain):
+        def snapshot(self) -> bytes:
+            return b""
+
+    time = '[streams.seen]\nschema = "ts timestamp"\nevent_time = "ts"\n'
+    yield Needs, {}, STREAMS, r"makes its handler by Needs\(\), without arguments.*Decorate a function that returns it"
+    yield Nothing, {}, STREAMS, "has no method process. Write: def process"
+    yield Plain, {"max_concurrency": 2}, STREAMS, "its process is no coroutine function.*Write: async def process"
+    yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number from 1 on"
+    yield Plain, {}, f"[task]\nmax.concurrency = 3\n{STREAMS}", "may have 3 messages in flight.*or max_concurrency=1"
+    yield Forgets, {}, STREAMS, "has snapshot and no restore.*Write: def restore"
+    yield Plain, {"output": "seem"}, STREAMS, r'no plan says what is in it. Add: \[streams.seem\] with schema = "…"'
+    yield (
+        Plain,
+        {"partition_by": "nn"},
+        STREAMS,
+        "has partition_by 'nn', but streams.seen.schema has the columns what, n",
+    )
+    yield Plain, {}, STREAMS.replace('[streams.seen]\nschema = "what string, n int"', time), 'frontier_lag = "1 hour"'
+    lag = f'{time}frontier_lag = "1 s"\n'
+    yield (
+        Plain,
+        {},
+        STREAMS.replace('[streams.seen]\nschema = "what string, n int"', lag),
+        "none of its inputs has an event",
+    )
+
+
+@pytest.mark.parametrize(("handler", "options", "streams", "message"), list(mistakes()))
+def test_mistakes(
+    spark: SparkSession, tmp_path: Path, handler: Any, options: dict[str, Any], streams: str, message: str
+) -> None:
+    def begin() -> None:
+        application = Application()
+        application.task("numbers", **{"output": "seen", **options})(handler)
+        analysed(spark, tmp_path, application, streams)
+
+    with pytest.raises(PipelineRefused, match=message):
+        begin()
+
+
+def test_one_stream_twice_and_none() -> None:
+    application = Application()
+    with pytest.raises(PipelineRefused, match="reads numbers twice"):
+        application.task("numbers", "numbers", output="seen")(type("A", (), {"process": print}))
+    with pytest.raises(PipelineRefused, match=r'reads no stream. Name one: @app.task\("input"\)'):
+        application.task(output="seen")(type("B", (), {"process": print}))
+
+
+def test_a_task_without_output_puts_nothing_out(fleet: MakeFleet) -> None:
+    """It is there for its side effects; a row is refused, since no stream could hold it."""
+    said = Said()
+    application = Application()
+
+    @application.task("numbers")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            said.messages.append(envelope)
+            if envelope.row["n"] == 9:
+                collector.send({"n": 9})
+
+    run = fleet(application, STREAMS)
+    put(run, "numbers", 1, 2, partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: len(said.messages) == 2)
+    put(run, "numbers", 9, partition=0)
+    assert "The row has the columns n, and the stream has none" in failure_of(run, "Watch-0")
+
+
+def test_a_handler_is_seen_as_a_stage(spark: SparkSession, tmp_path: Path) -> None:
+    from samza_azure.explain import pipeline_lines
+
+    found = analysed(spark, tmp_path, concurrent(Said(), Slow(), 4))
+    (stage,) = found.plan.stages
+    assert (stage.name, stage.at_once, stage.tasks, stage.schema) == ("Watch", 4, 2, "what STRING,n INT")
+    assert found.plan.described["stage Watch"]["runs"] == "a handler"
+    assert "  calls   a handler, up to 4 messages in flight in each task" in pipeline_lines(found.plan, 1.0)
