@@ -172,12 +172,12 @@ class Leading:
             late = tuple(
                 call for call in late if getattr(self.calls.look(call), "etag", None) in (None, _etag(blob.etag))
             )
-        return answer, world._replace(blob=blob, late=late)
+        return answer, World(blob, world.locals, late, world.faults)
 
     def answered(self, world: World, number: int, call: int, answer: int) -> World:
         """The processor goes on with this answer."""
         local = world.locals[number]
-        return put(world, number, local._replace(view=self.told(local.view, call, answer)))
+        return put(world, number, Local(self.told(local.view, call, answer), local.fresh))
 
     def say(self, call: int) -> str:
         """A call in words."""
@@ -328,7 +328,8 @@ def timeless(view: View) -> View:
 
 def put(world: World, number: int, local: Local) -> World:
     """The world with this processor in it."""
-    return world._replace(locals=(*world.locals[:number], local, *world.locals[number + 1 :]))
+    locals_ = (*world.locals[:number], local, *world.locals[number + 1 :])
+    return World(world.blob, locals_, world.late, world.faults)  # four times as fast as _replace
 
 
 def _etag(number: int) -> str:

@@ -82,7 +82,8 @@ class LogRace:
     def __post_init__(self) -> None:
         self.logs: Shelf[TaskLog] = Shelf()
         self.perform = cache(self._perform)
-        self.asks = cache(self._asks)
+        self.asked: dict[Life, Operation] = {}
+        self.who = [f"writer {writer}" for writer in self.writers]
         self.told = cache(self._told)
         self.judge = cache(self._judge)
 
@@ -111,7 +112,7 @@ class LogRace:
 
     def life_steps(self, world: World, life: Life) -> Iterator[tuple[str, World | Violation]]:
         """What one writer can do."""
-        who, operation = f"writer {self.writers[life.number]}", self.asks(life)
+        who, operation = self.who[life.number], self.asks(life)
         if self.releases and not life.leaving and life.appended >= 0:
             yield f"{who} is told to let go", self.put(world, self.let_go(life))
         if not isinstance(operation, Append):
@@ -162,7 +163,8 @@ class LogRace:
     def put(self, world: World, life: Life) -> World:
         """The world with this life in it."""
         lives = world.lives
-        return world._replace(lives=(*lives[: life.number], life, *lives[life.number + 1 :]))
+        lives = (*lives[: life.number], life, *lives[life.number + 1 :])
+        return World(world.blobs, lives, world.late, world.faults)  # four times as fast as _replace
 
     def acknowledged(self, world: World, life: Life) -> Violation | None:
         """What a writer was told is appended is there, once."""
@@ -202,8 +204,12 @@ class LogRace:
         files = {f"offsets/{batch}": str(batch).encode()}
         return append(log, lambda: log_record(log, Kind.BATCH, batch=batch, files=files))
 
-    def _asks(self, life: Life) -> Operation:
-        return self.replay(life)[2]
+    def asks(self, life: Life) -> Operation:
+        """The question, known since the answer to the one before it, unless the rule is at its beginning."""
+        operation = self.asked.get(life)
+        if operation is None:
+            operation = self.asked[life] = self.replay(life)[2]
+        return operation
 
     def _told(self, life: Life, answer: Any) -> Life | Violation:
         log, rule, _ = self.replay(life)
@@ -218,7 +224,9 @@ class LogRace:
             return Life(life.number, 0, (), life.appended, life.leaving, "superseded")
         except (CorruptState, StateLost) as error:
             return Violation("S8", f"writer {self.writers[life.number]} finds a log that cannot be: {error}")
-        return life._replace(answers=(*life.answers, answer))
+        after = life._replace(answers=(*life.answers, answer))
+        self.asked[after] = operation
+        return after
 
     def next_rule(self, log: TaskLog, life: Life, value: Any) -> Life:
         """A rule has ended; the writer goes on."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from .child import QUICK_JAVA
 from .test_container import job  # noqa: F401 - a fixture
 
 
@@ -18,7 +19,7 @@ def processor(job: Path) -> Iterator["subprocess.Popen[str]"]:  # noqa: F811
     """One `samza-azure run` that has little patience with its container."""
     job.write_text(f"{job.read_text()}[task]\nshutdown.ms = 4000\n[processor]\ndir = '{job.parent / 'own'}'\n")
     command = [sys.executable, "-m", "samza_azure", "run", str(job)]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **QUICK_JAVA})
     yield process
     process.kill()
     process.wait()
