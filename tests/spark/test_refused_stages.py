@@ -230,6 +230,33 @@ def test_a_timeout_of_processing_time(refusal: Refusal) -> None:
     )
 
 
+def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Refusal, analyse: Analyse) -> None:
+    """Spark dies of it at the first row, on any stream. Seed 7122089 of the fuzzer."""
+
+    @F.udf("string")
+    def shout(text: str | None) -> str | None:
+        return None if text is None else text.upper()
+
+    def of(carrier: str) -> Callable[[DataFrame], DataFrame]:
+        def stage(rows: DataFrame) -> DataFrame:
+            seen = rows.withWatermark("ts", "1 hour").groupBy("carrier")
+            counted = seen.applyInPandasWithState(
+                lambda key, frames, state: iter(()),
+                "carrier string, n long",
+                "n long",
+                "append",
+                GroupStateTimeout.EventTimeTimeout,
+            )
+            return counted.selectExpr(f"{carrier} AS name", "n").withColumn("loud", shout("name"))
+
+        return stage
+
+    said = refusal(of("carrier"))
+    assert said.startswith("Stage stage gives columns of applyInPandasWithState to shout(carrier), and Spark fails")
+    assert said.endswith("Call it in the function of applyInPandasWithState, or in a stage of its own.")
+    analyse(of("carrier || '!'"))
+
+
 def test_two_watermarks_on_one_column(refusal: Refusal) -> None:
     def stage(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").withColumnRenamed("ts", "at").withWatermark("at", "2 hours")

@@ -32,7 +32,14 @@ from samza_azure.spark.pipeline.catalyst import (
 )
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
-from samza_azure.spark.pipeline.operators import check_operators, described, fingerprint_of, keys_of, state_of
+from samza_azure.spark.pipeline.operators import (
+    check_functions,
+    check_operators,
+    described,
+    fingerprint_of,
+    keys_of,
+    state_of,
+)
 from samza_azure.spark.pipeline.packages import check_packages
 from samza_azure.spark.pipeline.placement import Keyed, Placement, Tracer, place_stage
 from samza_azure.spark.pipeline.places import noted, place_of
@@ -108,6 +115,7 @@ def analyse(
     check_emission(stage, root)
     _check_supported(spark, stage, plan)
     check_operators(stage, root)
+    check_functions(spark, stage, plan, root)
     check_columns(frame.schema, f"Stage {stage.name}")
     operators = [node for node in root.walk() if state_of(node)]
     times = [EventTime(each.stream, each.event_time) for each in inputs]

@@ -4,7 +4,10 @@ What is not named here is refused: whether an operator computes on a stream what
 each, or it is not run.
 """
 
+from collections.abc import Iterator
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from samza_azure.application import Stage
 from samza_azure.errors import PipelineRefused
@@ -126,6 +129,32 @@ def check_operators(stage: Stage, root: Node) -> None:
                 "stream what it computes on a table. Write it with grouping, joins or applyInPandasWithState."
             )
         _check_time(stage, node)
+
+
+def check_functions(spark: SparkSession, stage: Stage, plan: Any, root: Node) -> None:
+    """A Python function right over rows of applyInPandasWithState: Spark hands them on in a form that it cannot read.
+
+    Where such a function is evaluated is known when Spark has optimized the plan. An expression between the two that
+    computes something puts the rows into the other form.
+    """
+    state = "FlatMapGroupsInPandasWithState"
+    if not any(node.kind == state for node in root.walk()):
+        return
+    optimized = spark._jsparkSession.sessionState().optimizer().execute(plan)
+    for evaluation in _operators(optimized):
+        if kind_of(evaluation) in ("ArrowEvalPython", "BatchEvalPython") and kind_of(evaluation.child()) == state:
+            functions = ", ".join(text(each) for each in items(evaluation.udfs()))
+            raise PipelineRefused(
+                f"Stage {stage.name} gives columns of applyInPandasWithState to {functions}, and Spark fails at the "
+                "first row of that with a ClassCastException. Call it in the function of applyInPandasWithState, or "
+                "in a stage of its own."
+            )
+
+
+def _operators(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in items(plan.children()):
+        yield from _operators(child)
 
 
 def _check_constant(stage: Stage, node: Node) -> None:
