@@ -253,7 +253,7 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
 
     said = refusal(of("carrier"))
     assert said.startswith("Stage stage gives columns of applyInPandasWithState to shout(carrier), and Spark fails")
-    assert said.endswith("Call it in the function of applyInPandasWithState, or in a stage of its own.")
+    assert said.endswith("Use it in the function of applyInPandasWithState, or in a stage of its own.")
     analyse(of("carrier || '!'"))
 
 

@@ -146,7 +146,7 @@ def check_functions(spark: SparkSession, stage: Stage, plan: Any, root: Node) ->
             functions = ", ".join(text(each) for each in items(evaluation.udfs()))
             raise PipelineRefused(
                 f"Stage {stage.name} gives columns of applyInPandasWithState to {functions}, and Spark fails at the "
-                "first row of that with a ClassCastException. Call it in the function of applyInPandasWithState, or "
+                "first row of that with a ClassCastException. Use it in the function of applyInPandasWithState, or "
                 "in a stage of its own."
             )
 
