@@ -103,13 +103,18 @@ class Application:
         and what it sends to the collector are the rows of `output`, whose columns the job file says
         (`streams.<output>.schema`). Rows, positions and state of the handler become durable in one append: exactly
         once. What the handler does elsewhere can happen more than once, after a crash.
-        `max_concurrency`: so many messages may be in flight in a task at once, if `process` is a coroutine function.
+        `max_concurrency`: how many messages may be in flight in a task at once, if `process` is a coroutine function.
         Without `output` nothing can be put out. `partition_by` and `tasks` are those of `stage`.
         """
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
         def register(factory: HandlerFactory) -> HandlerFactory:
-            name = factory.__name__
+            name = getattr(factory, "__name__", None)
+            if name is None:
+                raise PipelineRefused(
+                    f"A task is called as what it decorates, and {factory!r} has no name. Decorate a function that "
+                    "returns the handler: def name(): return …"
+                )
             stage = Stage(name, inputs, output or name, keys, "append", factory, tasks, True, max_concurrency)
             _check_handler(stage)
             self._add(stage)
@@ -155,6 +160,13 @@ def check_methods(handler: object, name: str, max_concurrency: int) -> None:
     process = getattr(handler, "process", None)
     if not callable(process):
         raise PipelineRefused(f"Task {name} has no method process. Write: def process(self, envelope, collector): …")
+    for method in ("process", "on_drain"):
+        called = getattr(handler, method, None)
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            raise PipelineRefused(
+                f"{method} of task {name} is a generator function, and nobody would take what it yields. Write "
+                "collector.send(row) instead of yield."
+            )
     if max_concurrency > 1 and not inspect.iscoroutinefunction(process):
         raise PipelineRefused(
             f"Task {name} may have {max_concurrency} messages in flight, but its process is no coroutine function, so "

@@ -73,6 +73,7 @@ class Supervisor(JobCoordinatorListener):
         self._deaths = 0
         self._started_at = 0.0
         self._is_ready = False  # the container has said so: before that it holds nothing
+        self._has_handlers = False  # tasks of it have something to close
         self._start_at = boot_time()
         self._ending: Ending | None = None
         self._gave_up: Ending | None = None
@@ -240,6 +241,7 @@ class Supervisor(JobCoordinatorListener):
                 continue
             if isinstance(report, Ready):
                 self._is_ready = True
+                self._has_handlers = any(stage.at_once for stage in report.plan.stages)
                 log.info("container ready after %.1f s", boot_time() - self._started_at)
                 for line in routed(report.plan, self._commit_s):
                     log.info("%s", line)
@@ -302,7 +304,8 @@ class Supervisor(JobCoordinatorListener):
             return
         with self._child_lock:
             has_open_tasks = bool(self._open)
-        if self._is_ready and has_open_tasks:  # else closing the session would only take time: nothing of it is kept
+        # Else closing the session would only take time: nothing of it is kept. Handlers have a `close` of their own.
+        if self._is_ready and (has_open_tasks or self._has_handlers):
             child.send(Exit())
             child.end(GOODBYE_S)
         child.kill()

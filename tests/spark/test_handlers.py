@@ -17,10 +17,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure import Application, Collector, Envelope
-from samza_azure.errors import ConfigError, PipelineRefused, StorageUnavailable
+from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.record import Kind
 from samza_azure.messages import Phase
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
+from samza_azure.spark.task import batch
+from samza_azure.spark.task.handler import Calls, Limits
+from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.log import LogReader
@@ -589,3 +592,145 @@ def test_a_handler_is_seen_as_a_stage(spark: SparkSession, tmp_path: Path) -> No
     assert (stage.name, stage.at_once, stage.tasks, stage.schema) == ("Watch", 4, 2, "what STRING,n INT")
     assert found.plan.described["stage Watch"]["runs"] == "a handler"
     assert "  calls   a handler, up to 4 messages in flight in each task" in pipeline_lines(found.plan, 1.0)
+
+
+def test_a_task_that_is_let_go_in_mid_batch_begins_no_other_turn(fleet: MakeFleet) -> None:
+    """It stands before messages that are done then, and its gate may be shut only a moment later."""
+    said, held = Said(), threading.Event()
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            said.messages.append(envelope)
+            if len(said.messages) == 8:
+                held.wait(PATIENCE_S)
+            collector.send({"what": "at", "n": envelope.row["n"]})
+
+        def close(self) -> None:
+            said.closed += 1
+
+    run = fleet(application, STREAMS)
+    put(run, "numbers", *range(20), partition=0)
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: len(said.messages) == 8)
+    task = run.tasks["Watch-0"]
+    assert isinstance(task, HandlerTask) and task._thread is not None
+    task._releasing = True  # as the first line of `release` does
+    held.set()
+    task._thread.join(PATIENCE_S)
+    assert said.numbers() == [*range(8)]
+    run.release("Watch-0")
+    assert said.closed == 1  # whoever is released has closed its handler
+    run.start("Watch-0", first=False)
+    run.drain()
+    assert seen(run) == {("at", number): 1 for number in range(20)}
+
+
+def test_messages_of_a_record_that_has_several_slices_have_offsets_of_their_own(
+    fleet: MakeFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch of Spark's is laid out piece by piece; here the pieces are small."""
+    monkeypatch.setattr(batch, "LAID_OUT_BYTES", 64 << 10)
+    said = Said()
+    application = plain(said, "copied")
+
+    @application.stage("others", output="copied", tasks=1)
+    def copy(rows: DataFrame) -> DataFrame:
+        return rows
+
+    run = fleet(application, STREAMS)
+    put(run, "others", *range(25_000), partition=0)
+    run.start("Watch-0", "copy-0")
+    run.until(lambda: len(said.messages) == 25_000)
+    assert len({(each.partition, each.offset) for each in said.messages}) == 25_000
+
+
+def test_a_time_that_python_cannot_hold_is_named_with_its_place(fleet: MakeFleet) -> None:
+    said = Said()
+    run = fleet(plain(said), STREAMS.replace("at string", "at timestamp", 1))
+    writer = run.writer("numbers", 1, flush_rows=10_000, event_time=None)
+    far = pa.array([300_000_000_000_000_000], pa.timestamp("us", "UTC"))
+    writer.write(pa.table({"n": pa.array([1], pa.int32()), "at": far}))
+    writer.flush()
+    run.start("Watch-0")
+    message = failure_of(run, "Watch-0")
+    assert "numbers/0 at (0, " in message and "write it as a number" in message
+
+
+def calls_of(handler: Callable[[], Any], at_once: int = 1, process_s: float | None = None) -> Calls:
+    """The calls of a handler, without a task."""
+    schema = pa.schema([("n", pa.int32()), ("seen", pa.list_(pa.int32()))])
+    calls = Calls("Watch-0", handler, schema, at_once, Limits(process_s, None))
+    calls.begin(None)
+    return calls
+
+
+def messages(*numbers: int) -> list[Envelope]:
+    return [Envelope("numbers", 0, f"{number}", {"n": number}) for number in numbers]
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), KeyboardInterrupt()], ids=repr)
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_what_is_no_ordinary_exception_fails_the_task_too(error: BaseException, at_once: int) -> None:
+    """SystemExit once ended the event loop, and nobody was answered."""
+
+    class Watch:
+        async def process(self, envelope: Envelope, collector: Collector) -> None:
+            raise error
+
+    calls = calls_of(Watch, at_once)
+    with pytest.raises(SamzaAzureError, match=f"process of message 1 of numbers/0 failed: {type(error).__name__}"):
+        calls.process(messages(1), lambda: False)
+    calls.close()
+
+
+def test_a_row_is_as_it_was_when_it_was_sent() -> None:
+    class Watch:
+        def __init__(self) -> None:
+            self.seen: list[int] = []
+
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            self.seen.append(envelope.row["n"])
+            collector.send({"n": envelope.row["n"], "seen": self.seen})
+
+    calls = calls_of(Watch)
+    assert calls.process(messages(1, 2, 3), lambda: False) == 3
+    assert [row["seen"] for row in calls.take().to_pylist()] == [[1], [1, 2], [1, 2, 3]]
+    calls.close()
+
+
+def test_after_a_timeout_no_message_is_begun() -> None:
+    begun = []
+
+    class Watch:
+        async def process(self, envelope: Envelope, collector: Collector) -> None:
+            begun.append(envelope.row["n"])
+            await asyncio.sleep(0.5)
+
+    calls = calls_of(Watch, process_s=0.1)
+    with pytest.raises(SamzaAzureError, match="has not ended within 100 ms"):
+        calls.process(messages(1, 2, 3), lambda: False)
+    calls.close()
+    assert begun == [1]
+
+
+def test_what_is_no_row_is_not_sent() -> None:
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            collector.send((1, []))  # type: ignore[arg-type]
+
+    calls = calls_of(Watch)
+    with pytest.raises(SamzaAzureError, match="is no row"):
+        calls.process(messages(1), lambda: False)
+    calls.close()
+
+
+def test_a_handler_that_yields_is_refused() -> None:
+    application = Application()
+    with pytest.raises(PipelineRefused, match=r"process of task Watch is a generator.*collector\.send"):
+
+        @application.task("numbers")
+        class Watch:
+            def process(self, envelope: Envelope, collector: Collector) -> Iterator[int]:
+                yield 1

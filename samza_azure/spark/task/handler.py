@@ -6,13 +6,15 @@ cannot end a call that hangs: it is given up, and what it puts out later is refu
 """
 
 import asyncio
+import copy
 import inspect
 import itertools
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -65,12 +67,14 @@ class _Collector:
                 f"A row was sent after {self._what} had ended. Send it before process returns; if something still runs "
                 "then, write async def process and await it."
             )
+        if not isinstance(row, Mapping):
+            raise SamzaAzureError(f"{row!r:.80} is no row. Send a mapping from columns to values, such as a dict.")
         if row.keys() != set(self._columns):
             raise SamzaAzureError(
                 f"The row has the columns {', '.join(row) or 'none'}, and the stream has "
                 f"{', '.join(self._columns) or 'none'}. Send a value for each, None where there is none."
             )
-        self.rows.append(dict(row))
+        self.rows.append(copy.deepcopy(dict(row)))  # laid out with the commit; a list of it may change until then
 
 
 class Calls:
@@ -137,12 +141,12 @@ class Calls:
         if self._loop is None:
             return
         if self._handler is not None and hasattr(self._handler, "close"):
-            ending = asyncio.run_coroutine_threadsafe(_called(self._handler.close), self._loop)
+            ending = asyncio.run_coroutine_threadsafe(self._close(), self._loop)
             wait_for([ending], CLOSE_S)
             if not ending.done():
                 log.warning("%s: close of its handler has not returned in %g s", self._task, CLOSE_S)
             elif (error := ending.exception()) is not None:
-                log.warning("%s: close of its handler raised: %s", self._task, error)
+                log.warning("%s", error)
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     # In the task's thread.
@@ -150,10 +154,15 @@ class Calls:
     def _wait(self, call: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
         future: Future[T] = asyncio.run_coroutine_threadsafe(call, self._loop)
-        while not wait_for([future], LOOK_S).done:
-            self._check_time()
-            if self._given_up.is_set():
-                raise PermitExpired(f"The handler of {self._task} is let go.")
+        try:
+            while not wait_for([future], LOOK_S).done:
+                self._check_time()
+                if self._given_up.is_set():
+                    raise PermitExpired(f"The handler of {self._task} is let go.")
+        except SamzaAzureError:
+            self._given_up.set()  # nothing is begun any more
+            future.cancel()
+            raise
         return future.result()
 
     def _check_time(self) -> None:
@@ -178,11 +187,32 @@ class Calls:
         loop.close()
 
     async def _begin(self, state: bytes | None) -> None:
-        handler = self._factory()
+        with self._named("making its handler"):
+            handler = self._factory()
         check_methods(handler, self._task, self._at_once)
         if state is not None and hasattr(handler, "restore"):
-            await _called(handler.restore, state)
+            with self._named("restore of its handler"):
+                await _called(handler.restore, state)
         self._handler = handler
+
+    @contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """What the user's code raises, as a failure that names task and call.
+
+        SystemExit, too: it would end the event loop without an answer to whoever waits. Being cancelled is a failure
+        unless it is we who cancel.
+        """
+        try:
+            yield
+        except (Exception, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            raise SamzaAzureError(f"{self._task}: {what} failed: {type(error).__name__}: {error}") from error
+
+    async def _close(self) -> None:
+        with self._named("close of its handler"):
+            await _called(self._handler.close)
 
     async def _process(self, envelopes: Iterable[Envelope], is_enough: Callable[[], bool]) -> int:
         running: set[asyncio.Task[None]] = set()
@@ -196,7 +226,7 @@ class Calls:
                     running.add(asyncio.create_task(self._one(envelope)))
                     if len(running) >= self._at_once:
                         running = await _some(running)
-                if is_enough():
+                if self._given_up.is_set() or is_enough():
                     break
             while running:
                 running = await _some(running)
@@ -217,9 +247,8 @@ class Calls:
         collector, number = _Collector(self._schema.names, what), next(self._numbers)
         self._in_flight[number] = _Call(what, boot_time(), limit_s)
         try:
-            await _called(function, *given, collector)
-        except Exception as error:
-            raise SamzaAzureError(f"{self._task}: {what} failed: {type(error).__name__}: {error}") from error
+            with self._named(what):
+                await _called(function, *given, collector)
         finally:
             collector.is_open = False
             del self._in_flight[number]
@@ -228,7 +257,8 @@ class Calls:
             self.rows += len(collector.rows)
 
     async def _snapshot(self) -> bytes:
-        state = self._handler.snapshot()
+        with self._named("snapshot of its handler"):
+            state = self._handler.snapshot()
         if not isinstance(state, bytes) or len(state) > STATE_BYTES_MAX:
             found = f"{len(state)} bytes" if isinstance(state, bytes) else f"a {type(state).__name__}"
             raise SamzaAzureError(

@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from samza_azure.application import Envelope
+from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.reading import Part
 from samza_azure.logs.record import Buffer
 from samza_azure.machine import boot_time
@@ -28,7 +29,7 @@ from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
 from samza_azure.spark.pipeline.schema import arrow_schema, fitted
 from samza_azure.spark.source.poller import Poller, patiently
 from samza_azure.spark.task.checkpoint import Planned
-from samza_azure.spark.task.handler import Calls, Limits
+from samza_azure.spark.task.handler import CLOSE_S, Calls, Limits
 from samza_azure.spark.task.task import Counted, Surroundings, Task
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.source_stream import partition_numbers
@@ -38,11 +39,24 @@ from samza_azure.streams.offset import Offset
 BATCH_BYTES = 4 << 20
 #: So many rows that are put out bring a commit forward.
 ROWS_MAX = 100_000
+#: So many messages become Python's values at once.
+PYTHON_ROWS = 1_000
 #: How often the sources are asked.
 TRIGGER_S = 0.1
 #: Files of the record: a batch that is not done, empty if there is none, and the handler's own state.
 UNFINISHED = "unfinished"
 STATE = "handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """What one record of a log has for us, still packed."""
+
+    input: TaskInput
+    poller: Poller
+    producer: Producer
+    part: Part
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +74,21 @@ class Piece:
         source, (blob, position) = self.producer.source, self.part.position
         partition = self.part.destination if source is None else int(source.rpartition("/")[2])
         log = self.producer.prefix.rpartition("/")[2]
-        for number, row in enumerate(self.rows.slice(skip).to_pylist(), self.first + skip):
-            yield Envelope(self.input.stream, partition, f"{log}:{blob}:{position}:{number}", row)
+        for begin in range(skip, self.rows.num_rows, PYTHON_ROWS):
+            rows = self.rows.slice(begin, PYTHON_ROWS)
+            for number, row in enumerate(self._as_python(rows), self.first + begin):
+                yield Envelope(self.input.stream, partition, f"{log}:{blob}:{position}:{number}", row)
+
+    def _as_python(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = rows.to_pylist()
+        except (OverflowError, ValueError) as error:
+            raise SamzaAzureError(
+                f"A message of {self.input.stream}, in {self.producer.prefix} at {self.part.position}, holds a date or "
+                f"a time that Python's types cannot hold: {error}. Let a stage before this task leave it out, or write "
+                "it as a number."
+            ) from error
+        return found
 
 
 class HandlerTask(Task):
@@ -97,6 +124,8 @@ class HandlerTask(Task):
     def stop(self) -> None:
         self._closing.set()
         self._calls.give_up()
+        if self._thread is not None:  # the next handler of this task, and the end of this process, wait for `close`
+            self._thread.join(CLOSE_S + 1)
 
     def _start_query(self, checkpoint: Path) -> None:
         self._pollers = [
@@ -117,10 +146,12 @@ class HandlerTask(Task):
 
     def _live(self, checkpoint: Path) -> None:
         try:
-            self._saved = _file(checkpoint / STATE) or None
+            state = checkpoint / STATE
+            self._saved = state.read_bytes() if state.exists() else None
             self._calls.begin(self._saved)
             self._go_on(_file(checkpoint / UNFINISHED))
-            while not self._closing.is_set():
+            # Let go in mid-batch, we stand before messages that are done. The gate may not be shut yet: no turn then.
+            while not (self._closing.is_set() or self._releasing):
                 if not self._turn():
                     self._closing.wait(TRIGGER_S)
         except BaseException as error:  # noqa: BLE001  # the handler's own code runs in there
@@ -163,13 +194,13 @@ class HandlerTask(Task):
         """Process what lies between, but for the first messages that are `done`, and commit now and then."""
         batches = self._batches
         assert batches is not None
-        pieces = list(self._pieces(starts, ends, parts))
-        total = sum(piece.rows.num_rows for piece in pieces)
+        total = sum(part.rows for found in parts for slices in found for part in slices)
+        messages = _behind(_pieces(self._slices(starts, ends, parts)), done)
         with batches.batch():
             while not (self.is_over or self._closing.is_set()):
                 began = boot_time()
                 until = began + self._around.config.task.commit_ms / 1000
-                new = self._calls.process(_behind(pieces, done), partial(self._is_enough, until))
+                new = self._calls.process(messages, partial(self._is_enough, until))
                 done += new
                 if done < total:
                     unfinished = json.dumps({"ends": [each.to_json() for each in ends], "done": done}).encode()
@@ -186,17 +217,19 @@ class HandlerTask(Task):
     def _is_enough(self, until: float) -> bool:
         return self._releasing or self._closing.is_set() or boot_time() >= until or self._calls.rows >= ROWS_MAX
 
-    def _pieces(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> Iterator[Piece]:
-        """All rows between, input by input and log by log, each log in its order."""
-        for each, poller, start, end, found in zip(self.inputs, self._pollers, starts, ends, parts, strict=True):
+    def _slices(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> list[Slice]:
+        """All rows between, as they lie in the logs: input by input and log by log, each log in its order.
+
+        They are here before the first message is processed: nobody waits for the storage while calls are timed.
+        """
+        found = []
+        for each, poller, start, end, logs in zip(self.inputs, self._pollers, starts, ends, parts, strict=True):
             for producer, reader, first, last, slices in zip(
-                each.producers, poller.readers, start.positions, end.positions, found, strict=False
+                each.producers, poller.readers, start.positions, end.positions, logs, strict=False
             ):
-                for part, data in zip(slices, patiently(reader, first, last, slices, poller.spec), strict=True):
-                    number = 0
-                    for rows in decode(data):
-                        yield Piece(each, producer, part, fitted(rows, poller.schema, each.stream), number)
-                        number += rows.num_rows
+                read = patiently(reader, first, last, slices, poller.spec)
+                found += [Slice(each, poller, producer, *both) for both in zip(slices, read, strict=True)]
+        return found
 
     def _commit(self, offsets: Iterable[Offset], unfinished: bytes) -> None:
         """One record: the rows put out, where the task stands, the handler's state if it is another."""
@@ -222,8 +255,23 @@ class HandlerTask(Task):
         return batches
 
 
+def _pieces(slices: Iterable[Slice]) -> Iterator[Piece]:
+    """Their rows. What is not reached yet stays packed: it may unpack to a hundred times as much."""
+    record, number = None, 0
+    for each in slices:
+        # A large record has several slices for one partition: its messages are numbered through.
+        this = each.producer.prefix, each.part.position, each.part.destination
+        if this != record:
+            record, number = this, 0
+        for rows in decode(each.data):
+            yield Piece(
+                each.input, each.producer, each.part, fitted(rows, each.poller.schema, each.input.stream), number
+            )
+            number += rows.num_rows
+
+
 def _behind(pieces: Iterable[Piece], done: int) -> Iterator[Envelope]:
-    """The messages that are not done. Rows become Python's values piece by piece."""
+    """The messages that are not done."""
     for piece in pieces:
         yield from piece.envelopes(min(done, piece.rows.num_rows))
         done = max(done - piece.rows.num_rows, 0)

@@ -180,7 +180,7 @@ class Task:
             first=start.first,
             may_append=self._around.may_append,
             meta=self._meta(),
-            batch_bytes=self._around.config.task.batch_bytes,
+            batch_bytes=self._most_bytes,
             tried_bytes=self.tried_bytes,
         )
         self._writer = writer
@@ -196,7 +196,7 @@ class Task:
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
         with self._lock:
-            if restored.batch_bytes < self._around.config.task.batch_bytes:
+            if restored.batch_bytes < self._most_bytes:
                 log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
                 self._gate = self._gate.changed(batch_bytes=restored.batch_bytes)
             if self._step >= 1:
@@ -343,7 +343,7 @@ class Task:
 
     def _batch_bytes(self) -> int:
         """How much input the next batch may have. What was made smaller grows again, but not soon."""
-        most = self._around.config.task.batch_bytes
+        most = self._most_bytes
         with self._lock:
             now = self._gate.batch_bytes or most
             if now < most:
@@ -406,7 +406,7 @@ class Task:
             log.info("%s: what batch %d has read is not known: %s", self.name, batch, other)
             return error
         self.tried_bytes = size or None
-        least = min(BATCH_BYTES_MIN, self._around.config.task.batch_bytes)
+        least = min(BATCH_BYTES_MIN, self._most_bytes)
         explained = SamzaAzureError(too_large(self.name, batch, rows, size, cause, least, self._around.config.spark))
         explained.__cause__ = error
         return explained
@@ -516,7 +516,7 @@ class Task:
     def _bytes_between(self, offsets: Sequence[Offset]) -> int:
         """What of the logs lies between where the task stands and these offsets. Where a log has gone on in another
         blob that is an estimate, and no larger than a batch can be."""
-        size, most = 0, self._around.config.task.batch_bytes
+        size, most = 0, self._most_bytes
         for before, after in zip(self._stands_at, offsets, strict=False):
             producers = next(each for each in self.inputs if each.stream == before.of).producers
             for producer, begin, end in zip(producers, before.positions, after.positions, strict=False):

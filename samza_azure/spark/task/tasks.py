@@ -23,6 +23,7 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink import SinkTask
 from samza_azure.spark.task.task import Surroundings, Task
@@ -144,6 +145,16 @@ class Tasks:
             wait.wait(0.02)
         for task in self._tasks.values():
             self._tell(task)
+        self._await_handlers()
+
+    def _await_handlers(self) -> None:
+        """Until those of low-level tasks are closed, or nearly so long as that may take: the process ends at once."""
+        until = boot_time() + CLOSE_S
+        for task in self._tasks.values():
+            if isinstance(task, HandlerTask):
+                if task.begins_to_finish():
+                    self._ends.submit(task.finish)
+                task.is_finished.wait(max(until - boot_time(), 0))
 
 
 def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
