@@ -7,7 +7,7 @@ from tests.sim.mutants import ELSEWHERE, MUTANTS, Elsewhere, Mutant
 
 def line(mutant: Mutant | Elsewhere) -> str:
     """One row of the table: what was done, whose mistake it was, what must notice."""
-    what = (mutant.mistake.__doc__ or "").partition(": ")[2]
+    what = " ".join((mutant.mistake.__doc__ or "").partition(": ")[2].split())
     killer = mutant.killed_by if isinstance(mutant, Mutant) else "an ordinary test"
     return f"| {mutant.name} | {mutant.whose} | {killer} | {what} |"
 
