@@ -5,6 +5,8 @@ import time
 
 import coordination
 import drain
+import drain_backlog
+import drain_idle
 import hand_over
 import restore
 import routing
@@ -25,6 +27,8 @@ SCRIPTS = [
     start,
     restore,
     drain,
+    drain_backlog,
+    drain_idle,
     coordination,
     scale,
     segments,

@@ -6,7 +6,8 @@ python tests/prove/pipelines.py --replay
 python tests/prove/pipelines.py --drains [--cases 200] [--seed S]
 
 Each case is refused with a message that names the stage and says what to write, or its rows equal the batch's. A wrong
-case is shrunk and printed with its seed. Ends with 1 if a case is wrong, or if a third of all cases is refused.
+case is shrunk and printed with its seed. Where the message says that the stage can run on one task, it is run so:
+advice must be right, too. Ends with 1 if a case is wrong, or if a third of all cases is refused.
 
 With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
 that it had read by then.
@@ -25,6 +26,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -39,6 +41,9 @@ from tests.spark.fuzz.shrink import shrunk
 
 Draw: TypeAlias = Callable[[int], Case]
 
+#: What a message says of a stage that no partitioning suits, and how it begins.
+ON_ONE_TASK = "tasks=1"
+STAGE = re.compile(r"Stage (\w+)")
 #: No more wrong cases than these are shrunk in one run.
 SHRINK = 3
 
@@ -89,10 +94,13 @@ def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool)
     begun = time.monotonic()
     verdicts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    wrong = []
+    wrong: list[tuple[Case, Outcome]] = []
+    advised = 0
     with ThreadPoolExecutor(threads) as pool:
-        for played, (seed, outcome) in enumerate(pool.map(lambda seed: (seed, ready.run(drawn(seed))), seeds), 1):
+        played_cases = pool.map(lambda seed: (seed, *advice_taken(ready, drawn(seed))), seeds)
+        for played, (seed, case, outcome) in enumerate(played_cases, 1):
             verdicts[outcome.verdict] += 1
+            advised += outcome.verdict == "equal" and case != drawn(seed)
             how = outcome.reason if outcome.verdict == "equal" else ""
             print(f"{seed} {outcome.verdict} {outcome.seconds:.1f} s {how}", flush=True)
             if outcome.verdict in ("refused", "unhelpful"):
@@ -100,7 +108,7 @@ def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool)
             if outcome.verdict == "unhelpful":
                 print(f"seed {seed}: unhelpful: {outcome.reason}", flush=True)
             if outcome.verdict == "wrong":
-                wrong.append((seed, outcome))
+                wrong.append((case, outcome))
                 print(f"seed {seed}, case {played}: {outcome.reason[:1500]}", flush=True)
     seconds = time.monotonic() - begun
     for reason, count in reasons.most_common():
@@ -108,13 +116,26 @@ def many(ready: Bench, drawn: Draw, seeds: range, threads: int, *, shrink: bool)
     refused = verdicts["refused"] + verdicts["unhelpful"]
     print(
         f"{len(seeds)} cases in {seconds:.0f} s ({seconds / len(seeds):.2f} s each): {verdicts['equal']} equal, "
-        f"{refused} refused ({refused / len(seeds):.0%}), {verdicts['unhelpful']} of them without advice, "
-        f"{verdicts['wrong']} wrong",
+        f"{advised} of them on one task as a message said, {refused} refused ({refused / len(seeds):.0%}), "
+        f"{verdicts['unhelpful']} of them without advice, {verdicts['wrong']} wrong",
         flush=True,
     )
     if shrink:
-        told_of(ready, drawn, wrong)
+        told_of(ready, wrong)
     return int(bool(wrong or verdicts["unhelpful"] or refused * 3 >= len(seeds)))
+
+
+def advice_taken(ready: Bench, case: Case) -> tuple[Case, Outcome]:
+    """What becomes of a case, with the stages on one task whose refusal says that they can be; and that case."""
+    while True:
+        outcome = ready.run(case)
+        refused = (
+            STAGE.match(outcome.reason) if outcome.verdict == "refused" and ON_ONE_TASK in outcome.reason else None
+        )
+        alone = [] if refused is None else [each for each in case.stages if each.name == refused[1] and not each.tasks]
+        if not alone:
+            return case, outcome
+        case = replace(case, stages=tuple(replace(each, tasks=1) if each in alone else each for each in case.stages))
 
 
 def killed(ready: Bench, mutants: Sequence[Mutant], seeds: range, threads: int) -> int:
@@ -160,14 +181,14 @@ def killing_seed(ready: Bench, mutant: Mutant, seeds: range) -> int | None:
     return None
 
 
-def told_of(ready: Bench, drawn: Draw, wrong: list[tuple[int, Outcome]]) -> None:
+def told_of(ready: Bench, wrong: list[tuple[Case, Outcome]]) -> None:
     """The first wrong cases, shrunk, one for each way in which they are wrong."""
-    kinds: dict[str, tuple[int, Outcome]] = {}
-    for seed, outcome in wrong:
-        kinds.setdefault(outcome.kind, (seed, outcome))
-    for seed, outcome in list(kinds.values())[:SHRINK]:
-        print(f"== seed {seed}, shrunk", flush=True)
-        print(told(shrunk(ready, drawn(seed), outcome)), flush=True)
+    kinds: dict[str, tuple[Case, Outcome]] = {}
+    for case, outcome in wrong:
+        kinds.setdefault(outcome.kind, (case, outcome))
+    for case, outcome in list(kinds.values())[:SHRINK]:
+        print(f"== seed {case.seed}, shrunk", flush=True)
+        print(told(shrunk(ready, case, outcome)), flush=True)
 
 
 def in_general(message: str) -> str:
