@@ -1,10 +1,10 @@
 """A low-level task: one message at a time goes to an object of ours, here one that tells people of late flights.
 
-Whom it tells may be told twice, after a crash; each of its rows is in the stream `alerts` once.
+After a crash somebody may be told twice; each row is in the stream `alerts` exactly once.
 
     samza-azure dev examples/lowlevel/job.toml
     samza-azure produce examples/lowlevel/job.toml flights flights.parquet
-    samza-azure follow examples/lowlevel/job.toml alerts
+    samza-azure follow examples/lowlevel/job.toml alerts --from earliest
 """
 
 import asyncio
