@@ -230,6 +230,26 @@ def test_a_timeout_of_processing_time(refusal: Refusal) -> None:
     )
 
 
+def test_a_timeout_behind_an_operator_that_puts_out_rows_late(refusal: Refusal) -> None:
+    """In a drain no time is later than the watermark. Seed 7122215 of the fuzzer, its stage on one task."""
+
+    def stage(rows: DataFrame) -> DataFrame:
+        timed = rows.withWatermark("ts", "3 hours").where("ts IS NOT NULL")
+        ours, theirs = timed.select("carrier", "ts"), timed.selectExpr("carrier AS other", "ts AS at")
+        pairs = ours.join(theirs, F.expr("carrier = other AND at BETWEEN ts AND ts + INTERVAL 2 HOURS"), "left")
+        return (
+            pairs.select("carrier", "ts")
+            .groupBy("carrier")
+            .applyInPandasWithState(
+                lambda key, frames, state: iter(()), "n long", "n long", "append", GroupStateTimeout.EventTimeTimeout
+            )
+        )
+
+    said = refusal(stage, tasks=1)
+    assert said.startswith("Stage stage gives what the join on carrier = other puts out to")
+    assert said.endswith("Use applyInPandasWithState in a stage of its own, or transformWithState.")
+
+
 def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Refusal, analyse: Analyse) -> None:
     """Spark dies of it at the first row, on any stream. Seed 7122089 of the fuzzer."""
 

@@ -129,6 +129,34 @@ def check_operators(stage: Stage, root: Node) -> None:
                 "stream what it computes on a table. Write it with grouping, joins or applyInPandasWithState."
             )
         _check_time(stage, node)
+        _check_timeout(stage, node)
+
+
+def _check_timeout(stage: Stage, node: Node) -> None:
+    """A drain raises the watermark to infinity, and what an operator puts out then reaches the next one in that batch.
+
+    There is no later time left that a function could set. `transformWithState` may register a timer for an earlier one.
+    """
+    if node.kind != "FlatMapGroupsInPandasWithState" or "EventTime" not in str(node.plan.timeout().toString()):
+        return
+    for below in node.child.walk():
+        if _puts_out_later(below):
+            raise PipelineRefused(
+                f"Stage {stage.name} gives what the {described(below)} puts out to applyInPandasWithState with "
+                "EventTimeTimeout. In a drain that is put out when no time is later than the watermark, and "
+                "setTimeoutTimestamp fails. Use applyInPandasWithState in a stage of its own, or transformWithState."
+            )
+
+
+def _puts_out_later(node: Node) -> bool:
+    """Whether an operator keeps rows until the watermark has passed them."""
+    if node.is_join_of_streams:
+        return join_type(node) in ("LeftOuter", "RightOuter", "FullOuter")
+    return state_of(node) is not None and node.kind in (
+        "Aggregate",
+        "FlatMapGroupsInPandasWithState",
+        "TransformWithStateInPySpark",
+    )
 
 
 def check_functions(spark: SparkSession, stage: Stage, plan: Any, root: Node) -> None:
