@@ -37,9 +37,9 @@ from samza_azure.streams.offset import Offset
 
 #: Of input in a batch: messages are processed one by one, and a drain waits for those that were read.
 BATCH_BYTES = 4 << 20
-#: So many rows that are put out bring a commit forward.
+#: After putting out this many rows a task commits at once.
 ROWS_MAX = 100_000
-#: So many messages become Python's values at once.
+#: How many messages become Python's values at once.
 PYTHON_ROWS = 1_000
 #: How often the sources are asked.
 TRIGGER_S = 0.1
@@ -49,11 +49,10 @@ STATE = "handler"
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
-    """What one record of a log has for us, still packed."""
+class Packed:
+    """One slice of a record, as it lies in the log."""
 
     input: TaskInput
-    poller: Poller
     producer: Producer
     part: Part
     data: bytes
@@ -61,32 +60,30 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that lie together in a log."""
+    """Some rows of a slice."""
 
-    input: TaskInput
-    producer: Producer
-    part: Part
+    slice: Packed
     rows: pa.RecordBatch
-    first: int  # the number of the first of them in its slice
+    first: int  # the number of the first of them among those of its record for the same partition
 
     def envelopes(self, skip: int) -> Iterator[Envelope]:
-        """The messages, but the first so many."""
-        source, (blob, position) = self.producer.source, self.part.position
-        partition = self.part.destination if source is None else int(source.rpartition("/")[2])
-        log = self.producer.prefix.rpartition("/")[2]
+        """The messages, without the first `skip`."""
+        producer, part = self.slice.producer, self.slice.part
+        partition = part.destination if producer.source is None else int(producer.source.rpartition("/")[2])
+        log, (blob, position) = producer.prefix.rpartition("/")[2], part.position
         for begin in range(skip, self.rows.num_rows, PYTHON_ROWS):
             rows = self.rows.slice(begin, PYTHON_ROWS)
             for number, row in enumerate(self._as_python(rows), self.first + begin):
-                yield Envelope(self.input.stream, partition, f"{log}:{blob}:{position}:{number}", row)
+                yield Envelope(self.slice.input.stream, partition, f"{log}:{blob}:{position}:{number}", row)
 
     def _as_python(self, rows: pa.RecordBatch) -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = rows.to_pylist()
         except (OverflowError, ValueError) as error:
             raise SamzaAzureError(
-                f"A message of {self.input.stream}, in {self.producer.prefix} at {self.part.position}, holds a date or "
-                f"a time that Python's types cannot hold: {error}. Let a stage before this task leave it out, or write "
-                "it as a number."
+                f"A message of {self.slice.input.stream}, in {self.slice.producer.prefix} at "
+                f"{self.slice.part.position}, holds a date or a time that Python's types cannot hold: {error}. Let a "
+                "stage before this task leave it out, or write it as a number."
             ) from error
         return found
 
@@ -217,7 +214,7 @@ class HandlerTask(Task):
     def _is_enough(self, until: float) -> bool:
         return self._releasing or self._closing.is_set() or boot_time() >= until or self._calls.rows >= ROWS_MAX
 
-    def _slices(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> list[Slice]:
+    def _slices(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> list[Packed]:
         """All rows between, as they lie in the logs: input by input and log by log, each log in its order.
 
         They are here before the first message is processed: nobody waits for the storage while calls are timed.
@@ -228,7 +225,7 @@ class HandlerTask(Task):
                 each.producers, poller.readers, start.positions, end.positions, logs, strict=False
             ):
                 read = patiently(reader, first, last, slices, poller.spec)
-                found += [Slice(each, poller, producer, *both) for both in zip(slices, read, strict=True)]
+                found += [Packed(each, producer, *both) for both in zip(slices, read, strict=True)]
         return found
 
     def _commit(self, offsets: Iterable[Offset], unfinished: bytes) -> None:
@@ -255,7 +252,7 @@ class HandlerTask(Task):
         return batches
 
 
-def _pieces(slices: Iterable[Slice]) -> Iterator[Piece]:
+def _pieces(slices: Iterable[Packed]) -> Iterator[Piece]:
     """Their rows. What is not reached yet stays packed: it may unpack to a hundred times as much."""
     record, number = None, 0
     for each in slices:
@@ -264,9 +261,7 @@ def _pieces(slices: Iterable[Slice]) -> Iterator[Piece]:
         if this != record:
             record, number = this, 0
         for rows in decode(each.data):
-            yield Piece(
-                each.input, each.producer, each.part, fitted(rows, each.poller.schema, each.input.stream), number
-            )
+            yield Piece(each, fitted(rows, arrow_schema(each.input.schema), each.input.stream), number)
             number += rows.num_rows
 
 
