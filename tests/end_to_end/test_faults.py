@@ -11,7 +11,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from .world import World, daily, daily_rows
+from .world import World, daily, daily_rows, followers_task
 
 CHUNK = 6_000
 
@@ -130,9 +130,9 @@ def test_the_storage_is_out_of_reach_for_twenty_seconds(world: World) -> None:
 def test_a_drain_with_data_in_flight_fires_everything_once_though_leader_and_container_die(world: World) -> None:
     settled = world.settled()
     leader = settled["leader"]
-    other = next(task["owner"] for task in settled["tasks"] if task["stage"] != "clean" and task["owner"] != leader)
+    other = followers_task(settled)
     world.kill_at(leader, "supervisor", "after FLUSH")
-    world.kill_at(other, "container", "before the end of daily_delays")
+    world.kill_at(other["owner"], "container", f"before the end of {other['stage']}")
     for name in [name for name in world.fleet.processes if name not in world.fleet.alive()]:
         world.fleet.processes.pop(name)
     before = world.produced

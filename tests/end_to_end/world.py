@@ -293,6 +293,12 @@ def incarnations(shown: dict[str, Any]) -> dict[str, str]:
     return {each["id"]: each["incarnation"] for each in shown["processors"]}
 
 
+def followers_task(shown: dict[str, Any]) -> dict[str, Any]:
+    """A task that a follower owns, of the last stage unless the leader owns all tasks of that."""
+    theirs: list[dict[str, Any]] = [task for task in shown["tasks"] if task["owner"] != shown["leader"]]
+    return max(theirs, key=lambda task: task["stage"] != "clean")
+
+
 def with_patience(act: Callable[[], None]) -> None:
     """Do it, unless the process has gone already."""
     try:

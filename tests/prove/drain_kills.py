@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 from flights import write  # noqa: E402  (needs the path above)
 
 from samza_azure.storage.connection import Account  # noqa: E402
-from tests.end_to_end.world import PATIENCE_S, World, daily, daily_rows  # noqa: E402
+from tests.end_to_end.world import PATIENCE_S, World, daily, daily_rows, followers_task  # noqa: E402
 
 CHUNK = 12_000
 RATE = 1_500.0
@@ -85,7 +85,6 @@ def main() -> int:
             print(
                 f"{number + 1:2} {case}: drained, {read.num_rows} rows exact, {took:.0f} s with the start", flush=True
             )
-            leftovers[run_id] = case
         print(f"{len(cases)} kills at named points, {sum(expected.values())} windows, all exact")
         return 0
     finally:
@@ -123,10 +122,9 @@ def intermediate(world: World) -> list[str]:
 def play(world: World, case: Case) -> None:
     """One drain with its kill."""
     shown = world.settled()
-    leader = shown["leader"]
-    owners = [task["owner"] for task in shown["tasks"] if task["stage"] == "daily_delays" and task["owner"] != leader]
-    victim = leader if case.role == "leader" else owners[0]
-    world.kill_at(victim, case.kind, case.point)
+    task = followers_task(shown)
+    victim = shown["leader"] if case.role == "leader" else task["owner"]
+    world.kill_at(victim, case.kind, case.point.replace("daily_delays", task["stage"]))
     producer = world.producing(CHUNK, RATE)
     draining = world.drain_begins()
     if case.kind == "supervisor":
