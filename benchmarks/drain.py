@@ -1,8 +1,10 @@
 """A drain, from starting `samza-azure drain --wait` to the last exit, and the share of each of its phases.
 
 The example's two stages with four tasks each, one processor, profile `default`, everything read before. Each round is
-a run of its own. `--beside FOLDER` takes turns with another checkout, for example the commit before, on the same
-emulator: its processors and its command run from there, and what is watched from here is the same for both.
+a run of its own. Rows arrive for forty seconds, and the drain begins when they are read: what is drained for an
+upgrade has run for some time, and its JVM has compiled what a batch needs. `--cold` gives all rows at once and drains
+a JVM that has run four batches. `--beside FOLDER` takes turns with another checkout, for example the commit before, on
+the same emulator: its processors and its command run from there, and what is watched from here is the same for both.
 
 The phases, as the account shows them, asked every 20 ms:
     command    from the start of the command until its request stands in the table
@@ -36,6 +38,7 @@ from samza_azure.storage.connection import Account
 HERE = Path(__file__).parents[1]
 MEDIAN_GOAL_S, P95_GOAL_S = 3.5, 5.0
 ROWS = 20_000
+RATE = 500
 LOOK_S = 0.02
 PHASES = ("command", "take-up", "freeze", "flush", "exit")
 
@@ -53,7 +56,7 @@ class Drained:
         return sum(self.phases)
 
 
-def measure(quick: bool, beside: Path | None = None, rounds: int | None = None) -> list[Claim]:
+def measure(quick: bool, beside: Path | None = None, rounds: int | None = None, *, cold: bool = False) -> list[Claim]:
     """Drain this checkout's fleets, in turns with another's if there is one."""
     rounds = rounds or (2 if quick else 12)
     found: dict[Path, list[Drained]] = {root: [] for root in (HERE, beside) if root is not None}
@@ -61,7 +64,7 @@ def measure(quick: bool, beside: Path | None = None, rounds: int | None = None) 
         pq.write_table(flights(1).slice(0, ROWS), directory / "flights.parquet")
         for number in range(rounds + 1):
             for root, drains in found.items():
-                drained = drain(root, directory / f"{number}-{len(root.parts)}-{root.name}", emulator)
+                drained = drain(root, directory / f"{number}-{len(root.parts)}-{root.name}", emulator, cold)
                 if number:  # the first round compiles, and fills caches
                     drains.append(drained)
                 shares = ", ".join(f"{name} {took:.2f}" for name, took in zip(PHASES, drained.phases, strict=True))
@@ -85,7 +88,7 @@ def claims(whose: str, drains: list[Drained]) -> list[Claim]:
     return lines
 
 
-def drain(root: Path, directory: Path, emulator: Azurite) -> Drained:
+def drain(root: Path, directory: Path, emulator: Azurite, cold: bool) -> Drained:
     """One run of an application of its own, from its start to its end."""
     directory.mkdir()
     name = f'name = "drain-{directory.name}"'
@@ -95,9 +98,11 @@ def drain(root: Path, directory: Path, emulator: Azurite) -> Drained:
     fleet = Fleet(directory / "job.toml", directory / "logs", environment)
     try:
         fleet.start("p0")
+        fleet.wait_until("all tasks run", all_running, PATIENCE_S)
         command = [sys.executable, "-m", "samza_azure"]
         rows = str(directory.parent / "flights.parquet")
         produce = [*command, "produce", str(fleet.job), "flights", rows, "--key", "dest"]
+        produce += [] if cold else ["--rate", str(RATE)]
         subprocess.run(produce, env=fleet.environment, check=True, stderr=subprocess.DEVNULL)
         fleet.wait_until("all is read", lambda shown: all_running(shown) and fleet.unread(shown) == 0, PATIENCE_S)
         begun = now()
@@ -152,8 +157,9 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rounds: to see that it works")
     parser.add_argument("--rounds", type=int, help="how many rounds; 12 without it")
+    parser.add_argument("--cold", action="store_true", help="all rows at once, and drain when they are read")
     parser.add_argument("--beside", type=Path, help="another checkout, to take turns with")
     chosen = parser.parse_args()
     started = time.monotonic()
     other = chosen.beside.absolute() if chosen.beside else None
-    show(measure(chosen.quick, other, chosen.rounds), time.monotonic() - started)
+    show(measure(chosen.quick, other, chosen.rounds, cold=chosen.cold), time.monotonic() - started)
