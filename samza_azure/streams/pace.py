@@ -27,24 +27,31 @@ class Progress:
 
     heads: tuple[Place, ...]
     rows: int
-    is_at_end: bool  # a drain has told the ends, and all of it is read
+    is_at_end: bool  # a drain has told the ends, and all of it has been found
     since_rows: float  # seconds since the last batch with rows
     since_tick: float  # seconds since the last batch without
-    since_end: float = math.inf  # seconds since all of it was read, if it is
+    since_end: float = math.inf  # seconds since all of it was found, if it is
+    has_more: bool = False  # more lies beyond `heads`: this is what one batch may have, or one look has brought
 
 
 def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draining: bool) -> Offset:
-    """The next offset, `start` itself if there is no reason for a batch yet."""
+    """The next offset, `start` itself if there is no reason for a batch yet.
+
+    A drain does not wait between two batches where there is more to read, nor before the last one. While producers have
+    yet to say their last words it does: else each of them would be given a batch of its own, and a batch costs the same
+    whether it has one row or a thousand.
+    """
+    hurries = draining and (found.is_at_end or found.has_more)
     onward = Offset(start.of, start.step, least_us(start.at), found.heads)
     if found.rows:
-        return onward if draining or found.since_rows >= pace.between_rows else start
+        return onward if hurries or found.since_rows >= pace.between_rows else start
     if found.is_at_end and step > start.step:
         return Offset(start.of, step, onward.fired_us, found.heads)
     if start.step or not _is_tick_due(start, found.heads, pace):
         return start
     if found.is_at_end and found.since_end < STEP_S:
         return start  # the flush moves event time further than this tick would, and is about to come
-    return onward if draining or found.since_tick >= pace.between_ticks else start
+    return onward if hurries or found.since_tick >= pace.between_ticks else start
 
 
 def _is_tick_due(start: Offset, heads: Sequence[Place], pace: Pace) -> bool:

@@ -84,7 +84,21 @@ def test_rows_make_a_batch_when_the_time_between_two_is_over() -> None:
 
     assert onward(found) == Offset("s", 0, 7, heads)
     assert onward(replace(found, since_rows=0.9)) is START
-    assert onward(replace(found, since_rows=0.9), draining=True) == Offset("s", 0, 7, heads)
+
+
+def test_a_drain_waits_only_for_producers_that_have_yet_to_end() -> None:
+    """Each of four that end within a second would be given a batch of its own."""
+    heads = (place(8, end=20), place(9, end=20))
+    soon = replace(FOUND, heads=heads, since_rows=0.9, since_tick=0.9)
+    reached = Offset("s", 0, 7, heads)
+
+    assert onward(replace(soon, rows=1), draining=True) is START
+    assert onward(replace(soon, rows=1, is_at_end=True), draining=True) == reached
+    assert onward(replace(soon, rows=1, has_more=True), draining=True) == reached
+    assert onward(replace(soon, rows=1, since_rows=1.0), draining=True) == reached
+    assert onward(soon, draining=True) is START
+    assert onward(replace(soon, is_at_end=True), draining=True) == reached
+    assert onward(replace(soon, rows=1, is_at_end=True)) is START
 
 
 def test_a_frontier_that_moved_makes_a_tick_once_a_second() -> None:

@@ -134,6 +134,7 @@ class Poller:
         self.silent_since: list[float | None] = [None] * len(self.readers)
         self.is_checked = [False] * len(self.readers)  # partitioned as the job file says
         self.resting_until = 0.0
+        self.has_more = False  # beyond what the last look has found
         self.last_rows = self.last_tick = -1e9
         self.at_end_since: float | None = None  # in a drain
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
@@ -231,6 +232,7 @@ class Poller:
             since_end=now - (self.at_end_since or now),
             since_rows=now - self.last_rows,
             since_tick=now - self.last_tick,
+            has_more=self.has_more,
         )
         offset = next_offset(start, found, self.pace, step=gate.step, draining=gate.draining)
         if offset != start:
@@ -257,6 +259,7 @@ class Poller:
         for number in due:
             if room > 0:
                 room -= self._scan(number, gate, max(room // len(due), 1), hints)
+        self.has_more = room <= 0 or any(self.due[number] == 0.0 for number in due)
 
     def _is_due(self, number: int, gate: Gate, hints: Sequence[Position | None], now: float) -> bool:
         head = self.heads[number]
