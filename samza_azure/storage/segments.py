@@ -354,7 +354,7 @@ class SegmentStore:
                 self._clean(lead.id)  # of an earlier publish that was given up
                 self._etags.clear()
                 continue
-            if inputs and (gone := self._gone(inputs)):
+            if inputs and (gone := self.gone(inputs)):
                 return self._settled(outputs) or Lost(f"{gone} is not visible any more.")
             made = [replace(one, published=(Publish(lead.id, lead.count + 1),)) for one in outputs]
             made += self._copies(locks, lead, made, inputs)
@@ -477,7 +477,8 @@ class SegmentStore:
             return None
         return Published(tuple(one for one in found if one is not None), again=True)
 
-    def _gone(self, inputs: Sequence[Segment]) -> Segment | None:
+    def gone(self, inputs: Iterable[Segment]) -> Segment | None:
+        """The first of some segments that is not visible any more."""
         timeline = self.latest().timeline
         return next((one for one in inputs if not timeline.is_visible(one)), None)
 

@@ -232,6 +232,9 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{one.interval}: others hold {there}.")
     try:
+        # Whoever planned at the same time may have done it before we had the lock. From now on nobody can.
+        if store.gone(inputs):
+            return Compacted(refused=f"{one.interval}: others have merged {there} meanwhile.")
         sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
         made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
         numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))

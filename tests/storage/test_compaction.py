@@ -143,6 +143,19 @@ def test_a_higher_priority_takes_the_interval_from_a_compaction(
     assert [lock.holders for lock in store.state().box.locks.values()] == [{"x"}]
 
 
+def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Stores) -> None:
+    """Who comes second finds it done, and merges nothing only to be refused."""
+    appended(store, rows(0), rows(0, first=1))
+    groups = tables.plan(store)
+    (first,) = tables.compact(store, Task("c", "c", 0, Owner("c")), groups=groups)
+    files = store.blobs.list(store.prefix)
+    (second,) = tables.compact(segment_stores(), Task("d", "d", 0, Owner("d")), groups=groups)
+    assert (first.inputs, first.outputs) == (2, 1)
+    assert "others have merged" in second.refused
+    assert store.blobs.list(store.prefix) == files
+    assert store.state().box.locks == {}
+
+
 def test_days_become_months_and_days_again(store: SegmentStore) -> None:
     appended(store, rows(0, 5, 30, 31, 35), rows(5, 31, first=5))
     task = Task("c", "c", 0, Owner("c"))

@@ -559,6 +559,13 @@ connect = "UseDevelopmentStorage=true"
         ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularity = "fortnight"', "'second', 'minute'"),
         ('[streams.a]\ntable = "no Name"\ntable.time = "at"', "should be 1 to 63"),
         ("[streams.a]\ntable = 1\ntable = 2", "not TOML"),
+        (
+            '[streams.a]\ntable = "x"\ntable.time = "at"\n\n[streams.b]\ntable.time = at',
+            "line 12, column 14: .* not TOML",
+        ),
+        ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularty = "day"', "nearest is .*a.table.granularity"),
+        ('[streams.a]\ntable = "x"\n[streams.a.table]\ntime = "at"', "line 9, .* not in a section of their own"),
+        ('[streams.a]\ntable.time = "at"\ntable.flush = "soon"', r"streams.a.table.flush .*'soon'"),
     ],
 )
 def test_mistakes_of_a_job_file(text: str, message: str) -> None:
