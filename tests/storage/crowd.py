@@ -174,8 +174,8 @@ class Crowd:
                 process.wait()
             self.account.close()
 
-    def _put(self) -> None:
-        name = self.dice.choice(self.sinks)
+    def _put(self, name: str = "") -> None:
+        name = name or self.dice.choice(self.sinks)
         numbers = list(range(self.number, self.number + self.dice.randrange(1, 8)))
         self.number += len(numbers)
         moments = [START + timedelta(days=self.dice.randrange(DAYS), seconds=number) for number in numbers]
@@ -190,6 +190,8 @@ class Crowd:
         """Kill somebody, or stop one and let it wake up when its successor is at work."""
         if self.zombies:
             name, zombie = self.zombies.pop()
+            if name in self.sinks:
+                self._put(name)  # one that has nothing to publish is not refused, and does not end
             zombie.send_signal(signal.SIGCONT)
             if name in self.sinks:
                 assert zombie.wait(PATIENCE_S) == SUPERSEDED, "a zombie goes on"

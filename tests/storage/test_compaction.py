@@ -1,6 +1,9 @@
 """What a job does for a table beside appending: by policy, by another granularity, by age."""
 
+import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +24,7 @@ from samza_azure.segments import (
     Task,
 )
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.tables import compaction
+from samza_azure.tables import compaction, files
 from samza_azure.tables.housekeeping import Housekeeping
 from tests.storage.conftest import Stores
 
@@ -198,12 +201,37 @@ def test_what_is_appended_while_it_is_written_anew_is_carried_over(
     assert numbers(store) == list(range(5))
 
 
-def test_more_segments_than_are_merged_at_once(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_in_turn", "at_once"), [(False, 2), (True, 1)])
+def test_more_large_files_than_are_merged_at_once(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch, is_in_turn: bool, at_once: int
+) -> None:
+    """They are merged in passes, and files that lie one after the other in time are read one after the other."""
     monkeypatch.setattr(compaction, "FAN_IN_MAX", 2)
-    appended(store, *(rows(0, 1, first=2 * part) for part in range(5)))
-    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.MONTH)
-    assert (done.outputs, done.refused) == (1, "")
-    assert numbers(store) == list(range(10))
+    monkeypatch.setattr(compaction, "BATCH_ROWS", 2)
+    true, opened = files.batches, []
+
+    def batches(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        opened.append(arguments)
+        counts.append(len(opened))
+        try:
+            yield from true(*arguments)
+        finally:
+            opened.pop()
+
+    counts: list[int] = []
+    monkeypatch.setattr(files, "batches", batches)
+    for part in range(7):
+        minutes = range(10 * part, 10 * part + 10) if is_in_turn else range(part, 70, 7)
+        times = [START + timedelta(minutes=minute) for minute in minutes]
+        appended(store, pa.table([times, [*minutes]], schema=SCHEMA))
+    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.MONTH, target_bytes=1)
+    assert done.refused == ""
+    assert numbers(store) == list(range(70))
+    assert max(counts) == at_once
+    there = {one.file.name for one in store.snapshot().timeline if one.file}
+    assert {name for name, _ in store.blobs.list(store.prefix)} == there, "what was between is deleted"
+    spans = [files.span(one.file, "at") for one in store.snapshot().timeline.visible() if one.file]
+    assert all(one.end <= other.start for one, other in itertools.pairwise(sorted(filter(None, spans))))
 
 
 def test_old_intervals_are_dropped_and_can_be_had_back_until_their_garbage_is_collected(store: SegmentStore) -> None:
