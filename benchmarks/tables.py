@@ -26,6 +26,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
 from samza_azure.segments import Granularity, Owner, Published, Task
 from samza_azure.storage.connection import Account
+from samza_azure.tables.compaction import SMALL_MAX
 
 APPENDERS, COMPACTORS = 4, 2
 ROWS = 100  # of an append
@@ -67,8 +68,9 @@ class Ours:
             raise RuntimeError(answer.reason)
 
     def compact(self) -> int:
-        done = tables.compact(self._store, self._task)
-        if lost := [one.refused for one in done if one.refused and "others hold" not in one.refused]:
+        groups = [group for group in tables.plan(self._store) if len(group) >= SMALL_MAX]  # as a job does it
+        done = tables.compact(self._store, self._task, groups=groups)
+        if lost := [one.refused for one in done if one.refused and ": others " not in one.refused]:
             raise RuntimeError(lost[0])
         return sum(one.outputs for one in done)
 
@@ -257,9 +259,10 @@ def measure(quick: bool) -> list[Claim]:
     latency = {}
     for compactors in (0, COMPACTORS):
         with Azurite().start() as azurite:
-            latency[compactors] = together("ours", azurite.connection_string, seconds, compactors, PAUSE_S)["latency"]
+            one = together("ours", azurite.connection_string, seconds, compactors, PAUSE_S)
+            latency[compactors], merged = one["latency"], one["compactions"]
     slower = latency[COMPACTORS] / latency[0]
-    figure = f"{latency[COMPACTORS] * 1e3:.1f} ms, alone {latency[0] * 1e3:.1f} ms: {slower - 1:+.0%}"
+    figure = f"{latency[COMPACTORS] * 1e3:.1f} ms, alone {latency[0] * 1e3:.1f} ms: {slower - 1:+.0%}; {merged} files compacted"
     what = f"an append beside two compactors, {1 / PAUSE_S:g} a second from each of {APPENDERS}"
     claims.append(Claim(what, figure, "<= 10 % slower", slower <= SLOWER))
     if "deltalake" in found:

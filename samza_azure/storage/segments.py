@@ -91,6 +91,8 @@ T = TypeVar("T")
 CHECKPOINT_AFTER = 500
 #: So many locks are asked for their publishes one by one; of more all publishes are read.
 _RANGES_MAX = 6
+#: So many locks are given back at once.
+_LOCKS_MAX = OPERATIONS_MAX - 2
 #: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
 TRIES_MAX = 200
 
@@ -270,17 +272,28 @@ class SegmentStore:
 
     def release(self, task: str, lock: int) -> None:
         """Give a lock back. What was staged under it and does not count goes first."""
-        state = self.state()
-        found = state.box.locks.get(lock)
+        found = self.state().box.locks.get(lock)
         if found is None:
             return
-        if found.holders - {task}:
-            self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
-            return
-        if found.staged > found.count or found.writes:
+        if not found.holders - {task} and _has_leftovers(found):
             self._clean(lock)
         self._etags.pop(lock, None)
         self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
+
+    def release_all(self, task: str) -> None:
+        """Give all locks of a task back, in as few writes as possible."""
+        self._etags.clear()
+
+        def decide(state: State) -> tuple[list[Lock], list[Write]]:
+            held = state.box.held(task)
+            now = [lock for lock in held if lock.holders - {task} or not _has_leftovers(lock)][:_LOCKS_MAX]
+            decisions = [_released(state.box, task, lock.id) for lock in now]
+            return [lock for lock in held if lock not in now], [
+                write for decision in decisions for write in self._of_decision(state, decision)
+            ]
+
+        for lock in self._with_head(decide):
+            self.release(task, lock.id)
 
     def end(self, owner: Owner) -> list[int]:
         """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
@@ -354,7 +367,7 @@ class SegmentStore:
                 self._clean(lead.id)  # of an earlier publish that was given up
                 self._etags.clear()
                 continue
-            if inputs and (gone := self.gone(inputs)):
+            if inputs and (gone := self._gone(inputs)):
                 return self._settled(outputs) or Lost(f"{gone} is not visible any more.")
             made = [replace(one, published=(Publish(lead.id, lead.count + 1),)) for one in outputs]
             made += self._copies(locks, lead, made, inputs)
@@ -477,8 +490,7 @@ class SegmentStore:
             return None
         return Published(tuple(one for one in found if one is not None), again=True)
 
-    def gone(self, inputs: Iterable[Segment]) -> Segment | None:
-        """The first of some segments that is not visible any more."""
+    def _gone(self, inputs: Sequence[Segment]) -> Segment | None:
         timeline = self.latest().timeline
         return next((one for one in inputs if not timeline.is_visible(one)), None)
 
@@ -967,6 +979,11 @@ def _restoring(deletions: Sequence[Write], state: State) -> tuple[None, list[Wri
 def _counted_by_their_own(snapshot: Snapshot) -> list[Segment]:
     """Of what is staged, the copies that were published and wait for the REPLACE that they count with."""
     return [one for one in snapshot.staged if snapshot.sequence.has(*one.published[0])]
+
+
+def _has_leftovers(lock: Lock) -> bool:
+    """Whether something was staged under a lock, or announced, that does not count."""
+    return lock.staged > lock.count or bool(lock.writes)
 
 
 def _released(box: LockBox, task: str, lock: int) -> Decision:

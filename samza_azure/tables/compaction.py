@@ -34,7 +34,7 @@ from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import files
 from samza_azure.tables.table import fitted
-from samza_azure.tables.write import Shape, by_bucket, release_all
+from samza_azure.tables.write import Shape, by_bucket
 
 #: So many sorted runs of rows are merged at once: a batch of each is in memory.
 FAN_IN_MAX = 32
@@ -72,7 +72,7 @@ def plan(
     for entry in (store.latest().timeline if timeline is None else timeline).lookup(interval):
         waiting: list[Segment] = []
         for group in _groups(entry.segments):
-            if sum(one.file.bytes for one in group if one.file is not None) >= target_bytes:
+            if _bytes(group) >= target_bytes:
                 continue  # large enough as it is
             if len(waiting) + len(group) > FAN_IN_MAX:
                 found.append(waiting)
@@ -98,10 +98,21 @@ def due(store: SegmentStore, now_us: int, *, target_bytes: int = TARGET_BYTES) -
     found = []
     for group in plan(store, target_bytes=target_bytes, timeline=snapshot.timeline):
         interval = group[0].interval
-        is_over = interval.end <= now_us and interval not in writes
-        if is_over or (len(group) >= SMALL_MAX and interval != hardest):
+        if interval.end <= now_us and interval not in writes:
             found.append(group)
+        elif interval != hardest and len(small := _small(group)) >= SMALL_MAX:
+            found.append(small)
     return found
+
+
+def _small(segments: list[Segment]) -> list[Segment]:
+    """Without the groups that are larger than all smaller ones together: a file that grows with each compaction would
+    be written again for every few appends. So the rows of an interval are written as often as the logarithm says."""
+    groups = sorted(_groups(segments), key=_bytes)
+    while len(groups) > 1 and _bytes(groups[-1]) > sum(map(_bytes, groups[:-1])):
+        groups.pop()
+    kept = {one.id for group in groups for one in group}
+    return [one for one in segments if one.id in kept]
 
 
 def compact(
@@ -177,7 +188,7 @@ def rewrite(
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
-        release_all(store, task)
+        store.release_all(task.id)
 
 
 def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
@@ -218,14 +229,15 @@ def _divided(
 
 def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
     one, there = inputs[0], Partitions(segment.partition for segment in inputs)
-    shape = Shape.of(store.state().head, store.name)
     request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
     answer = store.acquire(task, request)
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{one.interval}: others hold {there}.")
     try:
         # Whoever planned at the same time may have done it before we had the lock. From now on nobody can.
-        if store.gone(inputs):
+        snapshot = store.latest()
+        shape = Shape.of(snapshot.head or store.state().head, store.name)
+        if not all(map(snapshot.timeline.is_visible, inputs)):
             return Compacted(refused=f"{one.interval}: others have merged {there} meanwhile.")
         sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
         made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
@@ -253,7 +265,7 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
-        release_all(store, task)
+        store.release_all(task.id)
 
 
 def _merged(
@@ -377,3 +389,7 @@ def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
     for segment in segments:
         found.setdefault((segment.covers, segment.generation), []).append(segment)
     return list(found.values())
+
+
+def _bytes(segments: Sequence[Segment]) -> int:
+    return sum(one.file.bytes for one in segments if one.file is not None)

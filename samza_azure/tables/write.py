@@ -204,7 +204,7 @@ class Appender:
 
     def close(self) -> None:
         """Give all locks back."""
-        release_all(self._store, self._task)
+        self._store.release_all(self._task.id)
         self._held.clear()
 
     def release_unused(self) -> None:
@@ -236,12 +236,6 @@ class Appender:
         return self._held[-1]
 
 
-def release_all(store: SegmentStore, task: Task) -> None:
-    """Give back all locks of a task."""
-    for lock in store.state().box.held(task.id):
-        store.release(task.id, lock.id)
-
-
 def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
     """Why rows of an interval cannot be appended now."""
     match answer:
@@ -270,4 +264,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "release_all", "widen"]
+__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "widen"]

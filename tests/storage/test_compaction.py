@@ -108,6 +108,26 @@ def test_of_intervals_that_are_written_to_all_but_the_hardest_have_their_turn(
     assert numbers(store) == list(range(7))
 
 
+def test_what_grows_with_each_compaction_is_not_written_again_for_a_few_appends(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an interval that is still written to; the day before it is written to harder."""
+    monkeypatch.setattr(compaction, "SMALL_MAX", 3)
+    hardest, other = appender(store, "b"), appender(store, "c")
+    for number in range(8):
+        hardest.append(rows(0, first=number))
+    other.append(rows(*[1] * 1_000, first=100))
+    for number in range(2):
+        other.append(rows(1, first=number))
+    assert compaction.due(store, DAYS[0].start) == []
+    other.append(rows(1, first=2))
+    ((*small,),) = compaction.due(store, DAYS[0].start)
+    assert [one.file.rows for one in small if one.file] == [1, 1, 1]
+    other.close()
+    ((*every,),) = [each for each in compaction.due(store, LATER) if each[0].interval == DAYS[1]]
+    assert sum(one.file.rows for one in every if one.file) == 1_003, "when it is over, all of it once more"
+
+
 def test_it_stops_between_two_groups_and_goes_on_with_the_rest(store: SegmentStore) -> None:
     appended(store, *(rows(0, 1, 2, first=3 * part) for part in range(2)))
     asked: list[int] = []
