@@ -68,6 +68,7 @@ from samza_azure.storage.segment_rows import (
     HEAD,
     LOCK,
     NEXT,
+    POSITION,
     READER,
     SEGMENT,
     SegmentReader,
@@ -384,6 +385,15 @@ class SegmentStore:
         """How far a stream is in the table; None at its beginning."""
         found = self._position(stream)
         return None if found is None else json.loads(str(found.values["position"]))
+
+    def positions(self) -> dict[str, Any]:
+        """All positions, by their stream, in which a slash is a bar."""
+        rows = self._read(POSITION, past(POSITION))
+        return {row.key.removeprefix(POSITION): json.loads(str(row.values["position"])) for row in rows}
+
+    def forget(self, stream: str) -> None:
+        """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
+        self._try(lambda: self.rows.transact([Write(Act.DELETE, position_key(stream))]))
 
     def move(self, stream: str, start: Any, end: Any) -> bool:
         """Move a stream's position without publishing anything. False: it is not at `start`."""

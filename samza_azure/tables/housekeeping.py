@@ -14,6 +14,7 @@ from samza_azure.segments import Owner, Published, Task
 from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import compact, due
+from samza_azure.tables.sink import group_of, is_drained
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,6 @@ log = logging.getLogger(__name__)
 PRIORITY = 0
 #: How often it looks: again soon where it has done something or rows come, ever more rarely where nothing has changed.
 LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
-
-
-def group_of(task: str) -> str:
-    """The group whose locks a sink's housekeeping holds."""
-    return f"{task}.housekeeping"
 
 
 @dataclass(slots=True)
@@ -72,9 +68,27 @@ class Housekeeping:
             return False
         self.collected_us = now_us
         found = self.store.collect(now_us, every_us)
-        did = bool(found.segments or found.orphans)
+        did = bool(self._forget_runs() or found.segments or found.orphans)
         self.in_vain = 0 if did else self.in_vain + 1
         return did
+
+    def _forget_runs(self) -> int:
+        """Delete the positions of earlier runs that were drained and whose logs are gone; how many.
+
+        A position is what keeps rows from being published again. Where the logs are gone, nobody can; a zombie that
+        has rows in memory finds that its stream is not where it left it. The positions are read before the logs are
+        looked for: a run has logs before it has a position.
+        """
+        mine = self.owner.processor.partition("/")[0]
+        drained: dict[str, list[str]] = {}
+        for stream, position in self.store.positions().items():
+            run, _, task = stream.partition("|")
+            if run != mine and task and is_drained(position):
+                drained.setdefault(run, []).append(f"{run}/{task}")
+        gone = [run for run in drained if not self.store.blobs.list(f"runs/{run}/")]
+        for stream in (stream for run in gone for stream in drained[run]):
+            self.store.forget(stream)
+        return len(gone)
 
     def _drop_old(self, who: Task, before_us: int) -> bool:
         """Drop the intervals that have ended before a moment; one that others hold has its turn later."""

@@ -23,10 +23,13 @@ from samza_azure.segments import (
     Wait,
 )
 from samza_azure.storage.interface import Row
+from samza_azure.storage.segment_rows import HEAD
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
 
+#: What a date cannot tell apart.
+WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
 #: So many partition numbers an appender takes at once: one write of the head for so many publishes.
 NUMBERS = 64
 #: So many intervals one append may touch: each has a lock, and a publish holds all its locks in one transaction.
@@ -55,18 +58,36 @@ class Shape:
             raise ConfigError(f"The head of the table {name} does not say what its rows are: {error!r}.") from error
 
 
-def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Granularity) -> Shape:
-    """Create a table, or find it as it is. ConfigError if it is there with another time column or granularity."""
+def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Granularity | None = None) -> Shape:
+    """Create a table, or find it as it is. ConfigError if it is there with another time column or granularity.
+
+    Without a granularity any is right that a table has, and a new one has days; `divide` changes it.
+    """
+    wanted = granularity or Granularity.DAY
     files.microseconds_of(schema.empty_table(), time)
-    head = store.create(time=time, granularity=str(granularity), schema=_text(schema))
-    shape = Shape.of(head, store.name)
-    if (shape.time, shape.granularity) != (time, granularity):
+    if granularity in WITHIN_A_DAY and pa.types.is_date(schema.field(time).type):
         raise ConfigError(
-            f"The table {store.name} was created by {shape.granularity} of {shape.time!r}, and {granularity} of "
+            f"The column {time!r} is a date, which is the same for a whole day, and cannot divide a table by "
+            f"{granularity}. Take day or coarser, or a timestamp."
+        )
+    head = store.create(time=time, granularity=str(wanted), schema=_text(schema))
+    shape = Shape.of(head, store.name)
+    if (shape.time, shape.granularity) != (time, granularity or shape.granularity):
+        raise ConfigError(
+            f"The table {store.name} was created by {shape.granularity} of {shape.time!r}, and {wanted} of "
             f"{time!r} is asked for now. Keep table.time = {shape.time!r} and table.granularity = "
             f"{str(shape.granularity)!r}, or give the table another name."
         )
     return shape
+
+
+def divide(store: SegmentStore, granularity: Granularity) -> None:
+    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew."""
+    while True:
+        head = store.state().head
+        if Shape.of(head, store.name).granularity == granularity:
+            return
+        store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag)])
 
 
 def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
@@ -88,7 +109,7 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
         if not added:
             return shape
         wider = pa.schema([*shape.schema, *(field.with_nullable(True) for field in added)])
-        store.rows.transact([Write(Act.MERGE, "head", {"schema": _text(wider)}, state.head.etag)])
+        store.rows.transact([Write(Act.MERGE, HEAD, {"schema": _text(wider)}, state.head.etag)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +173,7 @@ class Appender:
 
         The table may be divided more finely by now than its granularity says: a compaction has written it anew. A
         part that reaches over the end of the interval that its first row lies in is cut there, since readers show
-        of a segment only the rows of its interval.
+        of a segment only the rows of its interval. Or more coarsely: parts of one interval become one.
         """
         placed: list[Placed] = []
         waiting = list(reversed(parts))
@@ -163,7 +184,11 @@ class Appender:
             if isinstance(held, Refused):
                 return held
             end = held.lock.interval.end
+            while waiting and bucket.end < end and waiting[-1][0].start < end:
+                bucket, more = waiting.pop()
+                rows = pa.concat_tables([rows, more])
             if end < bucket.end:
+                moments = files.microseconds_of(rows, self._shape.time)
                 count = pc.sum(pc.less(moments, end)).as_py()
                 if count < len(rows):
                     waiting.append((Interval(end, bucket.end), rows.slice(count)))
@@ -264,4 +289,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "widen"]
+__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "divide", "widen"]
