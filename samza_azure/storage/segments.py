@@ -23,7 +23,7 @@ No clock is used but in `collect`, whose caller says what time it is and how lon
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -591,8 +591,29 @@ class SegmentStore:
 
     def numbers(self, interval: Interval, version: int, count: int) -> list[SegmentId]:
         """Numbers for segments that an interval lock covers."""
-        first = self._with_head(lambda _: self._numbers(interval, version, count))
-        return [SegmentId(interval, version, first + number) for number in range(count)]
+        return self.numbers_of({interval: count}, version)[interval]
+
+    def numbers_of(self, counts: Mapping[Interval, int], version: int) -> dict[Interval, list[SegmentId]]:
+        """The same for many intervals, in few writes."""
+        found = {}
+        for part in _parts(sorted(counts.items()), OPERATIONS_MAX - 2):
+            firsts = self._with_head(partial(self._firsts, part, version))
+            for (interval, count), first in zip(part, firsts, strict=True):
+                found[interval] = [SegmentId(interval, version, first + number) for number in range(count)]
+        return found
+
+    def _firsts(self, counts: Sequence[tuple[Interval, int]], version: int, _: State) -> tuple[list[int], list[Write]]:
+        """`_numbers` for several intervals, which are sorted."""
+        (least, _), (most, _) = counts[0], counts[-1]
+        there = {row.key: row for row in self._read(next_key(least, version), next_key(most, version) + ".")}
+        firsts, writes = [], []
+        for interval, count in counts:
+            row = there.get(key := next_key(interval, version))
+            first = 0 if row is None else row.values["next"]
+            assert isinstance(first, int)
+            firsts.append(first)
+            writes.append(Write(Act.INSERT if row is None else Act.MERGE, key, {"next": first + count}))
+        return firsts, writes
 
     # Reading.
 

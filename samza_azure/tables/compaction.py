@@ -178,8 +178,9 @@ def rewrite(
         for bucket, file in _divided(store, lock.id, entries, granularity, target_bytes):
             made.setdefault(bucket, []).append(file)
         outputs = []
+        names_of = store.numbers_of({bucket: max(len(written), 1) for bucket, written in made.items()}, lock.version)
         for bucket, written in made.items():
-            names = store.numbers(bucket, lock.version, max(len(written), 1))
+            names = names_of[bucket]
             group = Partitions(name.partition for name in names)
             for name, one in zip(names, written or [None], strict=True):
                 outputs.append(Segment.root(store.name, *name, group=group, file=one))

@@ -189,7 +189,7 @@ class Crowd:
     def _harm(self) -> None:
         """Kill somebody, or stop one and let it wake up when its successor is at work."""
         if self.zombies:
-            name, zombie = self.zombies.pop()
+            name, zombie = self.zombies[-1]
             if name in self.sinks:
                 self._put(name)  # one that has nothing to publish is not refused, and does not end
             zombie.send_signal(signal.SIGCONT)
@@ -199,6 +199,7 @@ class Crowd:
                 time.sleep(0.5)  # let it try
                 zombie.kill()
                 zombie.wait()
+            self.zombies.pop()
             return
         name = self.dice.choice([*self.sinks, *self.compactors])
         process = self.running[name]
