@@ -776,9 +776,17 @@ class SegmentStore:
         return published
 
     def restore(self, interval: Interval) -> int:
-        """Take back the latest `drop` of exactly this interval; how many segments are visible again."""
-        before = self.snapshot().timeline
-        dropped = [one for one in before.visible(interval) if one.file is None and one.interval == interval]
+        """Take back the latest `drop` of exactly this interval; how many segments are visible again.
+
+        ConfigError if rows were appended since: they lie over what was dropped, and would go on hiding it.
+        """
+        visible = [one for one in self.snapshot().timeline.visible(interval) if one.interval == interval]
+        dropped = [one for one in visible if one.file is None]
+        if any(one.file is not None and one.version == other.version for one in visible for other in dropped):
+            raise ConfigError(
+                f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What was "
+                "dropped can still be read at the sequence number of before, until it is collected: open(..., at=...)."
+            )
         for part in _parts([Write(Act.DELETE, segment_key(one.id)) for one in dropped], OPERATIONS_MAX - 1):
             self._with_head(partial(_restoring, part))
         return len(self.snapshot().timeline.visible(interval)) if dropped else 0

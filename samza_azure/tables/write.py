@@ -114,18 +114,24 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rows of one interval of the table, and what their segment is called. They lie within the lock's interval."""
+    """Rows of one interval of the table, and what their segment is called. They lie within `span`."""
 
     lock: Lock
+    span: Interval
     partition: int
     rows: pa.Table
 
 
 @dataclass(slots=True)
 class _Held:
-    """A lock of ours: the numbers under it that are free, and the last append that had rows of its interval."""
+    """A lock of ours: the numbers under it that are free, and the last append that had rows of its interval.
+
+    `span` is what is shown of the interval. Somebody may have dropped a part of it before; nobody can while we have the
+    lock.
+    """
 
     lock: Lock
+    span: Interval
     free: list[int]
     used: int
     seen: int = -1  # `used` when it was looked at last, and when it had changed
@@ -183,7 +189,7 @@ class Appender:
             held = self._held_at(moments[0].as_py())
             if isinstance(held, Refused):
                 return held
-            end = held.lock.interval.end
+            end = held.span.end
             while waiting and bucket.end < end and waiting[-1][0].start < end:
                 bucket, more = waiting.pop()
                 rows = pa.concat_tables([rows, more])
@@ -194,7 +200,7 @@ class Appender:
                     waiting.append((Interval(end, bucket.end), rows.slice(count)))
                     rows = rows.slice(0, count)
             held.used = self._appends + 1
-            placed.append(Placed(held.lock, held.free.pop(0), rows))
+            placed.append(Placed(held.lock, held.span, held.free.pop(0), rows))
         return placed, waiting[::-1]
 
     def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | Refused:
@@ -202,11 +208,10 @@ class Appender:
         segments, under = [], set()
         self._appends += 1
         for part in parts:
-            interval = part.lock.interval
             moments = files.microseconds_of(part.rows, self._shape.time)
-            if moments[0].as_py() < interval.start or moments[-1].as_py() >= interval.end:
+            if moments[0].as_py() < part.span.start or moments[-1].as_py() >= part.span.end:
                 raise SamzaAzureError(
-                    f"Rows of {self._store.name} lie outside {interval}, in which they were to be published: readers "
+                    f"Rows of {self._store.name} lie outside {part.span}, in which they were to be published: readers "
                     "would not show them. Nothing was published; please report this."
                 )
             under.add(part.lock.id)
@@ -215,7 +220,7 @@ class Appender:
             self._store.upload(name, data)
             segments.append(
                 Segment.root(
-                    self._store.name, interval, part.lock.version, part.partition, file=files.file_of(name, data)
+                    self._store.name, part.lock.interval, part.lock.version, part.partition, file=files.file_of(name, data)
                 )
             )
         if not segments and advance is None:
@@ -248,16 +253,25 @@ class Appender:
             self._store.release(self._task.id, held.lock.id)
             self._held.remove(held)
 
+    def _shown_around(self, moment: int, lock: Lock) -> Interval:
+        """The part of a lock's interval around a moment that nothing of a higher version hides."""
+        entries = self._store.latest().timeline.lookup(lock.interval, incomplete=True)
+        hidden = [entry.interval for entry in entries if entry.version > lock.version]
+        start = max([lock.interval.start, *(one.end for one in hidden if one.end <= moment)])
+        end = min([lock.interval.end, *(one.start for one in hidden if one.start > moment)])
+        return Interval(start, end)
+
     def _held_at(self, moment: int) -> _Held | Refused:
         """A lock with free numbers whose interval a moment lies in."""
         for held in self._held:
-            if held.free and held.lock.interval.start <= moment < held.lock.interval.end:
+            if held.free and held.span.start <= moment < held.span.end:
                 return held
         answer = self._store.allocate(self._task, moment, self._shape.granularity, self._numbers)
         if not isinstance(answer, Granted):
             return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
         assert answer.lock.partitions is not None
-        self._held.append(_Held(answer.lock, [*answer.lock.partitions], self._appends))
+        span = self._shown_around(moment, answer.lock)
+        self._held.append(_Held(answer.lock, span, [*answer.lock.partitions], self._appends))
         return self._held[-1]
 
 
