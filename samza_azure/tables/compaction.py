@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import (
     ETERNITY,
     Entry,
@@ -127,14 +127,18 @@ def compact(
     """Merge the small segments of an interval while others append to it; each group is published as it is done.
 
     `groups` are what `plan` or `due` has found; `goes_on` is asked before each of them. What is locked by others is
-    left out, and said. A process that dies in the middle loses the group that it was at; called again, the rest is
-    done. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and one output file.
+    left out, and said, and so is a group with a file that is damaged or gone. A process that dies in the middle loses
+    the group that it was at; called again, the rest is done. Memory: a batch of each of at most `FAN_IN_MAX` inputs,
+    and one output file.
     """
     done = []
     for group in plan(store, interval, target_bytes=target_bytes) if groups is None else groups:
         if not goes_on():
             break
-        done.append(_compact(store, task, group, target_bytes))
+        try:
+            done.append(_compact(store, task, group, target_bytes))
+        except CorruptState as error:  # a file that is damaged or gone, which is named; the other groups have others
+            done.append(Compacted(refused=f"{group[0].interval}: {error}"))
     return done
 
 

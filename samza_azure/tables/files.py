@@ -165,8 +165,8 @@ class BlobFile(io.RawIOBase):
 def gone(file: File) -> CorruptState:
     """What is said of a file that a segment refers to and that is not there."""
     return CorruptState(
-        "The file of a segment is gone. Nothing here deletes a file that a row refers to; the rest of the table can "
-        "be read with skip_damaged=True",
+        "The file of a segment is gone. If the table was opened longer ago than the grace of its garbage, open it "
+        "again. Otherwise somebody else has deleted the file; the rest can be read with skip_damaged=True",
         blob=file.name,
     )
 

@@ -58,7 +58,10 @@ class Housekeeping:
     def _collect(self, now_us: int) -> bool:
         """Collect garbage once in a grace, but not where nothing was published since the last two found none."""
         every_us = round(self.table.grace_s * 1e6)
-        is_due = self.collected_us is None or now_us >= self.collected_us + every_us
+        since_us = None if self.collected_us is None else now_us - self.collected_us
+        if is_set_back := since_us is not None and since_us < 0:  # what was noted by the clock of before is of no use
+            self.in_vain = 0
+        is_due = since_us is None or since_us >= every_us or is_set_back
         if not is_due or not self.goes_on():
             return False
         now = self.store.latest().sequence

@@ -220,7 +220,11 @@ class Appender:
             self._store.upload(name, data)
             segments.append(
                 Segment.root(
-                    self._store.name, part.lock.interval, part.lock.version, part.partition, file=files.file_of(name, data)
+                    self._store.name,
+                    part.lock.interval,
+                    part.lock.version,
+                    part.partition,
+                    file=files.file_of(name, data),
                 )
             )
         if not segments and advance is None:
@@ -303,4 +307,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "divide", "widen"]
+__all__ = ["WITHIN_A_DAY", "Appender", "Placed", "Shape", "by_bucket", "create", "divide", "widen"]

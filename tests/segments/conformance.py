@@ -1,4 +1,4 @@
-"""The conformance cases and the invariants of tables, by name: `python -m tests.segments.conformance` plays all of them.
+"""The conformance cases and invariants of tables, by name: `python -m tests.segments.conformance` plays all of them.
 What follows goes to pytest: `-k "not azurite"` leaves the service out.
 
 A case is a test that has its name. An invariant is looked at after each step of random histories, in memory and on the

@@ -179,6 +179,32 @@ def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Store
     assert store.state().box.locks == {}
 
 
+def test_a_damaged_file_stops_neither_the_rest_nor_the_garbage(store: SegmentStore) -> None:
+    appended(store, *(rows(0, 1, first=2 * part) for part in range(2)))
+    broken = store.snapshot().timeline.visible(DAYS[0])[0].file
+    assert broken is not None
+    store.blobs.delete(broken.name)
+    store.upload(broken.name, b"PAR1 no more" * 10)
+    keeper = house(store, keep_s=86_400.0 * 365)
+    assert keeper.turn(LATER)
+    assert [segments_of(store, day) for day in range(2)] == [2, 1]
+    damaged, *_ = tables.compact(store, Task("c", "c", 0, Owner("c")))
+    assert broken.name in damaged.refused
+    assert store.state().box.locks == {}
+    minutes = 10 * 60_000_000
+    assert keeper.turn(LATER + minutes)
+    assert len(store.snapshot().timeline) == 3, "what was merged is gone"
+
+
+def test_a_clock_that_is_set_back_does_not_put_garbage_off(store: SegmentStore) -> None:
+    appended(store, rows(0), rows(0, first=1))
+    keeper = house(store)
+    keeper.turn(LATER + 10 * 86_400_000_000)
+    keeper.turn(LATER)
+    keeper.turn(LATER + 200_000_000)
+    assert len(store.snapshot().timeline) == 1
+
+
 def test_days_become_months_and_days_again(store: SegmentStore) -> None:
     appended(store, rows(0, 5, 30, 31, 35), rows(5, 31, first=5))
     task = Task("c", "c", 0, Owner("c"))
