@@ -604,7 +604,7 @@ class SegmentStore:
 
     def _firsts(self, counts: Sequence[tuple[Interval, int]], version: int, _: State) -> tuple[list[int], list[Write]]:
         """`_numbers` for several intervals, which are sorted."""
-        (least, _), (most, _) = counts[0], counts[-1]
+        least, most = counts[0][0], counts[-1][0]
         there = {row.key: row for row in self._read(next_key(least, version), next_key(most, version) + ".")}
         firsts, writes = [], []
         for interval, count in counts:
