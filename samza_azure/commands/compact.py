@@ -49,4 +49,4 @@ def command(
         print(done.refused or f"{done.inputs} segments became {done.outputs}")
         refused += bool(done.refused)
     if refused:
-        print(f"{refused} groups were left as they are: others hold them. Call it again.")
+        print(f"{refused} groups were left as they are. What others hold can be compacted later: call it again.")

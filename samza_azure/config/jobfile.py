@@ -76,15 +76,23 @@ def parse(text: str, path: Path, environment: Mapping[str, str], overrides: Mapp
 
 
 def _toml(text: str, path: Path) -> dict[str, Any]:
-    try:
+    with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text)
+    # What is said is wrong with the long form, which has the same lines: the short one is no mistake.
+    longer = _with_table_names(text)
+    try:
+        return tomllib.loads(longer)
     except tomllib.TOMLDecodeError as error:
         message = str(error)
-    with suppress(tomllib.TOMLDecodeError):
-        return tomllib.loads(_with_table_names(text))
     found = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL)
     what, line, column = found.groups() if found else (message.partition(" (at ")[0], max(1, len(text.splitlines())), 1)
-    raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.")
+    hint = ""
+    if longer != text and re.match(r"Cannot (declare|overwrite|mutate)", what):
+        hint = (
+            " A stream's table is named once, by table = … or table.name = …, and its other keys stand beside that as "
+            "table.time = …, table.granularity = …, not in a section of their own."
+        )
+    raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.{hint}")
 
 
 def _with_table_names(text: str) -> str:

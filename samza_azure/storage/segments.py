@@ -23,7 +23,7 @@ No clock is used but in `collect`, whose caller says what time it is and how lon
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -68,6 +68,7 @@ from samza_azure.storage.segment_rows import (
     HEAD,
     LOCK,
     NEXT,
+    POSITION,
     READER,
     SEGMENT,
     SegmentReader,
@@ -91,6 +92,8 @@ T = TypeVar("T")
 CHECKPOINT_AFTER = 500
 #: So many locks are asked for their publishes one by one; of more all publishes are read.
 _RANGES_MAX = 6
+#: So many locks are given back at once.
+_LOCKS_MAX = OPERATIONS_MAX - 2
 #: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
 TRIES_MAX = 200
 
@@ -270,17 +273,28 @@ class SegmentStore:
 
     def release(self, task: str, lock: int) -> None:
         """Give a lock back. What was staged under it and does not count goes first."""
-        state = self.state()
-        found = state.box.locks.get(lock)
+        found = self.state().box.locks.get(lock)
         if found is None:
             return
-        if found.holders - {task}:
-            self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
-            return
-        if found.staged > found.count or found.writes:
+        if not found.holders - {task} and _has_leftovers(found):
             self._clean(lock)
         self._etags.pop(lock, None)
         self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
+
+    def release_all(self, task: str) -> None:
+        """Give all locks of a task back, in as few writes as possible."""
+        self._etags.clear()
+
+        def decide(state: State) -> tuple[list[Lock], list[Write]]:
+            held = state.box.held(task)
+            now = [lock for lock in held if lock.holders - {task} or not _has_leftovers(lock)][:_LOCKS_MAX]
+            decisions = [_released(state.box, task, lock.id) for lock in now]
+            return [lock for lock in held if lock not in now], [
+                write for decision in decisions for write in self._of_decision(state, decision)
+            ]
+
+        for lock in self._with_head(decide):
+            self.release(task, lock.id)
 
     def end(self, owner: Owner) -> list[int]:
         """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
@@ -371,6 +385,15 @@ class SegmentStore:
         """How far a stream is in the table; None at its beginning."""
         found = self._position(stream)
         return None if found is None else json.loads(str(found.values["position"]))
+
+    def positions(self) -> dict[str, Any]:
+        """All positions, by their stream, in which a slash is a bar."""
+        rows = self._read(POSITION, past(POSITION))
+        return {row.key.removeprefix(POSITION): json.loads(str(row.values["position"])) for row in rows}
+
+    def forget(self, stream: str) -> None:
+        """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
+        self._try(lambda: self.rows.transact([Write(Act.DELETE, position_key(stream))]))
 
     def move(self, stream: str, start: Any, end: Any) -> bool:
         """Move a stream's position without publishing anything. False: it is not at `start`."""
@@ -568,8 +591,29 @@ class SegmentStore:
 
     def numbers(self, interval: Interval, version: int, count: int) -> list[SegmentId]:
         """Numbers for segments that an interval lock covers."""
-        first = self._with_head(lambda _: self._numbers(interval, version, count))
-        return [SegmentId(interval, version, first + number) for number in range(count)]
+        return self.numbers_of({interval: count}, version)[interval]
+
+    def numbers_of(self, counts: Mapping[Interval, int], version: int) -> dict[Interval, list[SegmentId]]:
+        """The same for many intervals, in few writes."""
+        found = {}
+        for part in _parts(sorted(counts.items()), OPERATIONS_MAX - 2):
+            firsts = self._with_head(partial(self._firsts, part, version))
+            for (interval, count), first in zip(part, firsts, strict=True):
+                found[interval] = [SegmentId(interval, version, first + number) for number in range(count)]
+        return found
+
+    def _firsts(self, counts: Sequence[tuple[Interval, int]], version: int, _: State) -> tuple[list[int], list[Write]]:
+        """`_numbers` for several intervals, which are sorted."""
+        least, most = counts[0][0], counts[-1][0]
+        there = {row.key: row for row in self._read(next_key(least, version), next_key(most, version) + ".")}
+        firsts, writes = [], []
+        for interval, count in counts:
+            row = there.get(key := next_key(interval, version))
+            first = 0 if row is None else row.values["next"]
+            assert isinstance(first, int)
+            firsts.append(first)
+            writes.append(Write(Act.INSERT if row is None else Act.MERGE, key, {"next": first + count}))
+        return firsts, writes
 
     # Reading.
 
@@ -732,9 +776,17 @@ class SegmentStore:
         return published
 
     def restore(self, interval: Interval) -> int:
-        """Take back the latest `drop` of exactly this interval; how many segments are visible again."""
-        before = self.snapshot().timeline
-        dropped = [one for one in before.visible(interval) if one.file is None and one.interval == interval]
+        """Take back the latest `drop` of exactly this interval; how many segments are visible again.
+
+        ConfigError if rows were appended since: they lie over what was dropped, and would go on hiding it.
+        """
+        visible = [one for one in self.snapshot().timeline.visible(interval) if one.interval == interval]
+        dropped = [one for one in visible if one.file is None]
+        if any(one.file is not None and one.version == other.version for one in visible for other in dropped):
+            raise ConfigError(
+                f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What was "
+                "dropped can still be read at the sequence number of before, until it is collected: open(..., at=...)."
+            )
         for part in _parts([Write(Act.DELETE, segment_key(one.id)) for one in dropped], OPERATIONS_MAX - 1):
             self._with_head(partial(_restoring, part))
         return len(self.snapshot().timeline.visible(interval)) if dropped else 0
@@ -966,6 +1018,11 @@ def _restoring(deletions: Sequence[Write], state: State) -> tuple[None, list[Wri
 def _counted_by_their_own(snapshot: Snapshot) -> list[Segment]:
     """Of what is staged, the copies that were published and wait for the REPLACE that they count with."""
     return [one for one in snapshot.staged if snapshot.sequence.has(*one.published[0])]
+
+
+def _has_leftovers(lock: Lock) -> bool:
+    """Whether something was staged under a lock, or announced, that does not count."""
+    return lock.staged > lock.count or bool(lock.writes)
 
 
 def _released(box: LockBox, task: str, lock: int) -> Decision:

@@ -1,10 +1,8 @@
 """Compacting a table, and writing it anew with another granularity, while others append to it.
 
-Memory of a compaction is bounded: one batch of each of at most `FAN_IN_MAX` files, and one output file. What is
-published stays, so a compaction that was interrupted goes on with the rest when it is called again.
-
-Writing anew needs more where an interval has many large files: `compact` leaves these alone, so a batch of each file of
-one interval is in memory.
+Memory is bounded: one batch of each of at most `FAN_IN_MAX` files, and two output files. More files than that are
+merged in passes, unless they lie one after the other in time. What is published stays, so a compaction that was
+interrupted goes on with the rest when it is called again.
 """
 
 import io
@@ -16,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import (
     ETERNITY,
     Entry,
@@ -32,12 +30,13 @@ from samza_azure.segments import (
     Task,
     Timeline,
 )
+from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import files
 from samza_azure.tables.table import fitted
-from samza_azure.tables.write import Shape, by_bucket, release_all
+from samza_azure.tables.write import Shape, by_bucket
 
-#: So many segments are merged at once: a batch of each is in memory.
+#: So many sorted runs of rows are merged at once: a batch of each is in memory.
 FAN_IN_MAX = 32
 BATCH_ROWS = 16 << 10
 #: So many intervals a REPLACE makes at most.
@@ -73,7 +72,7 @@ def plan(
     for entry in (store.latest().timeline if timeline is None else timeline).lookup(interval):
         waiting: list[Segment] = []
         for group in _groups(entry.segments):
-            if sum(one.file.bytes for one in group if one.file is not None) >= target_bytes:
+            if _bytes(group) >= target_bytes:
                 continue  # large enough as it is
             if len(waiting) + len(group) > FAN_IN_MAX:
                 found.append(waiting)
@@ -99,10 +98,21 @@ def due(store: SegmentStore, now_us: int, *, target_bytes: int = TARGET_BYTES) -
     found = []
     for group in plan(store, target_bytes=target_bytes, timeline=snapshot.timeline):
         interval = group[0].interval
-        is_over = interval.end <= now_us and interval not in writes
-        if is_over or (len(group) >= SMALL_MAX and interval != hardest):
+        if interval.end <= now_us and interval not in writes:
             found.append(group)
+        elif interval != hardest and len(small := _small(group)) >= SMALL_MAX:
+            found.append(small)
     return found
+
+
+def _small(segments: list[Segment]) -> list[Segment]:
+    """Without the groups that are larger than all smaller ones together: a file that grows with each compaction would
+    be written again for every few appends. So the rows of an interval are written as often as the logarithm says."""
+    groups = sorted(_groups(segments), key=_bytes)
+    while len(groups) > 1 and _bytes(groups[-1]) > sum(map(_bytes, groups[:-1])):
+        groups.pop()
+    kept = {one.id for group in groups for one in group}
+    return [one for one in segments if one.id in kept]
 
 
 def compact(
@@ -117,14 +127,18 @@ def compact(
     """Merge the small segments of an interval while others append to it; each group is published as it is done.
 
     `groups` are what `plan` or `due` has found; `goes_on` is asked before each of them. What is locked by others is
-    left out, and said. A process that dies in the middle loses the group that it was at; called again, the rest is
-    done. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and one output file.
+    left out, and said, and so is a group with a file that is damaged or gone. A process that dies in the middle loses
+    the group that it was at; called again, the rest is done. Memory: a batch of each of at most `FAN_IN_MAX` inputs,
+    and one output file.
     """
     done = []
     for group in plan(store, interval, target_bytes=target_bytes) if groups is None else groups:
         if not goes_on():
             break
-        done.append(_compact(store, task, group, target_bytes))
+        try:
+            done.append(_compact(store, task, group, target_bytes))
+        except CorruptState as error:  # a file that is damaged or gone, which is named; the other groups have others
+            done.append(Compacted(refused=f"{group[0].interval}: {error}"))
     return done
 
 
@@ -139,8 +153,7 @@ def rewrite(
     """Write an interval anew with another granularity, finer or coarser, while others append to it.
 
     It holds a REPLACE lock on the whole intervals that the rows of `interval` fill, before and after. What is appended
-    meanwhile is carried over. All of it is published at once. Memory: a batch of each file of one interval, and one
-    output file. Where an interval has more than `FAN_IN_MAX` segments, `compact` goes first, and merges the small ones.
+    meanwhile is carried over. All of it is published at once.
     """
     whole = _whole(store.latest().timeline, interval, granularity)
     if whole is None:
@@ -154,12 +167,6 @@ def rewrite(
             )
     if all(entry.chunk.interval == granularity.bucket(entry.interval.start) for entry in entries):
         return Compacted()
-    while any(len(entry.segments) > FAN_IN_MAX for entry in store.latest().timeline.lookup(whole)):
-        done = compact(store, task, whole, target_bytes=target_bytes)
-        if refused := next((one.refused for one in done if one.refused), ""):
-            return Compacted(refused=refused)
-        if not done:
-            break
     answer = store.acquire(task, Request(task.id, store.name, whole, LockType.REPLACE))
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{whole}: others hold it, or a part of it.")
@@ -175,8 +182,9 @@ def rewrite(
         for bucket, file in _divided(store, lock.id, entries, granularity, target_bytes):
             made.setdefault(bucket, []).append(file)
         outputs = []
+        names_of = store.numbers_of({bucket: max(len(written), 1) for bucket, written in made.items()}, lock.version)
         for bucket, written in made.items():
-            names = store.numbers(bucket, lock.version, max(len(written), 1))
+            names = names_of[bucket]
             group = Partitions(name.partition for name in names)
             for name, one in zip(names, written or [None], strict=True):
                 outputs.append(Segment.root(store.name, *name, group=group, file=one))
@@ -185,7 +193,7 @@ def rewrite(
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
-        release_all(store, task)
+        store.release_all(task.id)
 
 
 def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
@@ -213,7 +221,7 @@ def _divided(
     current: Interval | None = None
     for entry in entries:
         sources = [(one.file, cut) for one in entry.segments if one.file and (cut := entry.interval.cut(one.interval))]
-        for part in _in_order(store, sources, shape):
+        for part in _in_order(store, lock, sources, shape, target_bytes):
             for bucket, rows in by_bucket(part, shape.time, granularity):
                 if current is not None and bucket != current and (file := output.finish()):
                     yield current, file
@@ -226,12 +234,16 @@ def _divided(
 
 def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
     one, there = inputs[0], Partitions(segment.partition for segment in inputs)
-    shape = Shape.of(store.state().head, store.name)
     request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
     answer = store.acquire(task, request)
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{one.interval}: others hold {there}.")
     try:
+        # Whoever planned at the same time may have done it before we had the lock. From now on nobody can.
+        snapshot = store.latest()
+        shape = Shape.of(snapshot.head or store.state().head, store.name)
+        if not all(map(snapshot.timeline.is_visible, inputs)):
+            return Compacted(refused=f"{one.interval}: others have merged {there} meanwhile.")
         sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
         made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
         numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))
@@ -258,7 +270,7 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
-        release_all(store, task)
+        store.release_all(task.id)
 
 
 def _merged(
@@ -270,7 +282,7 @@ def _merged(
 ) -> Iterator[File]:
     """Files of the rows of others, in the order of time, uploaded as soon as they are large enough."""
     output = _Output(store, lock, shape, target_bytes)
-    for part in _in_order(store, sources, shape):
+    for part in _in_order(store, lock, sources, shape, target_bytes):
         if file := output.write(part):
             yield file
     if file := output.finish():
@@ -305,39 +317,74 @@ class _Output:
         return files.file_of(name, data)
 
 
-def _in_order(store: SegmentStore, sources: Sequence[tuple[File, Interval]], shape: Shape) -> Iterator[pa.Table]:
-    """Rows of sorted files, merged. Each file has a batch in memory; what is not later than the earliest end of these
-    cannot be preceded by anything that is still to come."""
-    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]] = []
-    for file, interval in sources:
-        _refill(waiting, files.batches(store.blobs, file, BATCH_ROWS), interval, shape)
+#: Files of which none has a row before the last one of the file before it, and the intervals of which their rows count.
+_Run = list[tuple[File, Interval]]
+
+
+def _in_order(
+    store: SegmentStore, lock: int, sources: Sequence[tuple[File, Interval]], shape: Shape, target_bytes: int
+) -> Iterator[pa.Table]:
+    """Rows of sorted files, merged; in passes, whose files are under the lock, too, and are deleted in the end."""
+    waiting, between = _runs(sources, shape), list[str]()
+    try:
+        while len(waiting) > FAN_IN_MAX:
+            output, run = _Output(store, lock, shape, target_bytes), _Run()
+            for part in _merge(store, waiting[:FAN_IN_MAX], shape):
+                run += [(file, ETERNITY) for file in (output.write(part),) if file]
+            run += [(file, ETERNITY) for file in (output.finish(),) if file]
+            between += [file.name for file, _ in run]
+            waiting = [*waiting[FAN_IN_MAX:], run]
+        yield from _merge(store, waiting, shape)
+    finally:
+        for first in range(0, len(between), DELETE_MAX):
+            store.blobs.delete_many(between[first : first + DELETE_MAX])
+
+
+def _runs(sources: Sequence[tuple[File, Interval]], shape: Shape) -> list[_Run]:
+    """Sorted files in as few runs as their times allow."""
+    runs: list[tuple[int, _Run]] = []  # each with its last moment
+    spans = [(files.span(file, shape.time) or interval, file, interval) for file, interval in sources]
+    for span, file, interval in sorted(spans, key=lambda one: (one[0].start, one[0].end, one[1].name)):
+        number = next((number for number, (last, _) in enumerate(runs) if last <= span.start), len(runs))
+        run = runs[number][1] if number < len(runs) else []
+        runs[number : number + 1] = [(span.end, [*run, (file, interval)])]
+    return [run for _, run in runs]
+
+
+def _merge(store: SegmentStore, runs: Sequence[_Run], shape: Shape) -> Iterator[pa.Table]:
+    """Each run has a batch in memory; what is not later than the earliest end of these cannot be preceded by anything
+    that is still to come."""
+    waiting: list[tuple[pa.Table, Iterator[pa.Table]]] = []
+    for run in runs:
+        _refill(waiting, _rows(store, run, shape))
     while waiting:
-        moments = [files.microseconds_of(table, shape.time) for table, _, _ in waiting]
+        moments = [files.microseconds_of(table, shape.time) for table, _ in waiting]
         up_to = min(pc.max(one).as_py() for one in moments)
         ready, rest = [], []
-        for (table, source, interval), moment in zip(waiting, moments, strict=True):
+        for (table, source), moment in zip(waiting, moments, strict=True):
             mask = pc.less_equal(moment, up_to)
             ready.append(table.filter(mask))
             left = table.filter(pc.invert(mask))
             if len(left):
-                rest.append((left, source, interval))
+                rest.append((left, source))
             else:
-                _refill(rest, source, interval, shape)
+                _refill(rest, source)
         yield pa.concat_tables(ready).sort_by(shape.time)
         waiting = rest
 
 
-def _refill(
-    waiting: list[tuple[pa.Table, Iterator[pa.RecordBatch], Interval]],
-    source: Iterator[pa.RecordBatch],
-    interval: Interval,
-    shape: Shape,
-) -> None:
-    """The next batch that has rows of the interval, of which alone they count."""
-    for batch in source:
-        table = fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
+def _rows(store: SegmentStore, run: _Run, shape: Shape) -> Iterator[pa.Table]:
+    """The rows of a run, of which only those of its intervals count."""
+    for file, interval in run:
+        for batch in files.batches(store.blobs, file, BATCH_ROWS):
+            yield fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
+
+
+def _refill(waiting: list[tuple[pa.Table, Iterator[pa.Table]]], source: Iterator[pa.Table]) -> None:
+    """The next batch that has rows."""
+    for table in source:
         if len(table):
-            waiting.append((table, source, interval))
+            waiting.append((table, source))
             return
 
 
@@ -347,3 +394,7 @@ def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
     for segment in segments:
         found.setdefault((segment.covers, segment.generation), []).append(segment)
     return list(found.values())
+
+
+def _bytes(segments: Sequence[Segment]) -> int:
+    return sum(one.file.bytes for one in segments if one.file is not None)

@@ -100,13 +100,16 @@ _TESTS: dict[str, Any] = {
 }
 
 
+def span(file: File, time: str) -> Interval | None:
+    """The times of the first and the last row of a file; None if they are not known."""
+    found = file.statistics.get(time, {})
+    return Interval.of(found["least"], found["most"]) if "least" in found else None
+
+
 def lies_in(file: File, time: str, interval: Interval) -> bool:
     """Whether all rows of a file are known to lie in an interval."""
-    found = file.statistics.get(time, {})
-    if "least" not in found:
-        return False
-    span = Interval.of(found["least"], found["most"])
-    return interval.start <= span.start and span.end < interval.end
+    times = span(file, time)
+    return times is not None and interval.start <= times.start and times.end < interval.end
 
 
 def within(table: pa.Table, time: str, interval: Interval) -> pa.Table:
@@ -162,8 +165,8 @@ class BlobFile(io.RawIOBase):
 def gone(file: File) -> CorruptState:
     """What is said of a file that a segment refers to and that is not there."""
     return CorruptState(
-        "The file of a segment is gone. Nothing here deletes a file that a row refers to; the rest of the table can "
-        "be read with skip_damaged=True",
+        "The file of a segment is gone. If the table was opened longer ago than the grace of its garbage, open it "
+        "again. Otherwise somebody else has deleted the file; the rest can be read with skip_damaged=True",
         blob=file.name,
     )
 

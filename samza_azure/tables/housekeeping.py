@@ -14,6 +14,7 @@ from samza_azure.segments import Owner, Published, Task
 from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import compact, due
+from samza_azure.tables.sink import group_of, is_drained
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +22,6 @@ log = logging.getLogger(__name__)
 PRIORITY = 0
 #: How often it looks: again soon where it has done something or rows come, ever more rarely where nothing has changed.
 LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
-
-
-def group_of(task: str) -> str:
-    """The group whose locks a sink's housekeeping holds."""
-    return f"{task}.housekeeping"
 
 
 @dataclass(slots=True)
@@ -62,7 +58,10 @@ class Housekeeping:
     def _collect(self, now_us: int) -> bool:
         """Collect garbage once in a grace, but not where nothing was published since the last two found none."""
         every_us = round(self.table.grace_s * 1e6)
-        is_due = self.collected_us is None or now_us >= self.collected_us + every_us
+        since_us = None if self.collected_us is None else now_us - self.collected_us
+        if is_set_back := since_us is not None and since_us < 0:  # what was noted by the clock of before is of no use
+            self.in_vain = 0
+        is_due = since_us is None or since_us >= every_us or is_set_back
         if not is_due or not self.goes_on():
             return False
         now = self.store.latest().sequence
@@ -72,9 +71,27 @@ class Housekeeping:
             return False
         self.collected_us = now_us
         found = self.store.collect(now_us, every_us)
-        did = bool(found.segments or found.orphans)
+        did = bool(self._forget_runs() or found.segments or found.orphans)
         self.in_vain = 0 if did else self.in_vain + 1
         return did
+
+    def _forget_runs(self) -> int:
+        """Delete the positions of earlier runs that were drained and whose logs are gone; how many.
+
+        A position is what keeps rows from being published again. Where the logs are gone, nobody can; a zombie that
+        has rows in memory finds that its stream is not where it left it. The positions are read before the logs are
+        looked for: a run has logs before it has a position.
+        """
+        mine = self.owner.processor.partition("/")[0]
+        drained: dict[str, list[str]] = {}
+        for stream, position in self.store.positions().items():
+            run, _, task = stream.partition("|")
+            if run != mine and task and is_drained(position):
+                drained.setdefault(run, []).append(f"{run}/{task}")
+        gone = [run for run in drained if not self.store.blobs.list(f"runs/{run}/")]
+        for stream in (stream for run in gone for stream in drained[run]):
+            self.store.forget(stream)
+        return len(gone)
 
     def _drop_old(self, who: Task, before_us: int) -> bool:
         """Drop the intervals that have ended before a moment; one that others hold has its turn later."""

@@ -25,8 +25,7 @@ from samza_azure.storage.arrow import decode
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.files import later
-from samza_azure.tables.housekeeping import group_of
-from samza_azure.tables.write import Appender, by_bucket, create, widen
+from samza_azure.tables.write import Appender, by_bucket, create, divide, widen
 
 log = logging.getLogger(__name__)
 
@@ -119,6 +118,7 @@ class Sink:
         self._refused = ""  # why the last publish was, if it was
         self.held_rows = self.held_bytes = 0
         self.published_rows = 0  # under this writer
+        self.expired_rows = 0  # that it has left out
 
     # Taking over.
 
@@ -128,7 +128,7 @@ class Sink:
         Superseded if a later owner has it. StateLost if there is none although the sink had one: it would publish
         everything again.
         """
-        create(self._store, self._schema, time=self._table.time, granularity=self._table.granularity)
+        create(self._store, self._schema, time=self._table.time)
         widen(self._store, self._schema)
         while True:
             known = self._store.position(self._stream)
@@ -147,6 +147,7 @@ class Sink:
             if self._store.move(self._stream, known, str(self.place)):
                 break
         self._end_earlier_lives()
+        divide(self._store, self._table.granularity)  # by whoever has the position, not by a zombie of an earlier run
         self._appender = Appender(self._store, self._lock_task)
         self._read = {prefix: self.place.at.get(prefix, (0, 0)) for prefix in self._readers}
         if self.place.until is not None:
@@ -238,12 +239,15 @@ class Sink:
 
     # Publishing.
 
-    def flush(self) -> bool:
+    def flush(self, expired_us: int | None = None) -> bool:
         """Publish what was read. False: a lock was lost, or others hold the interval; call it again.
+
+        Rows of intervals that have ended by `expired_us`, which retention would drop at its next turn, are counted and
+        left out: each of them would need a lock, and an interval that somebody has a lock to append to is not dropped.
 
         Superseded if a later owner has taken over. What the storage does not answer is raised; call it again, too.
         """
-        self._begin_flush()
+        self._begin_flush(expired_us)
         appender = self._appender
         assert appender is not None
         while (flush := self._flush) is not None:
@@ -274,9 +278,9 @@ class Sink:
             return False
         return self._move(replace(self.place, at={**self.place.at, **self._read}))
 
-    def finish(self) -> bool:
+    def finish(self, expired_us: int | None = None) -> bool:
         """Say that all is published, and give the locks back. False: as in `flush`."""
-        if not self.flush():
+        if not self.flush(expired_us):
             return False
         if not self._move(replace(self.place, drained=True)):
             return False
@@ -293,13 +297,15 @@ class Sink:
         if self._appender is not None:
             self._appender.close()
 
-    def _begin_flush(self) -> None:
+    def _begin_flush(self, expired_us: int | None = None) -> None:
         if self._flush is not None or not self._rows:
             return
         rows = pa.concat_tables(
             [self._widened(pa.Table.from_batches([batch])) for batch in self._rows], promote_options="permissive"
         )
-        parts = list(by_bucket(rows, self._table.time, self._table.granularity))
+        every = list(by_bucket(rows, self._table.time, self._table.granularity))
+        parts = [(bucket, part) for bucket, part in every if expired_us is None or bucket.end > expired_us]
+        self.expired_rows += sum(len(part) for _, part in every) - sum(len(part) for _, part in parts)
         self._flush = _Flush(parts, dict(self._read))
         self._rows, self.held_rows, self.held_bytes = [], 0, 0
 
@@ -353,3 +359,16 @@ class Sink:
 
 def _positions(value: Mapping[str, Sequence[int]]) -> dict[str, Position]:
     return {log: (int(blob), int(position)) for log, (blob, position) in value.items()}
+
+
+def group_of(task: str) -> str:
+    """The group whose locks a sink's housekeeping holds."""
+    return f"{task}.housekeeping"
+
+
+def is_drained(position: object) -> bool:
+    """Whether a position of a table is that of a sink which has published everything."""
+    try:
+        return Place.parse(str(position)).drained
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return False  # of a stream of somebody else's

@@ -162,13 +162,9 @@ class TableSnapshot:
         schema = pa.schema([field for field in self.schema if field.name in used])
         return _Reading(self.time, schema, tuple(wanted), tuple(filter))
 
-    def _may_lie(self, file: File, span: Interval) -> bool:
-        found = file.statistics.get(self.time, {})
-        if "least" not in found:
-            return True
-        return Interval.of(found["least"], found["most"]).start < span.end and (
-            Interval.of(found["least"], found["most"]).end >= span.start
-        )
+    def _may_lie(self, file: File, interval: Interval) -> bool:
+        times = files.span(file, self.time)
+        return times is None or (times.start < interval.end and times.end >= interval.start)
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:

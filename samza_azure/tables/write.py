@@ -23,10 +23,13 @@ from samza_azure.segments import (
     Wait,
 )
 from samza_azure.storage.interface import Row
+from samza_azure.storage.segment_rows import HEAD
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
 
+#: What a date cannot tell apart.
+WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
 #: So many partition numbers an appender takes at once: one write of the head for so many publishes.
 NUMBERS = 64
 #: So many intervals one append may touch: each has a lock, and a publish holds all its locks in one transaction.
@@ -55,18 +58,36 @@ class Shape:
             raise ConfigError(f"The head of the table {name} does not say what its rows are: {error!r}.") from error
 
 
-def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Granularity) -> Shape:
-    """Create a table, or find it as it is. ConfigError if it is there with another time column or granularity."""
+def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Granularity | None = None) -> Shape:
+    """Create a table, or find it as it is. ConfigError if it is there with another time column or granularity.
+
+    Without a granularity any is right that a table has, and a new one has days; `divide` changes it.
+    """
+    wanted = granularity or Granularity.DAY
     files.microseconds_of(schema.empty_table(), time)
-    head = store.create(time=time, granularity=str(granularity), schema=_text(schema))
-    shape = Shape.of(head, store.name)
-    if (shape.time, shape.granularity) != (time, granularity):
+    if granularity in WITHIN_A_DAY and pa.types.is_date(schema.field(time).type):
         raise ConfigError(
-            f"The table {store.name} was created by {shape.granularity} of {shape.time!r}, and {granularity} of "
+            f"The column {time!r} is a date, which is the same for a whole day, and cannot divide a table by "
+            f"{granularity}. Take day or coarser, or a timestamp."
+        )
+    head = store.create(time=time, granularity=str(wanted), schema=_text(schema))
+    shape = Shape.of(head, store.name)
+    if (shape.time, shape.granularity) != (time, granularity or shape.granularity):
+        raise ConfigError(
+            f"The table {store.name} was created by {shape.granularity} of {shape.time!r}, and {wanted} of "
             f"{time!r} is asked for now. Keep table.time = {shape.time!r} and table.granularity = "
             f"{str(shape.granularity)!r}, or give the table another name."
         )
     return shape
+
+
+def divide(store: SegmentStore, granularity: Granularity) -> None:
+    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew."""
+    while True:
+        head = store.state().head
+        if Shape.of(head, store.name).granularity == granularity:
+            return
+        store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag)])
 
 
 def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
@@ -88,23 +109,29 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
         if not added:
             return shape
         wider = pa.schema([*shape.schema, *(field.with_nullable(True) for field in added)])
-        store.rows.transact([Write(Act.MERGE, "head", {"schema": _text(wider)}, state.head.etag)])
+        store.rows.transact([Write(Act.MERGE, HEAD, {"schema": _text(wider)}, state.head.etag)])
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rows of one interval of the table, and what their segment is called. They lie within the lock's interval."""
+    """Rows of one interval of the table, and what their segment is called. They lie within `span`."""
 
     lock: Lock
+    span: Interval
     partition: int
     rows: pa.Table
 
 
 @dataclass(slots=True)
 class _Held:
-    """A lock of ours: the numbers under it that are free, and the last append that had rows of its interval."""
+    """A lock of ours: the numbers under it that are free, and the last append that had rows of its interval.
+
+    `span` is what is shown of the interval. Somebody may have dropped a part of it before; nobody can while we have the
+    lock.
+    """
 
     lock: Lock
+    span: Interval
     free: list[int]
     used: int
     seen: int = -1  # `used` when it was looked at last, and when it had changed
@@ -152,7 +179,7 @@ class Appender:
 
         The table may be divided more finely by now than its granularity says: a compaction has written it anew. A
         part that reaches over the end of the interval that its first row lies in is cut there, since readers show
-        of a segment only the rows of its interval.
+        of a segment only the rows of its interval. Or more coarsely: parts of one interval become one.
         """
         placed: list[Placed] = []
         waiting = list(reversed(parts))
@@ -162,14 +189,18 @@ class Appender:
             held = self._held_at(moments[0].as_py())
             if isinstance(held, Refused):
                 return held
-            end = held.lock.interval.end
+            end = held.span.end
+            while waiting and bucket.end < end and waiting[-1][0].start < end:
+                bucket, more = waiting.pop()
+                rows = pa.concat_tables([rows, more])
             if end < bucket.end:
+                moments = files.microseconds_of(rows, self._shape.time)
                 count = pc.sum(pc.less(moments, end)).as_py()
                 if count < len(rows):
                     waiting.append((Interval(end, bucket.end), rows.slice(count)))
                     rows = rows.slice(0, count)
             held.used = self._appends + 1
-            placed.append(Placed(held.lock, held.free.pop(0), rows))
+            placed.append(Placed(held.lock, held.span, held.free.pop(0), rows))
         return placed, waiting[::-1]
 
     def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | Refused:
@@ -177,11 +208,10 @@ class Appender:
         segments, under = [], set()
         self._appends += 1
         for part in parts:
-            interval = part.lock.interval
             moments = files.microseconds_of(part.rows, self._shape.time)
-            if moments[0].as_py() < interval.start or moments[-1].as_py() >= interval.end:
+            if moments[0].as_py() < part.span.start or moments[-1].as_py() >= part.span.end:
                 raise SamzaAzureError(
-                    f"Rows of {self._store.name} lie outside {interval}, in which they were to be published: readers "
+                    f"Rows of {self._store.name} lie outside {part.span}, in which they were to be published: readers "
                     "would not show them. Nothing was published; please report this."
                 )
             under.add(part.lock.id)
@@ -190,7 +220,11 @@ class Appender:
             self._store.upload(name, data)
             segments.append(
                 Segment.root(
-                    self._store.name, interval, part.lock.version, part.partition, file=files.file_of(name, data)
+                    self._store.name,
+                    part.lock.interval,
+                    part.lock.version,
+                    part.partition,
+                    file=files.file_of(name, data),
                 )
             )
         if not segments and advance is None:
@@ -204,7 +238,7 @@ class Appender:
 
     def close(self) -> None:
         """Give all locks back."""
-        release_all(self._store, self._task)
+        self._store.release_all(self._task.id)
         self._held.clear()
 
     def release_unused(self) -> None:
@@ -223,23 +257,26 @@ class Appender:
             self._store.release(self._task.id, held.lock.id)
             self._held.remove(held)
 
+    def _shown_around(self, moment: int, lock: Lock) -> Interval:
+        """The part of a lock's interval around a moment that nothing of a higher version hides."""
+        entries = self._store.latest().timeline.lookup(lock.interval, incomplete=True)
+        hidden = [entry.interval for entry in entries if entry.version > lock.version]
+        start = max([lock.interval.start, *(one.end for one in hidden if one.end <= moment)])
+        end = min([lock.interval.end, *(one.start for one in hidden if one.start > moment)])
+        return Interval(start, end)
+
     def _held_at(self, moment: int) -> _Held | Refused:
         """A lock with free numbers whose interval a moment lies in."""
         for held in self._held:
-            if held.free and held.lock.interval.start <= moment < held.lock.interval.end:
+            if held.free and held.span.start <= moment < held.span.end:
                 return held
         answer = self._store.allocate(self._task, moment, self._shape.granularity, self._numbers)
         if not isinstance(answer, Granted):
             return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
         assert answer.lock.partitions is not None
-        self._held.append(_Held(answer.lock, [*answer.lock.partitions], self._appends))
+        span = self._shown_around(moment, answer.lock)
+        self._held.append(_Held(answer.lock, span, [*answer.lock.partitions], self._appends))
         return self._held[-1]
-
-
-def release_all(store: SegmentStore, task: Task) -> None:
-    """Give back all locks of a task."""
-    for lock in store.state().box.held(task.id):
-        store.release(task.id, lock.id)
 
 
 def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
@@ -270,4 +307,4 @@ def _text(schema: pa.Schema) -> str:
     return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
 
 
-__all__ = ["Appender", "Placed", "Shape", "by_bucket", "create", "release_all", "widen"]
+__all__ = ["WITHIN_A_DAY", "Appender", "Placed", "Shape", "by_bucket", "create", "divide", "widen"]

@@ -174,8 +174,8 @@ class Crowd:
                 process.wait()
             self.account.close()
 
-    def _put(self) -> None:
-        name = self.dice.choice(self.sinks)
+    def _put(self, name: str = "") -> None:
+        name = name or self.dice.choice(self.sinks)
         numbers = list(range(self.number, self.number + self.dice.randrange(1, 8)))
         self.number += len(numbers)
         moments = [START + timedelta(days=self.dice.randrange(DAYS), seconds=number) for number in numbers]
@@ -189,7 +189,9 @@ class Crowd:
     def _harm(self) -> None:
         """Kill somebody, or stop one and let it wake up when its successor is at work."""
         if self.zombies:
-            name, zombie = self.zombies.pop()
+            name, zombie = self.zombies[-1]
+            if name in self.sinks:
+                self._put(name)  # one that has nothing to publish is not refused, and does not end
             zombie.send_signal(signal.SIGCONT)
             if name in self.sinks:
                 assert zombie.wait(PATIENCE_S) == SUPERSEDED, "a zombie goes on"
@@ -197,6 +199,7 @@ class Crowd:
                 time.sleep(0.5)  # let it try
                 zombie.kill()
                 zombie.wait()
+            self.zombies.pop()
             return
         name = self.dice.choice([*self.sinks, *self.compactors])
         process = self.running[name]

@@ -1,6 +1,9 @@
 """What a job does for a table beside appending: by policy, by another granularity, by age."""
 
+import itertools
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -21,7 +24,7 @@ from samza_azure.segments import (
     Task,
 )
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.tables import compaction
+from samza_azure.tables import compaction, files
 from samza_azure.tables.housekeeping import Housekeeping
 from tests.storage.conftest import Stores
 
@@ -105,6 +108,26 @@ def test_of_intervals_that_are_written_to_all_but_the_hardest_have_their_turn(
     assert numbers(store) == list(range(7))
 
 
+def test_what_grows_with_each_compaction_is_not_written_again_for_a_few_appends(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an interval that is still written to; the day before it is written to harder."""
+    monkeypatch.setattr(compaction, "SMALL_MAX", 3)
+    hardest, other = appender(store, "b"), appender(store, "c")
+    for number in range(8):
+        hardest.append(rows(0, first=number))
+    other.append(rows(*[1] * 1_000, first=100))
+    for number in range(2):
+        other.append(rows(1, first=number))
+    assert compaction.due(store, DAYS[0].start) == []
+    other.append(rows(1, first=2))
+    ((*small,),) = compaction.due(store, DAYS[0].start)
+    assert [one.file.rows for one in small if one.file] == [1, 1, 1]
+    other.close()
+    ((*every,),) = [each for each in compaction.due(store, LATER) if each[0].interval == DAYS[1]]
+    assert sum(one.file.rows for one in every if one.file) == 1_003, "when it is over, all of it once more"
+
+
 def test_it_stops_between_two_groups_and_goes_on_with_the_rest(store: SegmentStore) -> None:
     appended(store, *(rows(0, 1, 2, first=3 * part) for part in range(2)))
     asked: list[int] = []
@@ -141,6 +164,45 @@ def test_a_higher_priority_takes_the_interval_from_a_compaction(
     assert "revoked" in done.refused
     assert segments_of(store, 0) == 2
     assert [lock.holders for lock in store.state().box.locks.values()] == [{"x"}]
+
+
+def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Stores) -> None:
+    """Who comes second finds it done, and merges nothing only to be refused."""
+    appended(store, rows(0), rows(0, first=1))
+    groups = tables.plan(store)
+    (first,) = tables.compact(store, Task("c", "c", 0, Owner("c")), groups=groups)
+    files = store.blobs.list(store.prefix)
+    (second,) = tables.compact(segment_stores(), Task("d", "d", 0, Owner("d")), groups=groups)
+    assert (first.inputs, first.outputs) == (2, 1)
+    assert "others have merged" in second.refused
+    assert store.blobs.list(store.prefix) == files
+    assert store.state().box.locks == {}
+
+
+def test_a_damaged_file_stops_neither_the_rest_nor_the_garbage(store: SegmentStore) -> None:
+    appended(store, *(rows(0, 1, first=2 * part) for part in range(2)))
+    broken = store.snapshot().timeline.visible(DAYS[0])[0].file
+    assert broken is not None
+    store.blobs.delete(broken.name)
+    store.upload(broken.name, b"PAR1 no more" * 10)
+    keeper = house(store, keep_s=86_400.0 * 365)
+    assert keeper.turn(LATER)
+    assert [segments_of(store, day) for day in range(2)] == [2, 1]
+    damaged, *_ = tables.compact(store, Task("c", "c", 0, Owner("c")))
+    assert broken.name in damaged.refused
+    assert store.state().box.locks == {}
+    minutes = 10 * 60_000_000
+    assert keeper.turn(LATER + minutes)
+    assert len(store.snapshot().timeline) == 3, "what was merged is gone"
+
+
+def test_a_clock_that_is_set_back_does_not_put_garbage_off(store: SegmentStore) -> None:
+    appended(store, rows(0), rows(0, first=1))
+    keeper = house(store)
+    keeper.turn(LATER + 10 * 86_400_000_000)
+    keeper.turn(LATER)
+    keeper.turn(LATER + 200_000_000)
+    assert len(store.snapshot().timeline) == 1
 
 
 def test_days_become_months_and_days_again(store: SegmentStore) -> None:
@@ -185,12 +247,37 @@ def test_what_is_appended_while_it_is_written_anew_is_carried_over(
     assert numbers(store) == list(range(5))
 
 
-def test_more_segments_than_are_merged_at_once(store: SegmentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_in_turn", "at_once"), [(False, 2), (True, 1)])
+def test_more_large_files_than_are_merged_at_once(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch, is_in_turn: bool, at_once: int
+) -> None:
+    """They are merged in passes, and files that lie one after the other in time are read one after the other."""
     monkeypatch.setattr(compaction, "FAN_IN_MAX", 2)
-    appended(store, *(rows(0, 1, first=2 * part) for part in range(5)))
-    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.MONTH)
-    assert (done.outputs, done.refused) == (1, "")
-    assert numbers(store) == list(range(10))
+    monkeypatch.setattr(compaction, "BATCH_ROWS", 2)
+    true, opened = files.batches, []
+
+    def batches(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        opened.append(arguments)
+        counts.append(len(opened))
+        try:
+            yield from true(*arguments)
+        finally:
+            opened.pop()
+
+    counts: list[int] = []
+    monkeypatch.setattr(files, "batches", batches)
+    for part in range(7):
+        minutes = range(10 * part, 10 * part + 10) if is_in_turn else range(part, 70, 7)
+        times = [START + timedelta(minutes=minute) for minute in minutes]
+        appended(store, pa.table([times, [*minutes]], schema=SCHEMA))
+    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.MONTH, target_bytes=1)
+    assert done.refused == ""
+    assert numbers(store) == list(range(70))
+    assert max(counts) == at_once
+    there = {one.file.name for one in store.snapshot().timeline if one.file}
+    assert {name for name, _ in store.blobs.list(store.prefix)} == there, "what was between is deleted"
+    spans = [files.span(one.file, "at") for one in store.snapshot().timeline.visible() if one.file]
+    assert all(one.end <= other.start for one, other in itertools.pairwise(sorted(filter(None, spans))))
 
 
 def test_old_intervals_are_dropped_and_can_be_had_back_until_their_garbage_is_collected(store: SegmentStore) -> None:

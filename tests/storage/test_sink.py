@@ -43,10 +43,11 @@ SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
 TABLE = Table("out", "at", Granularity.DAY, 60.0, 1_000, 1 << 20, compact=True, target=1 << 20, grace_s=60, keep_s=None)
 
 
-def log_of(store: SegmentStore, name: str = "count-0") -> LogWriter:
+def log_of(store: SegmentStore, name: str = "count-0", *, whole: bool = False) -> LogWriter:
+    """A log below the table's name, or of the whole name that is given."""
     writer, _ = take_over(
-        store.blobs, f"{store.name}/{name}", group_id=bytes(16), task=name, writer=Writer(1, 1), first=True,
-        may_append=lambda: True, meta={"stream": "out"},
+        store.blobs, name if whole else f"{store.name}/{name}", group_id=bytes(16), task=name, writer=Writer(1, 1),
+        first=True, may_append=lambda: True, meta={"stream": "out"},
     )  # fmt: skip
     return writer
 
@@ -559,6 +560,13 @@ connect = "UseDevelopmentStorage=true"
         ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularity = "fortnight"', "'second', 'minute'"),
         ('[streams.a]\ntable = "no Name"\ntable.time = "at"', "should be 1 to 63"),
         ("[streams.a]\ntable = 1\ntable = 2", "not TOML"),
+        (
+            '[streams.a]\ntable = "x"\ntable.time = "at"\n\n[streams.b]\ntable.time = at',
+            "line 12, column 14: .* not TOML",
+        ),
+        ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularty = "day"', "nearest is .*a.table.granularity"),
+        ('[streams.a]\ntable = "x"\n[streams.a.table]\ntime = "at"', "line 9, .* not in a section of their own"),
+        ('[streams.a]\ntable.time = "at"\ntable.flush = "soon"', r"streams.a.table.flush .*'soon'"),
     ],
 )
 def test_mistakes_of_a_job_file(text: str, message: str) -> None:

@@ -221,3 +221,27 @@ def test_two_append_while_one_compacts(stores: Stores) -> None:
     assert errors == []
     assert Counter(numbers(store)) == published
     assert sum(published.values()) == 60
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_rows_where_a_part_of_an_interval_was_dropped(segment_stores: Stores) -> None:
+    """The month below shows only what is left of it: a row of the other part has to go where it is seen."""
+    store = segment_stores()
+    tables.create(store, SCHEMA, time="at", granularity=Granularity.MONTH)
+    days = [START + timedelta(days=day) for day in range(31)]
+    rows = pa.table([days, [*range(31)], ["x"] * 31], schema=SCHEMA)
+    appender = tables.Appender(store, task("a", 50))
+    appender.append(rows)
+    appender.close()
+    middle = Interval.of("2024-01-10", "2024-01-20")
+    assert isinstance(segment_stores().drop(task("d"), middle), Published)
+    assert tables.snapshot_of(store).to_arrow().num_rows == 21
+    answer = appender.append(rows)
+    assert isinstance(answer, Published)
+    assert tables.snapshot_of(store).to_arrow().num_rows == 21 + 31
+    assert tables.snapshot_of(store).to_arrow(middle).num_rows == 10
+    with pytest.raises(ConfigError, match="Rows were appended to 2024-01-10/2024-01-20 since it was dropped"):
+        store.restore(middle)
+    appender.close()
+    assert not tables.rewrite(store, task("c"), middle, Granularity.DAY).refused
+    assert tables.snapshot_of(store).to_arrow().num_rows == 52

@@ -8,12 +8,10 @@ from samza_azure.application import Stage
 from samza_azure.config import Config, Stream, Table, table_of
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import StagePlan
-from samza_azure.segments.interval import Granularity
+from samza_azure.tables.write import WITHIN_A_DAY
 
 #: Characters of a row's value, of which some are for the rest of a position, and of a run's name.
 _POSITION_MAX, _RUN_MAX = 32_000, 32
-#: What a date cannot tell apart.
-_WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
 
 
 def tables_of(streams: Mapping[str, Stream]) -> dict[str, Table]:
@@ -62,7 +60,7 @@ def check_time(stream: str, table: Table, schema: StructType) -> None:
             f"streams.{stream}.table.time is {table.time!r}, a column of type {kind.simpleString()}. It must be a "
             "timestamp or a date; of a window select its start: F.col('window.start').alias('day')."
         )
-    if isinstance(kind, DateType) and table.granularity in _WITHIN_A_DAY:
+    if isinstance(kind, DateType) and table.granularity in WITHIN_A_DAY:
         raise PipelineRefused(
             f"streams.{stream}.table.granularity is {table.granularity}, but {table.time!r} is a date, which is the "
             "same for a whole day. Write day or coarser, or keep a timestamp."

@@ -102,7 +102,7 @@ class SinkTask:
             self.follow(drain)
 
     def count(self) -> None:
-        """What it has done is told with each publish; no row is late here. Without a publish the pace falls to 0."""
+        """What it has done is told with each publish. Without a publish the pace falls to 0."""
         now, lately_s = boot_time(), max(PACE_S, 2 * self._table.flush_s)
         with self._lock:
             done = self._report.progress
@@ -255,10 +255,10 @@ class SinkTask:
                 self._tell(drain=DrainPhase.FLUSHING)
                 self._end_house()
                 began = boot_time()
-                if sink.finish():
+                if sink.finish(self._expired_us()):
                     self._append(Kind.DRAINED, began)
                     self._end_drained()
-            elif self._is_due(sink) and sink.flush():
+            elif self._is_due(sink) and sink.flush(self._expired_us()):
                 self._oldest = None
                 self._append(Kind.BATCH, began)
             elif sink.pass_over():
@@ -267,6 +267,11 @@ class SinkTask:
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)
             self._closing.wait(RETRY_S)
+
+    def _expired_us(self) -> int | None:
+        """Retention drops the intervals that have ended by then."""
+        keep_s = self._table.keep_s
+        return None if keep_s is None else time.time_ns() // 1000 - round(keep_s * 1e6)
 
     def _is_due(self, sink: Sink) -> bool:
         return sink.is_full or (self._oldest is not None and boot_time() - self._oldest >= self._table.flush_s)
@@ -292,7 +297,8 @@ class SinkTask:
         now, report = boot_time(), self.report
         since_s, self._published_at = now - self._published_at, now
         done = after_publish(report.progress or Progress(), sink.published_rows, now - began, since_s)
-        self._tell(batch=batch, appended_at=report.appended_at or now, progress=done)
+        late = sink.expired_rows
+        self._tell(batch=batch, appended_at=report.appended_at or now, progress=done, late=late)
 
     def _end_drained(self) -> None:
         self._tell(drain=DrainPhase.COMMITTED)

@@ -1,0 +1,126 @@
+"""A table outlives the runs that write to it: old rows, another granularity, positions of runs that are over."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import tables
+from samza_azure.config import Table
+from samza_azure.logs.record import Kind
+from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Task
+from samza_azure.storage.log import LogReader
+from samza_azure.storage.segments import SegmentStore
+from samza_azure.tables.housekeeping import Housekeeping
+from samza_azure.tables.sink import Sink
+from samza_azure.tables.write import UNUSED_S
+from tests.storage.conftest import Stores
+from tests.storage.test_sink import SCHEMA, START, TABLE, log_of, numbers, put
+
+pytestmark = pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+DAY_US = 86_400_000_000
+FIRST = Granularity.DAY.bucket(round(START.timestamp() * 1e6))
+KEPT = replace(TABLE, keep_s=3 * 86_400.0)
+
+
+def sink_of(store: SegmentStore, run: str = "r1", table: Table = TABLE) -> Sink:
+    reader = LogReader(store.blobs, f"runs/{run}/count-0", frozenset({0}))
+    return Sink(store, table, SCHEMA, run=run, task="out-table-0", writer=(1, 1), readers=[reader])
+
+
+def flushed(sink: Sink, run: str = "r1", expired_us: int | None = None) -> None:
+    sink.read(f"runs/{run}/count-0", ends=True)
+    assert sink.flush(expired_us)
+
+
+def house(store: SegmentStore, run: str = "r1", table: Table = TABLE) -> Housekeeping:
+    return Housekeeping(store, table, "out-table-0", Owner(f"{run}/out-table-0", "1.1"), lambda: True)
+
+
+def test_a_row_of_an_interval_that_has_expired_is_left_out(segment_stores: Stores) -> None:
+    """Published, it would be dropped at the next turn; and who appends to an interval keeps it from being dropped."""
+    store = segment_stores()
+    log, sink = log_of(store, "runs/r1/count-0", whole=True), sink_of(store, table=KEPT)
+    sink.claim(first=True)
+    put(log, 0, 1, 2, 3, 4, hours=24)
+    flushed(sink, expired_us=FIRST.start)
+    assert (numbers(store), sink.expired_rows) == ([0, 1, 2, 3, 4], 0)
+    now = FIRST.end + 4 * DAY_US  # day 0 and day 1 have expired, which ended 4 and 3 days ago
+    keeper = house(store, table=KEPT)
+    assert not keeper.turn(now), "somebody appends"
+    put(log, 0, 1, 2, hours=24)
+    flushed(sink, expired_us=now - 3 * DAY_US)
+    assert (numbers(store), sink.expired_rows) == ([0, 1, 2, 2, 3, 4], 2)
+    sink.release_older(0.0)
+    sink.release_older(UNUSED_S)
+    assert keeper.turn(now)
+    put(log, 0, 0, 1, hours=24)
+    flushed(sink, expired_us=now - 3 * DAY_US)
+    assert (numbers(store), sink.expired_rows) == ([2, 2, 3, 4], 5)
+    again = sink_of(store, table=KEPT)
+    again.claim(first=False)
+    flushed(again, expired_us=now - 3 * DAY_US)
+    assert (numbers(store), again.expired_rows) == ([2, 2, 3, 4], 0), "its position has moved past them"
+
+
+@pytest.mark.parametrize(("before", "after"), [("day", "hour"), ("day", "month"), ("month", "day"), ("week", "month")])
+def test_another_granularity_counts_from_the_next_run_on(segment_stores: Stores, before: str, after: str) -> None:
+    """For what has no rows yet; what has some stays as it is divided, until it is compacted with --granularity."""
+    store, new = segment_stores(), Granularity(after)
+    log, sink = (
+        log_of(store, "runs/r1/count-0", whole=True),
+        sink_of(store, table=replace(TABLE, granularity=Granularity(before))),
+    )
+    sink.claim(first=True)
+    put(log, *range(5), hours=24, kind=Kind.DRAINED)
+    flushed(sink)
+    assert sink.finish()
+    log, sink = log_of(store, "runs/r2/count-0", whole=True), sink_of(store, "r2", replace(TABLE, granularity=new))
+    assert sink.claim(first=True)
+    put(log, *range(50), hours=24)
+    flushed(sink, "r2")
+    assert numbers(store) == sorted([*range(5), *range(50)])
+    late = round((START + timedelta(days=49)).timestamp() * 1e6)
+    (entry,) = store.latest().timeline.lookup(Interval(late, late + 1))
+    assert entry.chunk.interval == new.bucket(late)
+
+
+def test_rows_of_one_interval_are_one_file(segment_stores: Stores) -> None:
+    """Also where the rows are divided more finely than the table is by now."""
+    store = segment_stores()
+    tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
+    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    rows = pa.table([[START + timedelta(days=day) for day in range(40)], [*range(40)]], schema=SCHEMA)
+    appender.append(rows)
+    appender.close()
+    assert not tables.rewrite(store, Task("c", "c"), Interval.of("2024", "2025"), Granularity.MONTH).refused
+    answer = appender.append(rows)
+    assert isinstance(answer, Published)
+    assert [one.file.rows for one in answer.segments if one.file] == [31, 9]
+    assert numbers(store) == sorted([*range(40)] * 2)
+
+
+def test_positions_of_runs_whose_logs_are_gone_are_deleted(segment_stores: Stores) -> None:
+    """Nobody can publish their rows again. Positions of others, and of a run that was not drained, stay."""
+    store = segment_stores()
+    for run, kind in (("r1", Kind.DRAINED), ("r2", Kind.DRAINED), ("r3", Kind.BATCH), ("r4", Kind.BATCH)):
+        log, sink = log_of(store, f"runs/{run}/count-0", whole=True), sink_of(store, run)
+        sink.claim(first=True)
+        put(log, 0, kind=kind)
+        flushed(sink, run)
+        assert kind is Kind.BATCH or sink.finish()
+        sink.close()
+    assert store.move("theirs/0", None, "drained")
+    for run in ("r1", "r3"):
+        store.blobs.delete_many([name for name, _ in store.blobs.list(f"runs/{run}/")])
+    keeper = house(store, "r4")
+    keeper.turn(FIRST.start)
+    at = {run: store.position(f"{run}/out-table-0") for run in ("r1", "r2", "r3", "r4")}
+    assert [run for run, place in at.items() if place is None] == ["r1"]
+    assert store.position("theirs/0") == "drained"
+    store.blobs.delete_many([name for name, _ in store.blobs.list("runs/r2/")])
+    keeper.turn(FIRST.start + 60_000_000)
+    assert store.position("r2/out-table-0") is None
+    late = Advance("r2/out-table-0", at["r2"], "elsewhere")
+    assert not store.move(*late), "a zombie finds its place gone"
