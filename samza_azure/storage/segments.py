@@ -778,18 +778,41 @@ class SegmentStore:
     def restore(self, interval: Interval) -> int:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again.
 
-        ConfigError if rows were appended since: they lie over what was dropped, and would go on hiding it.
+        0 if there is none, or the garbage that it made was collected. ConfigError if rows were appended since, since
+        they lie over what was dropped, or if somebody has a lock there, who may be about to write over it.
         """
-        visible = [one for one in self.snapshot().timeline.visible(interval) if one.interval == interval]
-        dropped = [one for one in visible if one.file is None]
-        if any(one.file is not None and one.version == other.version for one in visible for other in dropped):
-            raise ConfigError(
-                f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What was "
-                "dropped can still be read at the sequence number of before, until it is collected: open(..., at=...)."
-            )
-        for part in _parts([Write(Act.DELETE, segment_key(one.id)) for one in dropped], OPERATIONS_MAX - 1):
-            self._with_head(partial(_restoring, part))
-        return len(self.snapshot().timeline.visible(interval)) if dropped else 0
+        sent: list[Segment] = []  # in a try whose answer may have been lost
+
+        def decide(state: State) -> tuple[bool, list[Write]]:
+            timeline = self.snapshot().timeline
+            visible = [one for one in timeline.visible(interval) if one.interval == interval]
+            dropped = [one for one in visible if one.file is None]
+            if any(one.file is not None and one.version == other.version for one in visible for other in dropped):
+                raise ConfigError(
+                    f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
+                    "was dropped can still be read at the sequence number of before, until it is collected: "
+                    "open(..., at=...)."
+                )
+            if not dropped:
+                return bool(sent), []
+            collected = str(state.head.values.get("collected", ""))
+            if collected and any(map(SequenceNumber.parse(collected).includes, dropped)):
+                return False, []  # what it hides may be half deleted at this moment
+            there = [one for one in state.box.active() if one.interval.overlaps(interval) and not one.is_used_up]
+            if busy := [str(lock.id) for lock in there]:
+                raise ConfigError(
+                    f"The drop of {interval} cannot be taken back while somebody has a lock there, who may be about to "
+                    f"write over it: lock {', '.join(busy)}. Try again when it is given back."
+                )
+            sent[:] = dropped
+            times = state.head.values.get("restored", 0)
+            assert isinstance(times, int)
+            # Whoever knows the table reads all of it again, and whoever has chosen a place over the drop another one.
+            head = {"restored": times + 1, "overwritten": f"restored.{times + 1}"}
+            return True, [Write(Act.MERGE, HEAD, head), *(Write(Act.DELETE, segment_key(one.id)) for one in dropped)]
+
+        is_restored = self._with_head(decide)
+        return len(self.snapshot().timeline.visible(interval)) if is_restored else 0
 
     def collect(self, now_us: int, grace_us: int) -> Collected:
         """Delete what has been garbage for `grace_us`, the files that no row refers to, and uploads of the dead.
@@ -867,9 +890,9 @@ class SegmentStore:
         self, now_us: int, grace_us: int, pinned: Sequence[SequenceNumber]
     ) -> tuple[Snapshot, SequenceNumber | None]:
         """Note in the head what there is now, and that nothing before the mark that is returned can be read."""
-        snapshot = self.snapshot()
 
-        def decide(state: State) -> tuple[SequenceNumber | None, list[Write]]:
+        def decide(state: State) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
+            snapshot = self.snapshot()  # a drop that is taken back before the head is written is not in it
             marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
             old = [(at, text) for at, text in marks if at <= now_us - grace_us]
             able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
@@ -878,9 +901,10 @@ class SegmentStore:
             before = str(state.head.values.get("collected", ""))
             if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
                 values["collected"] = able[-1]  # never back: another collector may have a shorter grace
-            return (SequenceNumber.parse(able[-1]) if able else None), [Write(Act.MERGE, HEAD, values)]
+            mark = SequenceNumber.parse(able[-1]) if able else None
+            return (snapshot, mark), [Write(Act.MERGE, HEAD, values)]
 
-        return snapshot, self._with_head(decide)
+        return self._with_head(decide)
 
     # What a lock leaves behind.
 
@@ -1006,13 +1030,6 @@ class SegmentStore:
 
     def _read(self, first: str, end: str) -> list[Row]:
         return self._try(lambda: self.rows.query(first, end))
-
-
-def _restoring(deletions: Sequence[Write], state: State) -> tuple[None, list[Write]]:
-    """With the head: whoever knows the table has to read all of it again."""
-    times = state.head.values.get("restored", 0)
-    assert isinstance(times, int)
-    return None, [Write(Act.MERGE, HEAD, {"restored": times + 1}), *deletions]
 
 
 def _counted_by_their_own(snapshot: Snapshot) -> list[Segment]:

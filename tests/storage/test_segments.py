@@ -496,6 +496,76 @@ def test_an_interval_is_dropped_and_restored(store: SegmentStore) -> None:
     assert rows(store.snapshot()) == ["a", "b", "c"]
 
 
+@dataclass
+class Meanwhile:
+    """Rows in front of whose call somebody else does something, once: the first call that `before` picks."""
+
+    rows: Transactions
+    before: Callable[[str], bool]  # of the first key that is read or written
+    act: Callable[[], object]
+    answers: list[object] = field(default_factory=list)
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | interface.Refused:
+        self._perhaps(f"{writes[-1].act.name} {writes[-1].key}" if len(writes) == 1 else f"all {writes[0].key}")
+        return self.rows.transact(writes)
+
+    def query(self, first: str, end: str) -> list[Row]:
+        self._perhaps(f"query {first}")
+        return self.rows.query(first, end)
+
+    def _perhaps(self, call: str) -> None:
+        if not self.answers and self.before(call):
+            self.answers.append(None)
+            self.answers[0] = self.act()
+
+
+def compacted(store: SegmentStore, inputs: Sequence[Segment]) -> None:
+    made = compaction(store, task("compact"), inputs)
+    assert made is not None
+    assert isinstance(store.publish("compact.1", made, inputs=inputs), Published)
+    store.release_all("compact.1")
+
+
+@pytest.mark.parametrize("call", ["all head", "MERGE head", "all segment.", "DELETE segment."])
+def test_a_drop_that_is_taken_back_while_its_garbage_is_collected(stores: Stores, call: str) -> None:
+    """What `restore` has promised stays, at whatever point the collection is."""
+    store, other = stores(), stores()
+    appended(store, "a", "b")
+    store.drop(task("admin", 9), DAY)
+    store.collect(1_000, 100)
+    one = Meanwhile(store.rows, lambda made: made.startswith(call), lambda: other.restore(DAY))
+    store.rows = one
+    found = store.collect(2_000, 100)
+    promised = one.answers[0] if one.answers else 0
+    assert len(rows(other.snapshot())) == promised
+    assert found.segments == 2 - promised  # type: ignore[operator]
+    assert store.collect(3_000, 100).segments == 0
+
+
+def test_a_drop_is_not_taken_back_below_somebody_who_appends_over_it(stores: Stores) -> None:
+    """What he publishes would hide all that was restored."""
+    store, other = stores(), stores()
+    appended(store, "a", "b")
+    store.drop(task("admin", 9), DAY)
+    lock = allocated(other, task("append"))
+    with pytest.raises(ConfigError, match="lock"):
+        store.restore(DAY)
+    other.release("append.1", lock.id)
+    assert store.restore(DAY) == 2
+    appended(other, "c")
+    assert rows(store.snapshot()) == ["a", "b", "c"]
+
+
+def test_a_drop_is_taken_back_while_a_place_over_it_is_chosen(stores: Stores) -> None:
+    store, other = stores(), stores()
+    appended(store, "a", "b")
+    store.drop(task("admin", 9), DAY)
+    other.rows = Meanwhile(other.rows, lambda call: call == "all head", lambda: store.restore(DAY))
+    appended(other, "c")
+    assert other.rows.answers == [2]
+    assert rows(store.snapshot()) == ["a", "b", "c"]
+
+
 # What is not ours, or broken.
 
 
