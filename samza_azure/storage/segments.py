@@ -619,25 +619,34 @@ class SegmentStore:
 
     def snapshot(self, at: SequenceNumber | None = None) -> Snapshot:
         """What the table shows now, or showed at an earlier sequence number. ConfigError if that was collected."""
-        state = self.state()
-        sequence = state.sequence if at is None else at
-        collected = str(state.head.values.get("collected", ""))
+        while True:
+            state = self.state()
+            sequence = state.sequence if at is None else at
+            self._check_kept(state.head, at)
+            reader, foreign = SegmentReader(self.name), 0
+            segments: list[Segment] = []
+            staged: list[Segment] = []
+            for row in self._read(SEGMENT, past(SEGMENT)):
+                if "covers" not in row.values:
+                    foreign += 1
+                    continue
+                one = reader.segment(row)
+                (segments if sequence.includes(one) else staged).append(one)
+            # What was collected meanwhile is said in the head before it is deleted: it may be missing here.
+            (head,) = self._read(HEAD, HEAD + ".")
+            self._check_kept(head, at)
+            if at is not None or head.values.get("collected", "") == state.head.values.get("collected", ""):
+                overwritten = state.head.values.get("overwritten")
+                return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
+
+    def _check_kept(self, head: Row, at: SequenceNumber | None) -> None:
+        """ConfigError if what a table showed then was collected, in part or as a whole."""
+        collected = str(head.values.get("collected", ""))
         if at is not None and collected and not SequenceNumber.parse(collected) <= at:
             raise ConfigError(
                 f"The garbage of {self.name} was collected up to {collected}; what it showed at {at} is not "
                 "there any more. Read at a later sequence number, or keep garbage for longer."
             )
-        reader, foreign = SegmentReader(self.name), 0
-        segments: list[Segment] = []
-        staged: list[Segment] = []
-        for row in self._read(SEGMENT, past(SEGMENT)):
-            if "covers" not in row.values:
-                foreign += 1
-                continue
-            one = reader.segment(row)
-            (segments if sequence.includes(one) else staged).append(one)
-        overwritten = state.head.values.get("overwritten")
-        return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten)
 
     def latest(self) -> Snapshot:
         """What the table shows now, without what is staged. Only what has changed since the last call is read."""

@@ -526,6 +526,33 @@ def compacted(store: SegmentStore, inputs: Sequence[Segment]) -> None:
     store.release_all("compact.1")
 
 
+def test_a_snapshot_whose_garbage_is_collected_while_it_is_read_is_refused(stores: Stores) -> None:
+    store, reader = stores(), stores()
+    inputs = appended(store, "a", "b")
+    early = store.snapshot().sequence
+    compacted(store, inputs)
+    store.collect(1_000, 100)
+    reader.rows = Meanwhile(reader.rows, lambda call: call == "query segment.", lambda: store.collect(2_000, 100))
+    with pytest.raises(ConfigError, match="was collected"):
+        reader.snapshot(early)
+    assert reader.rows.answers[0].segments == 2  # type: ignore[attr-defined]
+
+
+def test_what_is_collected_while_the_table_is_read_hides_no_row(stores: Stores) -> None:
+    """A reader that was stopped between two calls for longer than the grace."""
+    store, reader = stores(), stores()
+    inputs = appended(store, "a", "b")
+
+    def act() -> int:
+        compacted(store, inputs)
+        store.collect(1_000, 100)
+        return store.collect(2_000, 100).segments
+
+    reader.rows = Meanwhile(reader.rows, lambda call: call == "query segment.", act)
+    assert rows(reader.snapshot()) == ["a", "b"]
+    assert reader.rows.answers == [2]
+
+
 @pytest.mark.parametrize("call", ["all head", "MERGE head", "all segment.", "DELETE segment."])
 def test_a_drop_that_is_taken_back_while_its_garbage_is_collected(stores: Stores, call: str) -> None:
     """What `restore` has promised stays, at whatever point the collection is."""
