@@ -905,8 +905,10 @@ class SegmentStore:
             marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
             old = [(at, text) for at, text in marks if at <= now_us - grace_us]
             able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
-            kept = [one for one in marks if one not in old or one == old[-1]][-20:]
-            values: dict[str, Value] = {"marks": json.dumps([*kept, (now_us, str(snapshot.sequence))])}
+            kept = [one for one in marks if one not in old or one == old[-1]]
+            if len(kept) > 1 and 0 <= kept[-1][0] - kept[-2][0] < grace_us // 16:
+                kept.pop()  # however often this is called, a few marks reach back to the grace
+            values: dict[str, Value] = {"marks": json.dumps([*kept[-20:], (now_us, str(snapshot.sequence))])}
             before = str(state.head.values.get("collected", ""))
             if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
                 values["collected"] = able[-1]  # never back: another collector may have a shorter grace
