@@ -817,7 +817,7 @@ class SegmentStore:
             times = state.head.values.get("restored", 0)
             assert isinstance(times, int)
             # Whoever knows the table reads all of it again, and whoever has chosen a place over the drop another one.
-            head = {"restored": times + 1, "overwritten": f"restored.{times + 1}"}
+            head: dict[str, Value] = {"restored": times + 1, "overwritten": f"restored.{times + 1}"}
             return True, [Write(Act.MERGE, HEAD, head), *(Write(Act.DELETE, segment_key(one.id)) for one in dropped)]
 
         is_restored = self._with_head(decide)
