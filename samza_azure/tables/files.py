@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import File, Interval
+from samza_azure.segments.interval import microseconds
 from samza_azure.storage.interface import Blobs, Missing
 
 ROW_GROUP_ROWS = 64 << 10
@@ -32,6 +33,8 @@ def microseconds_of(table: pa.Table, time: str) -> pa.ChunkedArray:
         raise ConfigError(f"The column {time!r} is of type {column.type}; table.time must be a timestamp or a date.")
     if column.null_count:
         raise ConfigError(f"{column.null_count} rows have no {time!r}: nobody could say to which interval they belong.")
+    if column.type.unit == "ns":  # a cast rounds towards 1970, and so into the next interval before it
+        column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
     return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
 
 
@@ -59,16 +62,27 @@ def file_of(name: str, data: bytes) -> File:
         if not parts or "." in path or any(one is None or not one.has_null_count for one in parts):
             continue
         entry: dict[str, Any] = {"nulls": sum(one.null_count for one in parts)}
-        bounds = [(_plain(one.min), _plain(one.max)) for one in parts if one.has_min_max]
+        # A group without bounds has nulls only, or Parquet does not keep them, as of long texts.
+        bounds = [_bounds(one) for one in parts if one.has_min_max or one.num_values]
         if bounds and all(None not in pair for pair in bounds):
             entry |= {"least": min(least for least, _ in bounds), "most": max(most for _, most in bounds)}
         statistics[path] = entry
     return File(name, found.num_rows, len(data), statistics)
 
 
+def _bounds(group: Any) -> tuple[Any, Any]:
+    """The least and the greatest value of a row group."""
+    try:
+        return (_plain(group.min), _plain(group.max)) if group.has_min_max else (None, None)
+    except (ValueError, OverflowError):  # a moment that Python cannot say
+        return None, None
+
+
 def _plain(value: Any) -> Any:
     """A bound as JSON has it; None for one that cannot be compared there."""
     if isinstance(value, datetime):
+        if getattr(value, "nanosecond", 0):  # of pandas'; without them it would be another one
+            return None
         return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC).isoformat(timespec="microseconds")
     if isinstance(value, date):
         return value.isoformat()
@@ -81,13 +95,22 @@ def _plain(value: Any) -> Any:
 
 def may_hold(file: File, column: str, operator: str, value: Any) -> bool:
     """Whether a row of the file may satisfy `column operator value`, by its statistics."""
-    found, value = file.statistics.get(column), _plain(value)
-    if found is None or "least" not in found or value is None or operator not in _TESTS:
+    found = file.statistics.get(column)
+    if found is None or "least" not in found or _plain(value) is None or operator not in _TESTS:
         return True
+    least, most = found["least"], found["most"]
     try:
-        return bool(_TESTS[operator](found["least"], found["most"], value))
-    except TypeError:  # of another type: the reader says what is wrong with that
+        if isinstance(value, date):  # a day is its first moment, whichever of the two the column has
+            least, most, value = microseconds(least), microseconds(most), microseconds(value)
+        return bool(_TESTS[operator](least, most, value))
+    except (TypeError, ValueError):  # of another type: the reader says what is wrong with that
         return True
+
+
+def is_text(schema: pa.Schema, column: str) -> bool:
+    """Whether a column has texts, which are compared as such."""
+    index = schema.get_field_index(column)
+    return index >= 0 and schema.field(index).type in (pa.string(), pa.large_string())
 
 
 _TESTS: dict[str, Any] = {

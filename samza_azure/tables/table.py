@@ -92,7 +92,7 @@ class TableSnapshot:
                 span = entry.interval.cut(segment.interval)
                 if segment.file is None or span is None:
                     continue
-                if all(files.may_hold(segment.file, *each) for each in filter) and self._may_lie(segment.file, span):
+                if all(self._may_hold(segment.file, *each) for each in filter) and self._may_lie(segment.file, span):
                     found.append(Part(segment.file, span, files.lies_in(segment.file, self.time, span)))
         return found
 
@@ -161,6 +161,11 @@ class TableSnapshot:
             raise ConfigError(f"{self.name} has no column {unknown[0]!r}. It has {', '.join(self.schema.names)}.")
         schema = pa.schema([field for field in self.schema if field.name in used])
         return _Reading(self.time, schema, tuple(wanted), tuple(filter))
+
+    def _may_hold(self, file: File, column: str, operator: str, value: Any) -> bool:
+        # A text is no moment: pyarrow says so, but only of what is read.
+        is_text = isinstance(value, str) and not files.is_text(self.schema, column)
+        return is_text or files.may_hold(file, column, operator, value)
 
     def _may_lie(self, file: File, interval: Interval) -> bool:
         times = files.span(file, self.time)

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 
 import pyarrow as pa
 import pytest
@@ -11,10 +11,12 @@ from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import Advance, Granularity, Interval, LockType, Owner, Published, Refused, Request, Task
 from samza_azure.storage.segments import SegmentStore
-from samza_azure.tables import compaction
+from samza_azure.storage.transactions import MemoryTransactions
+from samza_azure.tables import compaction, files
 from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
+NAIVE = START.replace(tzinfo=None)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64()), ("name", pa.string())])
 JANUARY = Interval.of("2024-01-01", "2024-02-01")
 FIRST = Interval.of("2024-01-01", "2024-01-02")
@@ -245,3 +247,73 @@ def test_rows_where_a_part_of_an_interval_was_dropped(segment_stores: Stores) ->
     appender.close()
     assert not tables.rewrite(store, task("c"), middle, Granularity.DAY).refused
     assert tables.snapshot_of(store).to_arrow().num_rows == 52
+
+
+def of_one_column(segment_stores: Stores, kind: pa.DataType, values: list[object]) -> SegmentStore:
+    """A table whose column `x` has these values; all at one moment."""
+    schema = pa.schema([("at", pa.timestamp("us")), ("x", kind)])
+    tables.create(store := segment_stores(), schema, time="at")
+    moment = pa.array([NAIVE] * len(values), pa.timestamp("us"))
+    assert isinstance(tables.Appender(store, task("a")).append(pa.table([moment, values], schema=schema)), Published)
+    return store
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize(
+    ("kind", "value", "operator", "than"),
+    [
+        (pa.timestamp("us"), NAIVE, "<=", date(2024, 1, 1)),
+        (pa.timestamp("us"), NAIVE, "=", date(2024, 1, 1)),
+        (pa.timestamp("us", "UTC"), START, "=", date(2024, 1, 1)),
+        (pa.timestamp("us", "UTC"), START, "=", START.astimezone(timezone(timedelta(hours=5)))),
+        (pa.date32(), date(2024, 1, 1), "=", NAIVE),
+        (pa.timestamp("ns"), 1_704_067_200_000_000_500, ">", NAIVE),
+        (pa.float32(), 0.1, ">", 0.1),
+        (pa.string(), "é", ">", "z"),
+    ],
+)
+def test_a_file_that_may_have_a_row_is_read(
+    segment_stores: Stores, kind: pa.DataType, value: object, operator: str, than: object
+) -> None:
+    """A day and its first moment are equal for pyarrow, and their texts are not."""
+    store = of_one_column(segment_stores, kind, [value])
+    assert tables.snapshot_of(store).to_arrow(filter=[("x", operator, than)]).num_rows == 1
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_filter_of_another_type_is_an_error_whether_or_not_a_file_is_read(segment_stores: Stores) -> None:
+    store = of_one_column(segment_stores, pa.timestamp("us"), [NAIVE])
+    with pytest.raises(pa.ArrowNotImplementedError, match="no kernel"):
+        tables.snapshot_of(store).to_arrow(filter=[("x", "<", "2024-01-01")])
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_texts_that_are_too_long_for_statistics(segment_stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parquet keeps none of the group of rows that has one; those of the other groups are not the file's."""
+    monkeypatch.setattr(files, "ROW_GROUP_ROWS", 2)
+    store = of_one_column(segment_stores, pa.string(), ["a", "b", "z" * 5_000, "c", None, None])
+    assert tables.snapshot_of(store).to_arrow(filter=[("x", ">", "y")]).num_rows == 1
+    other = of_one_column(lambda: store_like(store), pa.string(), ["a", "b", None, None])
+    (part,) = tables.snapshot_of(other).files()
+    assert part.file.statistics["x"] == {"nulls": 2, "least": "a", "most": "b"}, "nulls take nothing away"
+
+
+def store_like(store: SegmentStore) -> SegmentStore:
+    """Another table on the same account."""
+    return SegmentStore(MemoryTransactions(), store.blobs, "other")
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_moments_that_python_cannot_say(segment_stores: Stores) -> None:
+    store = of_one_column(segment_stores, pa.timestamp("us"), [2**60])
+    assert tables.snapshot_of(store).to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize("moment", [-1, -999, -1_000, -86_400_000_000_001, 1, 1_999])
+def test_nanoseconds_lie_in_the_microsecond_before(segment_stores: Stores, moment: int) -> None:
+    schema = pa.schema([("at", pa.timestamp("ns"))])
+    tables.create(store := segment_stores(), schema, time="at")
+    tables.Appender(store, task("a")).append(pa.table([pa.array([moment], pa.timestamp("ns"))], schema=schema))
+    at = moment // 1_000
+    assert tables.snapshot_of(store).to_arrow(Interval(at, at + 1)).num_rows == 1
