@@ -53,6 +53,8 @@ class Shape:
         """The shape in a head row. ConfigError if there is none: the table was created by something else."""
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(head.values["schema"]))))
+            # Any column may have nulls: rows may come without it, or from a later run that does not promise it.
+            schema = pa.schema([field.with_nullable(True) for field in schema])
             return cls(str(head.values["time"]), Granularity(str(head.values["granularity"])), schema)
         except (KeyError, ValueError, pa.ArrowInvalid) as error:
             raise ConfigError(f"The head of the table {name} does not say what its rows are: {error!r}.") from error

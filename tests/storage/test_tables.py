@@ -317,3 +317,16 @@ def test_nanoseconds_lie_in_the_microsecond_before(segment_stores: Stores, momen
     tables.Appender(store, task("a")).append(pa.table([pa.array([moment], pa.timestamp("ns"))], schema=schema))
     at = moment // 1_000
     assert tables.snapshot_of(store).to_arrow(Interval(at, at + 1)).num_rows == 1
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_nulls_in_a_column_that_had_none(segment_stores: Stores) -> None:
+    """A later run may not promise what the one that created the table did. Compaction failed for ever."""
+    strict = pa.schema([pa.field("at", pa.timestamp("us")), pa.field("x", pa.int64(), nullable=False)])
+    tables.create(store := segment_stores(), strict, time="at")
+    loose = pa.schema([field.with_nullable(True) for field in strict])
+    for part in (pa.table([[NAIVE], [1]], schema=strict), pa.table([[NAIVE], [None]], schema=loose)):
+        appended(store, part)
+    appended(store, pa.table([[NAIVE]], schema=strict.remove(1)))
+    assert [(one.inputs, one.outputs) for one in tables.compact(store, task("c"))] == [(3, 1)]
+    assert sorted(tables.snapshot_of(store).to_arrow()["x"].to_pylist(), key=str) == [1, None, None]
