@@ -94,6 +94,8 @@ CHECKPOINT_AFTER = 500
 _RANGES_MAX = 6
 #: So many locks are given back at once.
 _LOCKS_MAX = OPERATIONS_MAX - 2
+#: So many locks learn at once what a REPLACE is about to write, its own among them.
+ANNOUNCED_MAX = OPERATIONS_MAX - 1
 #: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
 TRIES_MAX = 200
 
@@ -520,6 +522,12 @@ class SegmentStore:
                 below = lock.type is LockType.APPEND and lock.interval.overlaps(lead.interval)
                 if below and coming not in lock.replaced:
                     changed.append(replace(lock, replaced=(*lock.replaced, coming)))
+            if len(changed) > ANNOUNCED_MAX:
+                raise SamzaAzureError(
+                    f"{len(changed) - 1} locks to append to {lead.interval} of {self.name} would have to know what is "
+                    f"about to be written there; {ANNOUNCED_MAX - 1} can. Nothing was changed. Ask for a shorter "
+                    "interval, or again when fewer of its intervals are appended to."
+                )
             # Columns of their own: counts are written by publishes, which do not hold the head.
             only = ("writes", "replaced")
             return None, [
@@ -623,6 +631,8 @@ class SegmentStore:
             state = self.state()
             sequence = state.sequence if at is None else at
             self._check_kept(state.head, at)
+            if not sequence <= state.sequence:
+                raise ConfigError(f"{self.name} is at {state.sequence}, and has not been at {at}: of another table?")
             reader, foreign = SegmentReader(self.name), 0
             segments: list[Segment] = []
             staged: list[Segment] = []
@@ -779,10 +789,11 @@ class SegmentStore:
         answer = self.acquire(task, Request(task.id, self.name, interval))
         if not isinstance(answer, Granted):
             return answer
-        (name,) = self.numbers(interval, answer.lock.version, 1)
-        published = self.publish(task.id, [Segment.root(self.name, *name)])
-        self.release(task.id, answer.lock.id)
-        return published
+        try:
+            (name,) = self.numbers(interval, answer.lock.version, 1)
+            return self.publish(task.id, [Segment.root(self.name, *name)])
+        finally:
+            self.release(task.id, answer.lock.id)
 
     def restore(self, interval: Interval) -> int:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again.

@@ -31,7 +31,7 @@ from samza_azure.segments import (
     Timeline,
 )
 from samza_azure.storage.interface import DELETE_MAX
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.segments import ANNOUNCED_MAX, SegmentStore
 from samza_azure.tables import files
 from samza_azure.tables.table import fitted
 from samza_azure.tables.write import Shape, by_bucket
@@ -172,6 +172,12 @@ def rewrite(
         return Compacted(refused=f"{whole}: others hold it, or a part of it.")
     lock = answer.lock
     try:
+        appending = [one for one in store.state().box.active() if one.type is LockType.APPEND]
+        if len([one for one in appending if one.interval.overlaps(whole)]) >= ANNOUNCED_MAX:
+            return Compacted(
+                refused=f"{whole}: too many of its intervals are appended to. Name a shorter interval, or try again "
+                "later: a job gives such a lock back after 5 minutes without rows."
+            )
         timeline = store.snapshot(lock.read).timeline
         if _whole(timeline, whole, granularity) != whole:
             return Compacted(refused=f"{whole}: its intervals have changed meanwhile.")

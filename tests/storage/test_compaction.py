@@ -10,7 +10,7 @@ import pytest
 
 from samza_azure import tables
 from samza_azure.config import Table
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.segments import (
     Granted,
     Granularity,
@@ -207,7 +207,7 @@ def test_a_clock_that_is_set_back_does_not_put_garbage_off(store: SegmentStore) 
 
 def test_days_become_months_and_days_again(store: SegmentStore) -> None:
     appended(store, rows(0, 5, 30, 31, 35), rows(5, 31, first=5))
-    task = Task("c", "c", 0, Owner("c"))
+    task = Task("m", "m", 0, Owner("m"))
     january = Granularity.MONTH.bucket(DAYS[0].start)
     done = tables.rewrite(store, task, DAYS[5], Granularity.MONTH)
     assert (done.inputs, done.outputs) == (4, 1)
@@ -340,3 +340,29 @@ def test_a_zombie_of_the_housekeeping_is_refused(store: SegmentStore, segment_st
     under = (answer.lock.id, numbers_lock.lock.id)
     assert isinstance(store.publish("h", made, inputs=inputs, under=under), Refused)
     assert numbers(store) == [0, 1]
+
+
+def test_an_interval_that_too_many_append_to_is_not_written_anew(
+    store: SegmentStore, segment_stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The locks to append to it learn of it in one transaction."""
+    month, who = Interval(DAYS[0].start, DAYS[30].end), Task("m", "m", 0, Owner("m"))
+    writers = [appender(segment_stores(), name) for name in ("a", "b", "c", "d")]
+    for number, one in enumerate(writers[:3]):
+        one.append(rows(*range(31), first=number * 31))
+    upload = SegmentStore.upload
+
+    def meanwhile(self: SegmentStore, name: str, data: bytes) -> None:
+        monkeypatch.setattr(SegmentStore, "upload", upload)
+        writers[3].append(rows(*range(31), first=93))
+        upload(self, name, data)
+
+    monkeypatch.setattr(SegmentStore, "upload", meanwhile)
+    with pytest.raises(SamzaAzureError, match="124 locks to append"):
+        tables.rewrite(store, who, month, Granularity.MONTH)
+    assert numbers(store) == list(range(124))
+    assert "too many of its intervals" in tables.rewrite(store, who, month, Granularity.MONTH).refused
+    assert [lock.type for lock in store.state().box.locks.values()] == [LockType.APPEND] * 124
+    writers[0].close()
+    assert tables.rewrite(store, who, month, Granularity.MONTH).outputs == 1
+    assert numbers(store) == list(range(124))

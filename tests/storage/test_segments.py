@@ -435,6 +435,9 @@ def test_garbage_goes_after_its_grace_and_files_with_it(store: SegmentStore) -> 
     assert set(store.snapshot().timeline) == set(made)
     with pytest.raises(ConfigError, match="was collected"):
         store.snapshot(early.sequence)
+    later = store.snapshot().sequence
+    with pytest.raises(ConfigError, match="has not been at"):
+        store.snapshot(replace(later, granted=later.granted + 70))
 
 
 def test_what_a_reader_pins_stays(store: SegmentStore) -> None:
