@@ -10,6 +10,7 @@ Neither is the truth: that is the segments' own rows. A row or blob that is not 
 import gc
 import io
 import json
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,11 +19,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from samza_azure.errors import CorruptState
 from samza_azure.segments import Segment
 from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage.interface import Row, Value
 from samza_azure.storage.segment_rows import SegmentReader, segment_key, segment_values
+
+log = logging.getLogger(__name__)
 
 CHANGE = "change."
 #: Of one column; the service takes 64 KiB, and a row of 1 MiB.
@@ -76,7 +78,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes, reader: SegmentReader) -> "Checkpoint | None":
-        """What `encode` made; None for one of another release. CorruptState for what is none."""
+        """What `encode` made; None for one of another release, or that is damaged: the rows say the same."""
         try:
             table = pq.read_table(io.BytesIO(data))
             facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
@@ -85,8 +87,9 @@ class Checkpoint:
             columns = (table[name].to_pylist() for name in (*_NUMBERS, *_TEXTS))
             segments = [reader.of_columns(*values) for values in zip(*columns, strict=True)]
             return cls(SequenceNumber.parse(facts["sequence"]), int(facts["restored"]), segments)
-        except (pa.ArrowInvalid, LookupError, ValueError, TypeError) as error:
-            raise CorruptState(f"The checkpoint of a table is damaged: {error!r}", blob="checkpoint") from error
+        except (pa.ArrowInvalid, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
+            log.warning("The checkpoint of a table is damaged, and its rows are read instead: %r", error)
+            return None
 
 
 @contextmanager

@@ -207,7 +207,7 @@ def test_a_clock_that_is_set_back_does_not_put_garbage_off(store: SegmentStore) 
 
 def test_days_become_months_and_days_again(store: SegmentStore) -> None:
     appended(store, rows(0, 5, 30, 31, 35), rows(5, 31, first=5))
-    task = Task("m", "m", 0, Owner("m"))
+    task = Task("c", "c", 0, Owner("c"))
     january = Granularity.MONTH.bucket(DAYS[0].start)
     done = tables.rewrite(store, task, DAYS[5], Granularity.MONTH)
     assert (done.inputs, done.outputs) == (4, 1)

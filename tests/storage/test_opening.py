@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from samza_azure.segments import File, Granted, Granularity, LockType, Published, Request, Segment
-from samza_azure.storage.interface import Row
+from samza_azure.storage.interface import Missing, Row
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from tests.storage.conftest import Stores
@@ -78,12 +78,20 @@ def test_a_checkpoint_saves_reading_the_rows(stores: Stores) -> None:
 
 
 def test_who_finds_no_checkpoint_reads_the_rows(stores: Stores) -> None:
-    """It is deleted, or of another release, or from before garbage was collected."""
+    """It is deleted, or damaged, or of another release, or from before garbage was collected."""
     writer = stores()
     appended(writer, "a")
     writer.blobs.delete(writer.checkpoint())
     assert rows(stores().latest()) == ["a"]
     name = writer.checkpoint()
+    whole = writer.blobs.read(name, 0)
+    assert not isinstance(whole, Missing)
+    for damaged in (b"", whole.data[:-9], whole.data[:50] + bytes(100) + whole.data[150:]):
+        writer.blobs.delete(name)
+        writer.blobs.put(name, damaged)
+        assert rows(stores().latest()) == ["a"]
+    writer.blobs.delete(name)
+    writer.blobs.put(name, whole.data)
     old = stores()
     old.rows.transact([Write(Act.MERGE, "head", {"restored": 7})])
     assert rows(old.latest()) == ["a"]
