@@ -65,6 +65,7 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
 
     Without a granularity any is right that a table has, and a new one has days; `divide` changes it.
     """
+    _check_names(schema, store.name)
     wanted = granularity or Granularity.DAY
     files.microseconds_of(schema.empty_table(), time)
     if granularity in WITHIN_A_DAY and pa.types.is_date(schema.field(time).type):
@@ -155,6 +156,7 @@ class Appender:
         `Refused`: nothing is in the table, and this task has to begin anew: its locks are lost, or the stream is
         elsewhere. Sending the same rows again, from the same position, is then harmless.
         """
+        _check_names(rows.schema, self._store.name)
         if any(self._shape.schema.get_field_index(field.name) < 0 for field in rows.schema):
             self._shape = widen(self._store, rows.schema)
         else:
@@ -303,6 +305,12 @@ def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[t
         count = pc.sum(pc.less(moments.slice(first), bucket.end)).as_py()
         yield bucket, rows.slice(first, count)
         first += count
+
+
+def _check_names(schema: pa.Schema, table: str) -> None:
+    """ConfigError for two columns of one name: nobody could read a file that has them."""
+    if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+        raise ConfigError(f"Two columns of the rows for {table} have the name {twice[0]!r}. Rename one of them.")
 
 
 def _text(schema: pa.Schema) -> str:

@@ -330,3 +330,15 @@ def test_nulls_in_a_column_that_had_none(segment_stores: Stores) -> None:
     appended(store, pa.table([[NAIVE]], schema=strict.remove(1)))
     assert [(one.inputs, one.outputs) for one in tables.compact(store, task("c"))] == [(3, 1)]
     assert sorted(tables.snapshot_of(store).to_arrow()["x"].to_pylist(), key=str) == [1, None, None]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_two_columns_of_one_name(segment_stores: Stores) -> None:
+    """They were published, and the table could not be read any more."""
+    rows = pa.table([[START], [1], [2]], names=["at", "number", "number"])
+    with pytest.raises(ConfigError, match=r"Two columns .* have the name 'number'"):
+        tables.create(segment_stores(), rows.schema, time="at")
+    tables.create(store := segment_stores(), SCHEMA, time="at")
+    with pytest.raises(ConfigError, match=r"Two columns .* have the name 'number'"):
+        tables.Appender(store, task("a")).append(rows)
+    assert numbers(store) == []
