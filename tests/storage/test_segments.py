@@ -586,6 +586,16 @@ def test_a_drop_is_not_taken_back_below_somebody_who_appends_over_it(stores: Sto
     assert rows(store.snapshot()) == ["a", "b", "c"]
 
 
+def test_the_answer_is_lost_when_a_drop_is_taken_back(stores: Stores) -> None:
+    store = stores()
+    appended(store, "a", "b")
+    store.drop(task("admin", 9), DAY)
+    store.rows = Faulty(store.rows, 1, "no answer")
+    assert store.restore(DAY) == 2
+    assert rows(store.snapshot()) == ["a", "b"]
+    assert store.restore(DAY) == 0
+
+
 def test_a_drop_is_taken_back_while_a_place_over_it_is_chosen(stores: Stores) -> None:
     store, other = stores(), stores()
     appended(store, "a", "b")
