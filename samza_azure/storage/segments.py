@@ -806,8 +806,10 @@ class SegmentStore:
         def decide(state: State) -> tuple[bool, list[Write]]:
             timeline = self.snapshot().timeline
             visible = [one for one in timeline.visible(interval) if one.interval == interval]
-            dropped = [one for one in visible if one.file is None]
-            if any(one.file is not None and one.version == other.version for one in visible for other in dropped):
+            chunk = timeline.chunk(interval, visible[0].version) if visible else None
+            # All that have no file: they may have been merged, and below the outcome lie the inputs.
+            dropped = [one for one in chunk.segments.values() if one.file is None] if chunk is not None else []
+            if dropped and any(one.file is not None for one in visible):
                 raise ConfigError(
                     f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
                     "was dropped can still be read at the sequence number of before, until it is collected: "

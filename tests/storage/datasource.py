@@ -1,26 +1,28 @@
-"""A table under faults, call by call, from a seed: appenders, compactions, REPLACEs, deaths, revocations, garbage.
+"""A table under faults, call by call, from a seed: appends, compactions, REPLACEs, drops, deaths, garbage.
 
 Each actor is a thread that stands still before every call to the storage; one at a time goes on, chosen by the seed.
 So every order of calls can happen, an upload can take as long as all else, and a run can be repeated. A call may fail
 before it is made, after it (its answer is lost), or be its actor's last.
 
 After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and
-nothing else is (I12, I15, I16, I17, I23). Whoever knows the table from before sees the same.
+nothing else is (I12, I15, I16, I17, I23). All rows lie in one day. Whoever knows the table from before sees the same.
 """
 
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from random import Random
 from typing import Any
 
-from samza_azure.errors import StorageUnavailable, Unsettled
+from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
 from samza_azure.segments import (
     Advance,
     File,
     Granted,
     Granularity,
+    Interval,
     LockType,
     Owner,
     Refused,
@@ -120,12 +122,18 @@ class _Files:
 class World:
     """One table, its actors, and what its rows must be."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, drops: bool = False) -> None:
         self.dice = Random(seed)
         self.account, self.partition = MemoryAccount(), MemoryTransactions()
         self.judge, self.reader = self._client(), self._client()
         self.judge.create()
         self.published: set[str] = set()
+        self.ever: set[str] = set()
+        self.dropped: dict[tuple[Interval, int], set[str]] = {}  # the rows that each drop has hidden
+        self._hiding: set[tuple[Interval, int]] = set()  # the drops that were visible at the last look
+        self.restored = 0
+        self._kinds = [_append, _append, _append, _compact, _compact, _rewrite, _collect, _preempt]
+        self._kinds += [_drop, _drop, _collect] if drops else []
         self.trouble: BaseException | None = None
         self.accepted = self.lives = 0
         self.clock = 1_000_000
@@ -161,7 +169,7 @@ class World:
 
     def _begin(self) -> None:
         self.lives += 1
-        kind = self.dice.choice([_append, _append, _append, _compact, _compact, _rewrite, _collect, _preempt])
+        kind = self.dice.choice(self._kinds)
         self.actors.append(Actor(self, f"{kind.__name__.strip('_')}@{self.lives}", kind))
 
     def _kill(self, actor: Actor) -> None:
@@ -180,13 +188,27 @@ class World:
         for one in (*snapshot.timeline, *snapshot.staged):
             is_appended = one.file is not None and one.file.bytes == 1
             if is_appended and snapshot.sequence.has(*one.published[0]):
-                self.published |= set(rows_of(one))
+                self.published |= set(rows_of(one)) - self.ever
+                self.ever |= set(rows_of(one))
+        self._look_at_drops(snapshot)
         self._judge(snapshot, who)
         if self.dice.random() < 0.2:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
 
+    def _look_at_drops(self, snapshot: Snapshot) -> None:
+        """A drop hides what there is; one that goes while it is visible was taken back, and gives all of it back."""
+        there = {(one.interval, one.version) for one in snapshot.timeline if one.file is None}
+        for name in self.dropped.keys() - there:
+            rows = self.dropped.pop(name)
+            if name in self._hiding:
+                self.published |= rows
+                self.restored += len(rows)
+        for name in there - self.dropped.keys():
+            self.dropped[name], self.published = self.published, set()
+        self._hiding = {(one.interval, one.version) for one in snapshot.timeline.visible(DAY) if one.file is None}
+
     def _judge(self, snapshot: Snapshot, who: str) -> None:
-        found = Counter(row for one in snapshot.timeline.visible() for row in rows_of(one))
+        found = Counter(row for one in snapshot.timeline.visible(DAY) for row in rows_of(one))
         if twice := sorted(row for row, count in found.items() if count > 1):
             raise Violation(f"I17: after a write of {who} {twice[:3]} are there twice")
         if missing := sorted(self.published - found.keys()):
@@ -246,8 +268,9 @@ def _rewrite(actor: Actor, store: SegmentStore) -> None:
     answer = _patiently(lambda: store.acquire(who, request))
     if isinstance(answer, Granted):
         lock = answer.lock
-        seen = store.snapshot(lock.read).timeline.visible(lock.interval)
-        names = sorted(row for one in seen for row in rows_of(one))
+        timeline = store.snapshot(lock.read).timeline
+        seen = timeline.visible(lock.interval)
+        names = sorted(row for one in timeline.visible(DAY) for row in rows_of(one))
         if names and all(lock.interval.contains(one.interval) for one in seen):
             (name,) = _patiently(lambda: store.numbers(lock.interval, lock.version, 1))
             made = [Segment.root(store.name, *name, file=File("+".join(names), len(names)))]
@@ -271,6 +294,17 @@ def _preempt(actor: Actor, store: SegmentStore) -> None:
     """Take an interval from whoever has it."""
     who = _task(actor, 9)
     _patiently(lambda: store.acquire(who, Request(who.id, store.name, DAY)))
+    _release(store, who)
+
+
+def _drop(actor: Actor, store: SegmentStore) -> None:
+    """Drop the day, and take that back most of the time; perhaps after a while, perhaps somebody else's drop."""
+    dice, who = actor._world.dice, _task(actor, 9)
+    if dice.random() < 0.6:
+        _patiently(lambda: store.drop(who, DAY))
+    if dice.random() < 0.8:
+        with suppress(ConfigError):
+            _patiently(lambda: store.restore(DAY))
     _release(store, who)
 
 

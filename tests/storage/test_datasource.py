@@ -19,6 +19,7 @@ from tests.storage.test_segments_mutants import (
 
 Patch = pytest.MonkeyPatch
 STEPS = 800
+SEEDS_OF_DROPS = range(4)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -27,6 +28,13 @@ def test_each_row_is_there_once_after_each_write(seed: int) -> None:
     world.run(STEPS)
     assert world.published
     assert world.lives > 5
+
+
+def test_a_drop_hides_all_rows_and_its_end_gives_all_back() -> None:
+    worlds = [World(seed, drops=True) for seed in SEEDS_OF_DROPS]
+    for world in worlds:
+        world.run(STEPS)
+    assert any(world.restored for world in worlds)
 
 
 def test_a_seed_is_one_history() -> None:
