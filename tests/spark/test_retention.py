@@ -1,0 +1,66 @@
+"""Retention in a run: tasks delete what their sources and outputs no longer keep, and nothing that they still read."""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from samza_azure.application import Application
+from samza_azure.logs.task_log import Limits
+from samza_azure.storage.export import export, log_indexes
+from samza_azure.storage.reader import Reader
+
+from .fleet import Fleet
+
+STREAMS = """
+[streams.kept]
+partitions = 1
+schema = "v bigint"
+retention.bytes = 1
+[streams.doubled]
+retention.bytes = 1
+[task]
+commit.ms = 0
+batch.bytes = 1
+"""
+
+
+def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callable[[Application, str], Fleet]) -> None:
+    """Two stages read the source; its first blob is gone already, from an earlier run. A record fills a blob."""
+    application = Application()
+
+    @application.stage("kept", output="doubled")
+    def double(rows: DataFrame) -> DataFrame:
+        return rows.select((F.col("v") * 2).alias("v"))
+
+    @application.stage("kept", output="tripled")
+    def triple(rows: DataFrame) -> DataFrame:
+        return rows.select((F.col("v") * 3).alias("v"))
+
+    run = fleet(application, STREAMS)
+    blobs = run.account.blobs()
+    writer = run.writer("kept", 1, flush_rows=1, event_time=None)
+    writer._logs[0].limits = Limits(roll_records=1)
+
+    def first(prefix: str) -> int:
+        return log_indexes(blobs, f"{prefix}/")[prefix][0]
+
+    for number in range(6):
+        writer.write(pa.table({"v": pa.array([number], pa.int64())}))
+    blobs.delete("streams/kept/0/00000000")
+    run.start("double-0")
+    run.until_all_is_read("kept")
+    run.tasks["double-0"]._forget(run.tasks["double-0"]._writer)  # type: ignore[arg-type]
+    assert first("streams/kept/0") == 1, "the other stage has read nothing"
+
+    run.start("triple-0")
+    run.until(lambda: run.tasks["triple-0"].report.read == run.tasks["double-0"].report.read)
+    for number in (6, 7):
+        writer.write(pa.table({"v": pa.array([number], pa.int64())}))
+        run.until_all_is_read("kept")
+        run.until(lambda: run.tasks["triple-0"].report.read == run.tasks["double-0"].report.read)
+    run.until(lambda: first("streams/kept/0") > 4)
+    assert sorted(export(blobs, "doubled")["v"].to_pylist()) == [2 * number for number in range(1, 8)]
+    assert sorted(export(blobs, "tripled")["v"].to_pylist()) == [3 * number for number in range(1, 8)]
+    assert [row for table in Reader(blobs, "kept", until_now=True) for row in table["v"].to_pylist()][-1] == 7
