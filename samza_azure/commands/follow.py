@@ -40,8 +40,8 @@ def command(
     """
     account = reach(load(job), create=False)
     positions = account.readers() if name else None
-    known = positions is not None and name in readers_of(positions, stream)
-    start: Start | None = "earliest" if begin == "earliest" else None if known and not begin else "latest"
+    stands = positions is not None and name in readers_of(positions, stream)
+    start: Start | None = "earliest" if begin == "earliest" else None if stands and not begin else "latest"
     reader = Reader(
         account.blobs(),
         stream,

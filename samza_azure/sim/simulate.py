@@ -81,9 +81,9 @@ def summary(tally: Tally, worst: Mapping[str, FailOver], processors: int, timing
     faults = {name.removeprefix("fault "): count for name, count in tally.seen.items() if name.startswith("fault ")}
     kills = sum(count for name, count in faults.items() if name in KILLS)
     seen = [f"{each.seconds:.1f} s of {each.of} (at most {each.bound:.1f} s)" for each in worst.values()]
+    dead = f"heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s"
     return [
-        f"{tally.seeds} histories, {60 * tally.hours:.0f} minutes of a fleet of {processors}; "
-        + f"heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s.",
+        f"{tally.seeds} histories, {60 * tally.hours:.0f} minutes of a fleet of {processors}; {dead}.",
         f"worst fail-over seen  {', '.join(seen) or 'nobody died alone'}",
         f"kills                 {kills + tally.alone}, beside {sum(faults.values()) - kills} other faults",
         f"rows checked          {tally.seen['rows checked']:,}: lost 0, doubled 0",

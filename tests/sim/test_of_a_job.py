@@ -36,7 +36,7 @@ def test_it_ends_with_fail_over_kills_and_rows(
     *histories, head, worst, kills, rows = capsys.readouterr().out.splitlines()
     assert [line.partition(":")[0] for line in histories] == ["seed 1", "seed 2"]
     assert head.startswith("2 histories") and head.endswith("a fleet of 3; heartbeat 2 s, dead after 9 s.")
-    seen = re.findall(r"([0-9.]+) s of (?:the leader|a follower) \\(at most ([0-9.]+) s\\)", worst)
+    seen = re.findall(r"([0-9.]+) s of (?:the leader|a follower) \(at most ([0-9.]+) s\)", worst)
     assert seen and all(0 < float(took) < 1.5 * float(bound) for took, bound in seen)
     assert int(re.findall(r"kills +([0-9]+)", kills)[0]) > 0
     assert re.fullmatch(r"rows checked +[1-9][0-9,]*: lost 0, doubled 0", rows)

@@ -1,5 +1,7 @@
 """Retention in a run: tasks delete what their sources and outputs no longer keep, and nothing that they still read."""
 
+import random
+import string
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -16,13 +18,13 @@ from .fleet import Fleet
 STREAMS = """
 [streams.kept]
 partitions = 1
-schema = "v bigint"
-retention.bytes = 1
+schema = "v bigint, text string"
+retention.bytes = "1 KiB"
 [streams.doubled]
-retention.bytes = 1
+retention.bytes = "1 KiB"
 [task]
 commit.ms = 0
-batch.bytes = 1
+batch.bytes = "1 KiB"
 """
 
 
@@ -39,15 +41,19 @@ def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callabl
         return rows.select((F.col("v") * 3).alias("v"))
 
     run = fleet(application, STREAMS)
-    blobs = run.account.blobs()
+    blobs, dice = run.account.blobs(), random.Random(1)
     writer = run.writer("kept", 1, flush_rows=1, event_time=None)
     writer._logs[0].limits = Limits(roll_records=1)
+
+    def put(number: int) -> None:
+        text = "".join(dice.choices(string.ascii_letters, k=3_000))  # a record is larger than what is kept
+        writer.write(pa.table({"v": pa.array([number], pa.int64()), "text": [text]}))
 
     def first(prefix: str) -> int:
         return log_indexes(blobs, f"{prefix}/")[prefix][0]
 
     for number in range(6):
-        writer.write(pa.table({"v": pa.array([number], pa.int64())}))
+        put(number)
     blobs.delete("streams/kept/0/00000000")
     run.start("double-0")
     run.until_all_is_read("kept")
@@ -57,7 +63,7 @@ def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callabl
     run.start("triple-0")
     run.until(lambda: run.tasks["triple-0"].report.read == run.tasks["double-0"].report.read)
     for number in (6, 7):
-        writer.write(pa.table({"v": pa.array([number], pa.int64())}))
+        put(number)
         run.until_all_is_read("kept")
         run.until(lambda: run.tasks["triple-0"].report.read == run.tasks["double-0"].report.read)
     run.until(lambda: first("streams/kept/0") > 4)
