@@ -245,8 +245,8 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     if not is_told:
         get = f"; others get {', '.join(own)} when" if own else ", who see it when"
         said.append(
-            f"Left the group, and the storage took no last word of it: the others were not told{get} it has been "
-            f"silent for {view.timing.heartbeat_timeout_s:g} s."
+            f"Left the group, and the storage took no last word of it: the others were not told{get} it has been silent "
+            f"for {view.timing.heartbeat_timeout_s:g} s."
         )
     if doubtful:
         said.append(
@@ -259,8 +259,6 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
 def _has_open_tasks(view: View, now: float) -> bool:
     """A task of ours can append still, and the time for letting go is not over."""
     patience = tasks.PATIENCE * view.settings.shutdown_s
-    if view.leaving and reached(view.permit_until, now):
-        return False  # the storage is away: nothing here may append any more, and who leaves has to be gone soon
     return view.work.container and any(
         not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
         for local in view.work.tasks.values()
@@ -289,8 +287,7 @@ def rest_until(view: View) -> float:
     is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
     if (view.lease or view.handing_over) and is_last:
         until += tasks.PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
-    # While the storage answers each beat moves this on. Orchestrators kill who takes 30 s over its end.
-    return min(until, max(view.ending_since, view.permit_until)) if view.leaving else until
+    return until
 
 
 def _leave_row(view: View, now: float) -> list[Action]:

@@ -6,7 +6,6 @@ from samza_azure.group.actions import Finish
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
 from samza_azure.group.rows import State
 from samza_azure.group.tasks import PATIENCE
-from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Phase
 from tests.group.situation import NOW, decide, report, view_of
@@ -46,17 +45,3 @@ def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
     assert "the others were not told" in text
     assert "daily-0 did not end in time: whether the last batch is stored the next owner finds in the log." in text
     assert said(leaving(Phase.RUNNING, left=True)).startswith("Left the group. daily-0 did not end in time")
-
-
-def test_while_the_storage_is_away_a_leaver_waits_no_longer_than_its_permit_and_the_last_word() -> None:
-    """Its task cannot end, since nobody answers it; with the default timings that is 11 s instead of 50."""
-    view = leaving(Phase.RUNNING, left=False)
-    view.ending_since = view.life.accepted_at = NOW
-    view.work.tasks["daily-0"].releasing_since = NOW
-    permit = SELF_STOP * view.timing.heartbeat_timeout_s
-    assert not any(isinstance(each, Finish) for each in decide(view, NOW + permit - 0.1))
-    assert not any(isinstance(each, Finish) for each in decide(view, NOW + permit + FAREWELL_S - 0.1))
-    [finish] = [each for each in decide(view, NOW + permit + FAREWELL_S) if isinstance(each, Finish)]
-    assert "the others were not told" in finish.message
-    view.life.accepted_at = NOW + permit  # it answers again
-    assert not any(isinstance(each, Finish) for each in decide(view, NOW + permit + FAREWELL_S))
