@@ -245,8 +245,8 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     if not is_told:
         get = f"; others get {', '.join(own)} when" if own else ", who see it when"
         said.append(
-            f"Left the group, and the storage took no last word of it: the others were not told{get} it has been silent "
-            f"for {view.timing.heartbeat_timeout_s:g} s."
+            f"Left the group, and the storage took no last word of it: the others were not told{get} it has been "
+            f"silent for {view.timing.heartbeat_timeout_s:g} s."
         )
     if doubtful:
         said.append(

@@ -800,4 +800,4 @@ def play(scenario: Scenario) -> Result:
     return World(scenario).play()
 
 
-__all__ = ["Result", "Scenario", "World", "draw", "play"]
+__all__ = ["FailOver", "Result", "Scenario", "World", "draw", "play"]

@@ -75,3 +75,6 @@ def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callabl
         until_put_out("doubled", 2, number)
     run.until(lambda: first("streams/kept/0") > 4)
     assert [row for table in Reader(blobs, "kept", until_now=True) for row in table["v"].to_pylist()][-1] == 7
+    read = run.tasks["double-0"].report.read
+    run.move("double-0")
+    run.until(lambda: run.tasks["double-0"].report.read == read)  # without a row more

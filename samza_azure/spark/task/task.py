@@ -205,6 +205,8 @@ class Task:
         checkpoint = self._directory / "checkpoint"
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
+        if last:
+            self._tell(read=self._read_to(last.offsets))  # else all its rows seem unread until more come
         with self._lock:
             if restored.batch_bytes < self._most_bytes:
                 log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
