@@ -20,7 +20,7 @@ OTHER_PRICE = 0.0044  # of a lease
 TABLE_PRICE = 0.00036
 # For a gibibyte and month.
 STORED_PRICE = 0.02
-PRICES_OF = "the sample prices of Azure's documentation for a region in the US, 2025"
+PRICES_OF = "blob operations as in the sample prices of Azure's documentation; tables and stored bytes are assumed"
 #: How often a task could append instead.
 LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
@@ -303,7 +303,7 @@ def storage_lines() -> list[str]:
             "Network: nothing while account and processors are in one region; out of it Azure asks for each GB that is "
             "read, and every row is read once by each stage that reads its stream."
         ),
-        f"Prices: {PRICES_OF}, hot tier, locally redundant, without tax. Yours may differ by half.",
+        f"Prices: {PRICES_OF}. Hot tier, locally redundant, without tax. Ask the price list of your region.",
     ]
 
 
