@@ -36,6 +36,7 @@ from samza_azure.logs.record import (
 )
 from samza_azure.logs.restart_files import is_lasting, needed, snapshot_parts, state_kind
 from samza_azure.sim import plain
+from samza_azure.sim.acting_alone import check_actions
 from samza_azure.sim.decisions_alone import check_decisions
 from samza_azure.sim.learning_alone import check_learning
 from samza_azure.sim.ledger import Violation, demand
@@ -315,6 +316,7 @@ CHECKS: dict[str, Callable[[Random], None]] = {
     "controls": check_controls,
     "notifications": check_notifications,
     "decisions": check_decisions,
+    "actions": check_actions,
     "learning": check_learning,
     "streams": check_streams,
     "task logs": check_task_logs,

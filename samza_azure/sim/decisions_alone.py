@@ -319,7 +319,7 @@ def check_decisions(dice: Random) -> None:
         _check_history(drawn, view, control)
 
 
-def _same(what: str, found: Any, wanted: Any) -> None:
+def same(what: str, found: Any, wanted: Any) -> None:
     demand(found == wanted, f"Plain: {what}: {str(found)[:300]}, and {str(wanted)[:300]} is right")
 
 
@@ -344,11 +344,11 @@ def _drawn_draining(control: Control) -> bool:
 
 def _check_view(view: View) -> None:
     rows = _present(view)
-    _same("who is present", dict(view.present), rows)
+    same("who is present", dict(view.present), rows)
     control = view.control
     stop_at = view.life.accepted_at + 6.0
     denied = view.calls.denied_at
-    _same("the self-stop", view.permit_until, min(stop_at, denied) if denied > view.life.accepted_at else stop_at)
+    same("the self-stop", view.permit_until, min(stop_at, denied) if denied > view.life.accepted_at else stop_at)
     every = view.settings.restart_limit + 1
     for task in TASKS:
         wanted = (every, 0)
@@ -358,7 +358,7 @@ def _check_view(view: View) -> None:
                 wanted = (max(every - (every + 1) // 2, 1), (every + 1) // 2)
             elif any(member.processor != "p0" for member in control.members):
                 wanted = ((every + 1) // 2, 0)
-        _same(f"the tries of {task}", view.tries(task), wanted)
+        same(f"the tries of {task}", view.tries(task), wanted)
     if isinstance(control, Control) and view.share is not None:
         me = ("p0", LIVES[0])
         mine = {
@@ -366,27 +366,27 @@ def _check_view(view: View) -> None:
             for task, each in control.tasks.items()
             if each.owner is not None and (each.owner.processor, each.owner.incarnation) == me
         }
-        _same("our tasks", dict(view.share.mine), mine)
+        same("our tasks", dict(view.share.mine), mine)
         awaited = [
             (task, each.generation)
             for task, one in control.tasks.items()
             for each in one.after
             if (each.processor, each.incarnation) == me
         ]
-        _same("what others wait for", list(view.share.awaited), awaited)
+        same("what others wait for", list(view.share.awaited), awaited)
     row, leads = view.others.leader_row, view.leadership is not None
     watching = leads or isinstance(row, Absent) or (isinstance(row, LeaderRow) and "p0" in row.successors)
-    _same("whether we watch", view.watching(), watching)
+    same("whether we watch", view.watching(), watching)
     size = max(len(view.others.members), len(control.members) if isinstance(control, Control) else 0)
-    _same("the size of the group", view.size, size)
+    same("the size of the group", view.size, size)
     due = view.others.leader_age is None or view.others.leader_age.reads > 0 or not view.others.leader_age.etag
-    _same("how often the leader row is read", view.read_interval(), (1.0 if due else 2.0) if watching else 2.0)
+    same("how often the leader row is read", view.read_interval(), (1.0 if due else 2.0) if watching else 2.0)
     for name in (SCAN, OWN_ROW, LEASE, CONTROL):
         failing = view.calls.failing.get(name)
         free = name not in view.calls.busy and (failing is None or failing.until <= NOW)
-        _same(f"whether {name} is free", view.free(name, NOW), free)
-        _same(f"whether {name} can be written", view.writable(name, NOW), free and name not in view.calls.doubted)
-        _same("calls that failed", view.failing_calls(name), failing.times if failing is not None else 0)
+        same(f"whether {name} is free", view.free(name, NOW), free)
+        same(f"whether {name} can be written", view.writable(name, NOW), free and name not in view.calls.doubted)
+        same("calls that failed", view.failing_calls(name), failing.times if failing is not None else 0)
     spared = {
         OWN_ROW: (1.5, 1.5),
         SCAN: (1.0, 4.0),
@@ -398,10 +398,10 @@ def _check_view(view: View) -> None:
     }
     for name, (first, most) in spared.items():
         waits = view.back_off(name)
-        _same(f"how {name} is spared", (waits.first_s, waits.most_s), (first, most))
+        same(f"how {name} is spared", (waits.first_s, waits.most_s), (first, most))
     for name in NAMES:
         seen = max(view.others.scanned_at, view.others.read_at.get(name, -1e9))
-        _same(f"when {name} was seen", view.seen_at(name), seen)
+        same(f"when {name} was seen", view.seen_at(name), seen)
 
 
 # Requests.
@@ -412,14 +412,14 @@ def _check_requests(drawn: Drawn, view: View, control: Control) -> None:
     rows = _present(view)
     frozen = control.drain is not None and control.drain.step is DrainStep.FREEZE
     flushes = control.phase is RunPhase.DRAINING and not frozen
-    _same("whether the drain flushes", requests.flushes(control), flushes)
+    same("whether the drain flushes", requests.flushes(control), flushes)
 
     def ours(each: Request) -> bool:
         return each.kind is not None and each.run_id in ("", control.run_id)
 
     open_ones = [each for each in asked if not each.answer and ours(each)]
     ignored = [each for each in asked if not each.answer and not ours(each)]
-    _same("who waits in vain", requests.ignored(control, asked), len(ignored))
+    same("who waits in vain", requests.ignored(control, asked), len(ignored))
 
     def obeyed(each: Request) -> bool:
         if each.kind is RequestKind.CANCEL:
@@ -451,19 +451,19 @@ def _check_requests(drawn: Drawn, view: View, control: Control) -> None:
         return "" if meant else "nobody is left to stop"
 
     wanted = [(each, answer(each)) for each in asked if not each.answer]
-    _same("the answers", requests.answers(control, asked, rows), [pair for pair in wanted if pair[1]])
+    same("the answers", requests.answers(control, asked, rows), [pair for pair in wanted if pair[1]])
     after = requests.with_cancel(control, asked)
     cancels = sorted(each.key for each in open_ones if each.kind is RequestKind.CANCEL)[:8]
     if (control.drain is not None and not frozen) or set(cancels) <= set(control.withdrawn):
-        _same("a cancellation without use", after, control)
+        same("a cancellation without use", after, control)
     else:
         thawed = replace(control, drain=None, phase=_thawed(control)) if frozen else control
-        _same("a cancellation", after, replace(thawed, withdrawn=tuple(cancels)))
+        same("a cancellation", after, replace(thawed, withdrawn=tuple(cancels)))
     after = requests.with_drain(control, asked)
     drains = [each for each in open_ones if each.kind is RequestKind.DRAIN]
     held = any(each.kind in (RequestKind.CANCEL, RequestKind.STOP) for each in open_ones)
     if not drains or held or control.phase != "RUNNING":
-        _same("a drain that is not taken up", after, control)
+        same("a drain that is not taken up", after, control)
     else:
         first = drains[0]
         taken = after.drain is not None and (after.drain.uuid, after.drain.run_id) == (first.key, control.run_id)
@@ -495,10 +495,10 @@ def _check_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow], 
             )
         ]
         if not able:
-            _same("no stop", after, control)
+            same("no stop", after, control)
             return
         base = replace(control, drain=None, phase=_thawed(control)) if frozen else control
-        _same("a stop", after, replace(base, stop=Stop(able[0].key, everybody)))
+        same("a stop", after, replace(base, stop=Stop(able[0].key, everybody)))
         return
     there = [
         member
@@ -507,14 +507,14 @@ def _check_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow], 
     ]
     if not there:
         unanswered = [each for each in asked if each.key == control.stop.uuid and not each.answer]
-        _same("the end of a stop", after, control if unanswered else replace(control, stop=None))
+        same("the end of a stop", after, control if unanswered else replace(control, stop=None))
         return
     joined = set(everybody) - set(control.stop.members)
     sure = [
         member for member in there if member == Member("p0", LIVES[0]) or member.incarnation in view.others.seen_alive
     ]
     grown = replace(control, stop=replace(control.stop, members=tuple(sorted({*there, *joined}))))
-    _same("who is stopped, too", after, grown if joined and sure else control)
+    same("who is stopped, too", after, grown if joined and sure else control)
 
 
 # The drain.
@@ -537,19 +537,19 @@ def _check_drain(drawn: Drawn, view: View, control: Control) -> None:
     after = drain.progress(control, rows, view.work.plan)
     going = control.drain
     if control.phase != "DRAINING" or going is None:
-        _same("a drain that is none", after, control)
+        same("a drain that is none", after, control)
         return
     words = {task: word(control, task, rows) for task in control.tasks}
     if going.step == "FREEZE":
         ends = _drain_ends(control, words, going.uuid, view.work.plan)
         if ends is None:
-            _same("a drain before all stand still", after, control)
+            same("a drain before all stand still", after, control)
             return
         moved = replace(going, step=DrainStep.FLUSH, ends=ends, history=(*going.history, "FLUSH"))
-        _same("FLUSH", after, replace(control, drain=moved))
+        same("FLUSH", after, replace(control, drain=moved))
         return
     if not all(word is not None and word.phase == "DRAINED" for word in words.values()):
-        _same("a drain before all are drained", after, control)
+        same("a drain before all are drained", after, control)
         return
     finished = [each for each in control.finished if each != control.fingerprint]
     wanted = replace(
@@ -562,7 +562,7 @@ def _check_drain(drawn: Drawn, view: View, control: Control) -> None:
         uncleaned=(*control.uncleaned, control.run_id),
         drain=replace(going, history=(*going.history, "DRAINED")),
     )
-    _same("DRAINED", after, wanted)
+    same("DRAINED", after, wanted)
 
 
 def _almost_drained(drawn: Drawn, control: Control) -> tuple[Control, dict[str, ProcessorRow]]:
@@ -628,23 +628,23 @@ def _fits(control: Control, fingerprint: str, new_run: str) -> bool:
 
 
 def _check_runs(view: View, control: Control) -> None:
-    _same("the run that is asked for", next_run.wanted_run(view), _wanted_run(view))
+    same("the run that is asked for", next_run.wanted_run(view), _wanted_run(view))
     for fingerprint in ("f", "g", ""):
         for wish in ("", "new"):
             found = next_run.fits(control, fingerprint, wish)
-            _same(f"whether {fingerprint!r} fits", found, _fits(control, fingerprint, wish))
+            same(f"whether {fingerprint!r} fits", found, _fits(control, fingerprint, wish))
     plan, took_part = view.work.plan, control.phase == "DRAINED" and view.life.active_run == control.run_id
     able = plan is not None and not took_part and not view.too_old_for
     able = able and plan is not None and _fits(control, plan.fingerprint, _wanted_run(view))
-    _same("whether we can act", next_run.can_act(view, control), able)
+    same("whether we can act", next_run.can_act(view, control), able)
     after = next_run.begin_run(view, control)
     if plan is None or view.ending is not None:
-        _same("a run without a plan", after, control)
+        same("a run without a plan", after, control)
         return
     if control.phase == "FAILED":
         resumed = view.life.active_run != control.run_id and plan.fingerprint == control.fingerprint
         phase = RunPhase.DRAINING if control.drain is not None else RunPhase.RUNNING
-        _same("a run that failed", after, replace(control, phase=phase, failure=None) if resumed else control)
+        same("a run that failed", after, replace(control, phase=phase, failure=None) if resumed else control)
         return
     wishes = [row.new_run for row in _present(view).values() if row.new_run and row.fingerprint == plan.fingerprint]
     fresh = plan.fingerprint not in (control.fingerprint, *control.finished) or bool(wishes)
@@ -653,16 +653,16 @@ def _check_runs(view: View, control: Control) -> None:
     )
     named = [wish for wish in wishes if wish != "new"] or [view.settings.run_id]
     if not begins or named[0] in control.past:
-        _same("no run begins", after, control)
+        same("no run begins", after, control)
         return
     said = (after.run_id, after.phase, after.fingerprint, after.sources, after.readers, after.members, after.drain)
     wanted = (named[0] or "77-01234567", "RUNNING", plan.fingerprint, plan.sources, {"clean": ("flights",)}, (), None)
-    _same("a run that begins", said, wanted)
-    _same("its tasks", dict(after.tasks), {task: Assignment() for task in TASKS})
-    _same("what failed before", (after.failure, dict(after.given_up)), (None, {}))
-    _same("where it begins", (after.positions, after.past), (control.positions, control.past))
+    same("a run that begins", said, wanted)
+    same("its tasks", dict(after.tasks), {task: Assignment() for task in TASKS})
+    same("what failed before", (after.failure, dict(after.given_up)), (None, {}))
+    same("where it begins", (after.positions, after.past), (control.positions, control.past))
     drains = [each.uuid for each in after.drains]
-    _same("what was drained", drains, [control.drain.uuid] if control.drain is not None else [])
+    same("what was drained", drains, [control.drain.uuid] if control.drain is not None else [])
 
 
 # Tasks.
@@ -738,14 +738,14 @@ def _reported(view: View, task: str, local: LocalTask) -> TaskReport | None:
 def _check_tasks(view: View) -> None:
     control = view.control
     mine = _assigned(view)
-    _same("what is assigned", dict(tasks.assigned(view)), mine)
-    _same(
+    same("what is assigned", dict(tasks.assigned(view)), mine)
+    same(
         "what is reported",
         {task: tasks.reported(view, each) for task, each in view.work.tasks.items()},
         {task: _reported(view, task, each) for task, each in view.work.tasks.items()},
     )
     for task, each in view.work.tasks.items():
-        _same("when it is tried again", tasks.retry_at(view, task, each), _retry_at(view, task, each))
+        same("when it is tried again", tasks.retry_at(view, task, each), _retry_at(view, task, each))
     gone: dict[str, int] = {}
     for task, given in control.tasks.items() if isinstance(control, Control) else ():
         for earlier in given.after:
@@ -753,11 +753,11 @@ def _check_tasks(view: View) -> None:
             ours = (earlier.processor, earlier.incarnation) == ("p0", LIVES[0])
             if ours and (local is None or closed(local) or local.generation > earlier.generation):
                 gone[task] = max(earlier.generation, gone.get(task, 0))
-    _same("what is released", tasks.released(view), gone)
+    same("what is released", tasks.released(view), gone)
     told = Drain(None)
     if isinstance(control, Control) and control.drain is not None and control.phase in ("DRAINING", "DRAINED"):
         told = Drain(control.drain.step, control.drain.uuid, control.drain.ends)
-    _same("the drain", tasks.wanted_drain(view), told)
+    same("the drain", tasks.wanted_drain(view), told)
     if isinstance(control, Control):
         waits = {
             earlier.processor
@@ -765,20 +765,20 @@ def _check_tasks(view: View) -> None:
             for earlier in control.tasks[task].after
             if earlier.processor != "p0"
         }
-        _same("who is awaited", tasks.awaited(view), waits)
+        same("who is awaited", tasks.awaited(view), waits)
     _check_commands(view, mine, told)
 
 
 def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> None:
     said = [each.command for each in tasks.commands(view, NOW) if isinstance(each, Tell)]
     if not view.work.container:
-        _same("commands without a container", said, [])
+        same("commands without a container", said, [])
         return
     until = max(0.0, view.permit_until) if view.life.etag is not None else 0.0
     permits = [Permit(until)] if until != view.work.permit_told else []
-    _same("the permit", [each for each in said if isinstance(each, Permit)], permits)
+    same("the permit", [each for each in said if isinstance(each, Permit)], permits)
     news = drain_ != view.work.drain_told and not (view.work.drain_told is None and drain_.step is None)
-    _same("the drain that is told", [each for each in said if isinstance(each, Drain)], [drain_] if news else [])
+    same("the drain that is told", [each for each in said if isinstance(each, Drain)], [drain_] if news else [])
     ends = view.ending is not None
     goes = ends and (not view.leaving or view.ending_since + 6.0 <= NOW)
     released = [
@@ -787,10 +787,10 @@ def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> Non
         if not closed(local) and local.releasing_since is None
         if goes or task not in mine or mine[task].generation != local.generation
     ]
-    _same("what is to be released", [each for each in said if isinstance(each, ReleaseTask)], released)
+    same("what is to be released", [each for each in said if isinstance(each, ReleaseTask)], released)
     starts = [task for task, owner in mine.items() if until > NOW and not ends and _may_start(view, task, owner)]
     found = [each for each in said if isinstance(each, StartTask)]
-    _same("what starts", [each.task for each in found], starts)
+    same("what starts", [each.task for each in found], starts)
     control = view.control
     for each in found:
         assert isinstance(control, Control)
@@ -800,15 +800,15 @@ def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> Non
         first = control.tasks[each.task].first and not has_log
         said_of = (each.generation, each.attempt, each.first, each.run_id, each.positions)
         wanted = (owner.generation, view.work.attempts + 1, first, control.run_id, control.positions)
-        _same(f"how {each.task} starts", said_of, wanted)
+        same(f"how {each.task} starts", said_of, wanted)
     order = [type(each).__name__ for each in said]
-    _same("the order of commands", order, sorted(order, key=["Permit", "Drain", "ReleaseTask", "StartTask"].index))
+    same("the order of commands", order, sorted(order, key=["Permit", "Drain", "ReleaseTask", "StartTask"].index))
 
 
 # Leading.
 
 
-def _successors(view: View, control: Control) -> list[str]:
+def who_leads_next(view: View, control: Control) -> list[str]:
     stopped = control.stop.members if control.stop is not None else ()
     owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
     able = [
@@ -829,17 +829,17 @@ def _successors(view: View, control: Control) -> list[str]:
 
 
 def _check_election(view: View, control: Control) -> None:
-    names = _successors(view, control)
-    _same("the successors", list(election.successors_of(view, control)), names)
+    names = who_leads_next(view, control)
+    same("the successors", list(election.successors_of(view, control)), names)
     known = view.control
     churn = known.churn if isinstance(known, Control) else 0
     timeout = 5.0 * 2 ** min(churn, 4)
-    _same("the leader's timeout", election.leader_timeout(view), timeout)
+    same("the leader's timeout", election.leader_timeout(view), timeout)
     age, row = view.others.leader_age, view.others.leader_row
     named = row.successors if isinstance(row, LeaderRow) else ()
     patience = named.index("p0") * 1.0 if "p0" in named else (3 + 3 * view.candidacy.patience) * 2.0
     silent = age is not None and age.seconds >= timeout + patience and age.reads >= 3
-    _same("a suspicion", election._suspect(view), silent)  # noqa: SLF001  # the question itself
+    same("a suspicion", election._suspect(view), silent)  # noqa: SLF001  # the question itself
     if view.leadership is None:
         return
     since = view.leadership.since
@@ -847,19 +847,19 @@ def _check_election(view: View, control: Control) -> None:
     endless = SCAN in view.calls.busy and view.calls.busy[SCAN] + 24.0 < NOW
     tried = endless or view.failing_calls(SCAN) >= 5
     blind = heard and tried and max(view.others.scanned_at, since) + 24.0 < NOW
-    _same("a blind leader", election.is_blind(view, NOW), blind)
-    _same("who is abler", election.abler(view, control, NOW), _abler(view, control, names))
+    same("a blind leader", election.is_blind(view, NOW), blind)
+    same("who is abler", election.abler(view, control, NOW), _abler(view, control, names))
     after, deposed = election.with_churn(view, control, NOW), control.deposed
     if deposed is not None:
         found = view.others.members.get(deposed.processor)
         if found is None or not alive(found) or found.incarnation != deposed.incarnation:
-            _same("a suspicion that was right", after, replace(control, deposed=None))
+            same("a suspicion that was right", after, replace(control, deposed=None))
             return
         if found.etag != view.leadership.deposed_etag:
-            _same("a suspicion that was wrong", after, replace(control, deposed=None, churn=control.churn + 1))
+            same("a suspicion that was wrong", after, replace(control, deposed=None, churn=control.churn + 1))
             return
     forgotten = control.churn > 0 and since + 10 * 5.0 * 2 ** min(control.churn, 4) <= NOW
-    _same("patience", after, replace(control, churn=0) if forgotten else control)
+    same("patience", after, replace(control, churn=0) if forgotten else control)
 
 
 def _abler(view: View, control: Control, names: list[str]) -> str | None:
@@ -903,7 +903,7 @@ def _check_house(view: View, control: Control) -> None:
         if office.clean_done != run and HOUSEKEEPING not in view.calls.busy:
             cleans = [CleanRun(run)]
         leftovers = run in (office.clean_done, office.clean_kept[0])
-    _same("what is cleaned up", [each for each in actions if isinstance(each, CleanRun)], cleans)
+    same("what is cleaned up", [each for each in actions if isinstance(each, CleanRun)], cleans)
     gone = {name for name, row in members.items() if not alive(row) and row.incarnation and name != "p0"}
     old = {name for name in gone if view.others.ages[name].seconds >= 3600.0 and view.others.ages[name].reads >= 3}
     deleted = {each.processor for each in actions if isinstance(each, DeleteMember)}
@@ -921,16 +921,16 @@ def _check_house(view: View, control: Control) -> None:
     after = housekeeping.with_clean_up(view, control)
     left_over = bool(gone) or any(each.answer for each in office.requests)
     if not control.uncleaned or left_over:
-        _same("a run that is not cleaned up", after, control)
+        same("a run that is not cleaned up", after, control)
     elif office.clean_done in control.uncleaned:
         left = tuple(run for run in control.uncleaned if run != office.clean_done)
         kept = {run: count for run, count in control.kept.items() if run in left}
-        _same("a run that is cleaned up", after, replace(control, uncleaned=left, kept=kept))
+        same("a run that is cleaned up", after, replace(control, uncleaned=left, kept=kept))
     elif office.clean_kept[0] in control.uncleaned and control.kept.get(office.clean_kept[0]) != office.clean_kept[1]:
         kept = {**control.kept, office.clean_kept[0]: office.clean_kept[1]}
-        _same("what cannot be deleted", after, replace(control, kept=kept))
+        same("what cannot be deleted", after, replace(control, kept=kept))
     else:
-        _same("nothing to clean up", after, control)
+        same("nothing to clean up", after, control)
 
 
 # Members.
@@ -947,17 +947,17 @@ def _candidates(view: View, control: Control) -> list[str]:
 
 def _check_members(view: View, control: Control) -> None:
     able = _candidates(view, control)
-    _same("the candidates", sorted(membership.candidates(view, control)), sorted(able))
+    same("the candidates", sorted(membership.candidates(view, control)), sorted(able))
     own = membership.own_row(view)
     known = view.control
     adopted = known.version if isinstance(known, Control) else 0
     leaves = view.leaving or view.too_old_for > 0
     state = "LEAVING" if leaves else "ACTIVE" if adopted else "UNASSIGNED"
-    _same("our row", (own.processor, own.incarnation, own.adopted, own.state), ("p0", LIVES[0], adopted, state))
+    same("our row", (own.processor, own.incarnation, own.adopted, own.state), ("p0", LIVES[0], adopted, state))
     open_ones = [task for task, local in view.work.tasks.items() if not closed(local)]
     stands_by = view.too_old_for if not open_ones else 0
     plan = view.work.plan.fingerprint if view.work.plan is not None else ""
-    _same(
+    same(
         "what our row says",
         (own.too_old_for, own.fingerprint, own.new_run, own.boot, own.beat),
         (stands_by, plan, _wanted_run(view), "boot", view.life.beat),
@@ -965,7 +965,7 @@ def _check_members(view: View, control: Control) -> None:
     if view.leadership is None:
         return
     late = max(view.leadership.barrier_since, view.leadership.since) + 30.0 <= NOW
-    _same("an overdue barrier", membership.is_overdue(view, NOW), late)
+    same("an overdue barrier", membership.is_overdue(view, NOW), late)
     overdue = control.barrier.state == "TIMEOUT" and late
     marks = []
     for name, row in view.others.members.items():
@@ -974,22 +974,22 @@ def _check_members(view: View, control: Control) -> None:
         stuck = overdue and name in able and row.adopted < control.version
         if name != "p0" and alive(row) and (silent or stuck) and view.life.accepted_at + 4.0 >= NOW:
             marks.append(MarkDead(name, row.etag, 3))
-    _same("who is marked dead", membership.mark_dead(view, control, NOW), marks)
+    same("who is marked dead", membership.mark_dead(view, control, NOW), marks)
     _check_barrier(view, control, able, late=late)
 
 
 def _check_barrier(view: View, control: Control, able: list[str], *, late: bool) -> None:
     after, rows = publish.with_barrier(view, control, NOW), _present(view)
     if control.barrier.state == "END":
-        _same("a barrier that is over", after, control)
+        same("a barrier that is over", after, control)
     elif all(rows[name].adopted >= control.version for name in able):
-        _same("the end of a barrier", after.barrier, Barrier(control.version, BarrierState.END))
+        same("the end of a barrier", after.barrier, Barrier(control.version, BarrierState.END))
     else:
         known = view.control
         published = isinstance(known, Control) and known.version == control.version
         times_out = control.barrier.state == "START" and published and late
         wanted = Barrier(control.version, BarrierState.TIMEOUT) if times_out else control.barrier
-        _same("a barrier", after.barrier, wanted)
+        same("a barrier", after.barrier, wanted)
 
 
 # Ending.
@@ -997,14 +997,14 @@ def _check_barrier(view: View, control: Control, able: list[str], *, late: bool)
 
 def _check_ending(view: View) -> None:
     found = ending.verdict(view)
-    _same("the verdict", found.code if found is not None else None, _verdict(view))
+    same("the verdict", found.code if found is not None else None, _verdict(view))
     control, patience = view.control, 1.5 * SHUTDOWN_S
     last = isinstance(control, Control) and (control.phase == "DRAINED" or control.stop is not None)
     until = view.ending_since + patience + ((patience + 24.0) if view.leadership is not None and last else 0.0)
-    _same("how long it waits", ending.rest_until(view), until)
+    same("how long it waits", ending.rest_until(view), until)
     if view.ending is None:
         return
-    _same("what it waits for", ending.waits_for(view, NOW), _waits_for(view, until))
+    same("what it waits for", ending.waits_for(view, NOW), _waits_for(view, until))
 
 
 def _verdict(view: View) -> int | None:
@@ -1088,16 +1088,16 @@ def _check_publish(drawn: Drawn, view: View, control: Control) -> None:
         if word is not None and (word.phase in ("RUNNING", "DRAINED") or word.batch >= 0)
     }
     if not born or len(born) < len(owned):
-        _same("births alone", after, control)
+        same("births alone", after, control)
     else:
-        _same(
+        same(
             "who is born",
             {task for task, each in after.tasks.items() if each.first},
             {task for task, each in control.tasks.items() if each.first} - born,
         )
     with_more = publish.with_births(view, control, replace(control, churn=control.churn + 1))
     firsts = {task for task, each in control.tasks.items() if each.first}
-    _same("births along", {task for task, each in with_more.tasks.items() if each.first}, firsts - born)
+    same("births along", {task for task, each in with_more.tasks.items() if each.first}, firsts - born)
     pardoned = publish.with_pardon(view, control, NOW).given_up
     kept = {}
     for task, each in control.given_up.items():
@@ -1108,7 +1108,7 @@ def _check_publish(drawn: Drawn, view: View, control: Control) -> None:
         )
         if lives and not runs:
             kept[task] = each
-    _same("who gave what up", dict(pardoned), kept)
+    same("who gave what up", dict(pardoned), kept)
     _check_failures(view, control, rows)
     if view.leadership is not None:
         _check_assignment(view, control, rows)
@@ -1126,7 +1126,7 @@ def _check_failures(view: View, control: Control, rows: Mapping[str, ProcessorRo
             before = given_up.get(task)
             elsewhere = before is not None and before.owner.processor != name
             if elsewhere or not set(able) - {name}:
-                _same("a run that fails", (after.phase, dict(after.given_up)), ("FAILED", {}))
+                same("a run that fails", (after.phase, dict(after.given_up)), ("FAILED", {}))
                 told = after.failure
                 told_of = told is not None and (told.stage, told.task, told.traceback) == (task[:-2], task, "trace")
                 told_who = told is not None and name in told.message and told.message.startswith("no\n")
@@ -1136,7 +1136,7 @@ def _check_failures(view: View, control: Control, rows: Mapping[str, ProcessorRo
             owner = control.tasks[task].owner
             assert owner is not None
             given_up[task] = GivenUp(owner, "no")
-    _same("what is given up", after, replace(control, given_up=given_up))
+    same("what is given up", after, replace(control, given_up=given_up))
 
 
 def _check_assignment(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> None:
@@ -1145,19 +1145,19 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
     after = publish.with_assignment(view, control, able, NOW)
     if after is control:
         return
-    _same("the version", (after.version, after.barrier), (7, Barrier(7, BarrierState.START)))
+    same("the version", (after.version, after.barrier), (7, Barrier(7, BarrierState.START)))
     members = tuple(sorted(Member(name, row.incarnation) for name, row in able.items()))
-    _same("the members", after.members, members)
+    same("the members", after.members, members)
     for task, now in after.tasks.items():
         before = control.tasks[task]
         if now == before:
             continue
-        _same(f"whether {task} is first", now.first, before.first)
+        same(f"whether {task} is first", now.first, before.first)
         if now.owner is not None:
             row = able.get(now.owner.processor)
             demand(row is not None, f"Plain: {task} is given to {now.owner.processor}, which cannot run it")
             assert row is not None
-            _same(f"the owner of {task}", now.owner, Owner(row.processor, row.incarnation, 7))
+            same(f"the owner of {task}", now.owner, Owner(row.processor, row.incarnation, 7))
         waits = [each for each in before.after if not _has_let_go(view, task, each)]
         owner = before.owner
         if owner is not None and owner.processor in rows and rows[owner.processor].incarnation == owner.incarnation:
@@ -1165,7 +1165,7 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
             ours = (owner.processor, owner.incarnation) == ("p0", LIVES[0])
             if not (ours and (local is None or closed(local))):
                 waits.append(owner)
-        _same(f"whom {task} waits for", list(now.after), waits)
+        same(f"whom {task} waits for", list(now.after), waits)
 
 
 def _check_checked(drawn: Drawn, control: Control) -> None:
@@ -1231,11 +1231,11 @@ def _check_history(drawn: Drawn, view: View, control: Control) -> None:
     found = history.with_events(view, control, after)
     said = [(each.kind, each.text) for each in found.events]
     wanted = _happened(view, control, after)
-    _same("what happened", said, [(kind, text if len(text) <= 240 else text[:239] + "…") for kind, text in wanted])
+    same("what happened", said, [(kind, text if len(text) <= 240 else text[:239] + "…") for kind, text in wanted])
     demand(all(each.at_ms == 77 for each in found.events), "Plain: when it happened")
     long = replace(control, events=found.events * 40)
     kept = history.with_events(view, long, replace(after, events=())).events if wanted else ()
-    _same("how much is remembered", len(kept), min(len(found.events) * 41, 40) if wanted else 0)
+    same("how much is remembered", len(kept), min(len(found.events) * 41, 40) if wanted else 0)
 
 
 def _happened(view: View, before: Control, after: Control) -> list[tuple[str, str]]:

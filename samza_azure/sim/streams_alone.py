@@ -6,12 +6,24 @@ What is in the storage in the end is read by `plain`, and must be what everybody
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost, Superseded
 from samza_azure.logs.forget import kept, outdated
-from samza_azure.logs.operations import Append, Operation, Rule, Sent, blob_index, blob_name, large_prefix
+from samza_azure.logs.operations import (
+    Append,
+    Denied,
+    Operation,
+    Rule,
+    Sent,
+    blob_index,
+    blob_name,
+    indexes,
+    large_prefix,
+)
 from samza_azure.logs.reading import Scan, fetch_part, opening, scan, tail, unchanged
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, encode
 from samza_azure.logs.source_log import SharedLog, append_shared, in_words, partitioning_of
@@ -23,6 +35,7 @@ from samza_azure.logs.task_log import (
     log_record,
     look,
     restored_files,
+    send,
     set_aside,
     take_over,
 )
@@ -393,9 +406,22 @@ def check_task_logs(dice: Random) -> None:
     if dice.random() < 0.3:
         drawn.batch(log, final=True)
     drawn.check()
+    drawn.check_mistakes(log)
+    drawn.check_strange()
     found = all_records(storage, drawn.prefix)
     if found[0]["index"] == 0:
         check_readers(dice, storage, drawn.prefix, found)
+
+
+def copy_of(storage: MemoryStorage) -> MemoryStorage:
+    """The same blobs again."""
+    copy = MemoryStorage(lambda: 0.0)
+    for name, size in storage.list(""):
+        content: Any = storage.read(name, 0)
+        copy.create(name)
+        if size:
+            copy.append(name, bytes(content.data), 0)
+    return copy
 
 
 class TaskWorld:
@@ -486,13 +512,15 @@ class TaskWorld:
         make, files, slices, said = self._record(log, final=final)
         rule = append(log, make)
         actor = Actor(rule, self.blobs, self.dice, 0.15)
-        for _ in range(self.dice.choice([1 << 20, 1 << 20, 2])):  # who is told to go gives up in mid-call
+        for _ in range(self.dice.choice([1 << 20, 1 << 20, self.dice.randrange(1, 7)])):  # or it gives up in mid-call
             actor.step()
             if actor.over:
                 break
         if not actor.over:
+            before = log.unsettled
             settled = drive(look(log), self.blobs)
-            demand(settled == (log.unsettled is None), "Form: what is unsettled is not what was looked for")
+            there = before is None or self._is_there(log, before.data)
+            demand(settled == there == (log.unsettled is None), "Form: what is unsettled is not what was looked for")
             again = Actor(append(log, make), self.blobs, self.dice, 0.1) if log.last_batch < said[0] else None
             if again is not None:
                 again.run()
@@ -501,6 +529,97 @@ class TaskWorld:
         self._told(files, slices, said)
         end = all_records(self.storage, self.prefix)[-1]["end"]
         demand(log.end == end and log.last_batch == said[0], f"S2: an owner takes {log.end} for the end, not {end}")
+
+    def _is_there(self, log: TaskLog, data: bytes) -> bool:
+        """Whether these bytes lie somewhere in the log."""
+        contents: list[Any] = [self.storage.read(name, 0) for name, _ in self.storage.list(f"{log.prefix}/")]
+        return any(data in bytes(each.data) for each in contents)
+
+    def check_mistakes(self, log: TaskLog) -> None:
+        """What no caller may ask for, and what a service that takes nothing leads to."""
+        blobs = MemoryAccount(copy_of(self.storage)).blobs()
+
+        def ask(kind: Kind, batch: int) -> Callable[[], object]:
+            return lambda: drive(append(log, lambda: log_record(log, kind, batch=batch)), blobs)
+
+        _fails("an EPOCH by hand", ask(Kind.EPOCH, log.last_batch), ValueError)
+        _fails("the same batch again", ask(Kind.BATCH, log.last_batch), ValueError)
+        if log.drained:
+            _fails("a batch after DRAINED", ask(Kind.BATCH, log.last_batch + 1), ValueError)
+        name, data = "runs/r/x-0/00000000", b"some bytes"
+        blobs.create(name)
+        blobs.append(name, b"1234", 0)
+
+        def insisted(position: int, answer: Any, added: bytes = b"") -> tuple[Any, int]:
+            """What comes of a send when each append is answered so; how often it was sent."""
+            rule, said, sent = send(name, data, position), None, 0
+            while True:
+                try:
+                    operation = rule.send(said)
+                except StopIteration as stop:
+                    return stop.value, sent
+                except (CorruptState, StateLost) as error:
+                    return type(error), sent
+                said = answer if isinstance(operation, Append) else perform(operation, blobs)
+                sent += isinstance(operation, Append)
+                demand(sent < 9, "Form: an append is sent for ever")
+                if added and sent == 2:
+                    blobs.append(name, added, position)
+                    added = b""
+
+        demand(insisted(4, Denied("x")) == (CorruptState, 3), "Form: who is refused three times goes on")
+        demand(insisted(5, Sent.UNKNOWN) == (CorruptState, 1), "S8: a log that became shorter is not noticed")
+        more = self.dice.choice([data, data + b"x", b"other bytes, and more", b"some"])
+        demand(insisted(4, Sent.UNKNOWN, more) == (more.startswith(data), 2), f"S2: {more!r} is taken for ours, or not")
+
+    def check_strange(self) -> None:
+        """S8: a log that no owner of ours can have written is not taken over."""
+        found = all_records(self.storage, self.prefix)
+        last, dice = found[-1], self.dice
+        if last["kind"] == Kind.ROLLED:
+            return
+        writer = Writer(*last["writer"])
+        good = Record(Kind.FRONTIER, GROUP, self.task, writer, last["batch"], last["number"] + 1)
+        opens = last["number"] == 0 and last["index"] > 0
+        up = Writer(writer.generation, writer.attempt + 1)
+        strange = [
+            replace(good, group_id=b"x" * 16),
+            replace(good, task="clean-1"),
+            replace(good, number=last["number"] + dice.choice([0, 2])),
+            replace(good, kind=Kind.SNAPSHOT),
+            replace(good, kind=Kind.EPOCH),
+            replace(good, kind=Kind.EPOCH, writer=Writer(0, 9)),
+            replace(good, writer=up),
+            replace(good, batch=last["batch"] + dice.choice([1, 5])),
+            replace(good, kind=Kind.BATCH),
+            replace(good, kind=Kind.BATCH, batch=last["batch"] - 1),
+        ]
+        fine = [
+            good,
+            replace(good, kind=Kind.EPOCH, writer=up),
+            replace(good, kind=Kind.BATCH, batch=last["batch"] + 1),
+        ]
+        if self.drained or opens:
+            strange, fine = [*fine, *strange], []
+        for each in (dice.choice(strange), *(dice.sample(fine, 1) if fine else ())):
+            copy = copy_of(self.storage)
+            copy.append(blob_name(self.prefix, last["index"]), encode(each), last["end"][1])
+            log = TaskLog(self.prefix, GROUP, self.task, Writer(1 << 40, 1), limits=self.limits)
+            rule = take_over(log, first=False, meta=self.meta)
+            blobs = MemoryAccount(copy).blobs()
+            if each in fine:
+                Actor(rule, blobs, dice, 0).run()
+            else:
+                _fails(f"{each.kind.name} of {each.writer}", partial(drive, rule, blobs), CorruptState)
+        empty = copy_of(self.storage)
+        index = last["index"] + dice.choice([1, 2])
+        empty.create(blob_name(self.prefix, index))
+        log = TaskLog(self.prefix, GROUP, self.task, Writer(1 << 40, 1), limits=self.limits)
+        gone = drive(indexes(self.prefix), MemoryAccount(empty).blobs())
+        demand((index, 0) in gone and len(gone) > 1, "Form: a blob is not listed")
+        rule = take_over(log, first=False, meta=self.meta)
+        if index > last["index"] + 1:
+            _fails("a log with a gap", lambda: drive(rule, MemoryAccount(empty).blobs()), StateLost)
 
     def _told(self, files: dict[str, bytes], slices: list[Slice], said: Any) -> None:
         batch, frontier, watermark, final = said
@@ -526,6 +645,8 @@ class TaskWorld:
         demand(landed or late.error is not None, "S7: a batch was told to be appended, and is not there")
         if landed:
             self._told(files, slices, said)
+        times = (new.frontier_us, new.watermark_us)
+        demand(times == (self.frontier, self.watermark), f"S7: the new owner takes up at {times}")
         demand(new.last_batch == self.last, f"S2: the new owner knows batch {new.last_batch}, and {self.last} was told")
         with suppress(Superseded, StateLost):
             Actor(
@@ -541,13 +662,7 @@ class TaskWorld:
     def check_restore(self) -> None:
         """Whoever restores finds the files that a restart needs, each as it was written last."""
         log = TaskLog(self.prefix, GROUP, self.task, Writer(1 << 40, 1), limits=self.limits)
-        copy = MemoryStorage(lambda: 0.0)
-        for name, size in self.storage.list(""):
-            content: Any = self.storage.read(name, 0)
-            copy.create(name)
-            if size:
-                copy.append(name, bytes(content.data), 0)
-        blobs = MemoryAccount(copy).blobs()
+        blobs = MemoryAccount(copy_of(self.storage)).blobs()
         Actor(take_over(log, first=False, meta=self.meta), blobs, self.dice, 0).run()
         files = drive(restored_files(log), blobs)
         wanted = plain.needed(self.files, self.last)
@@ -558,12 +673,7 @@ class TaskWorld:
         """Delete what nobody needs: just that, and the next owner restores the same."""
         reader, needs = "runs/r/daily-0", self.dice.randrange(4)
         copy: Any = {"needs": {self.prefix: needs}} if self.dice.random() < 0.7 else {}
-        blobs = MemoryAccount(MemoryStorage(lambda: 0.0)).blobs()
-        for name, size in self.storage.list(""):
-            content: Any = self.storage.read(name, 0)
-            blobs.create(name)
-            if size:
-                blobs.append(name, bytes(content.data), 0)
+        blobs = MemoryAccount(copy_of(self.storage)).blobs()
         group = self.dice.choice([GROUP, GROUP, b"x" * 16])
         data = encode(Record(Kind.BATCH, group, "daily-0", Writer(1, 1), 0, meta=copy))
         if self.dice.random() < 0.8:
