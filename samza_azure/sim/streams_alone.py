@@ -62,6 +62,7 @@ class Actor:
         self.result: Any = None
         self.error: Exception | None = None
         self.over = False
+        self.appends = False  # the answer to an append is still to be heard
         self.calls = 0
 
     def step(self) -> None:
@@ -77,6 +78,7 @@ class Actor:
             self.error, self.over = error, True
 
     def _performed(self, operation: Operation) -> Any:
+        self.appends = isinstance(operation, Append)
         if isinstance(operation, Append) and self.dice.random() < self.lost:
             if self.dice.random() < 0.5:
                 perform(operation, self.blobs)
@@ -473,9 +475,17 @@ class TaskWorld:
         dice, batch = self.dice, self.last + dice_step(self.dice)
         store = f"state/0/{dice.randrange(2)}"
         names = [f"offsets/{batch}", f"{store}/{batch + 1}.delta", f"{store}/{batch + 1}.snapshot", "metadata"]
-        names += [f"{store}/SSTs/{batch}.sst", f"commits/{batch}", f"sources/0/{batch}", f"sources/0/{batch}.compact"]
+        names += [
+            f"{store}/{batch + 1}.zip",
+            f"{store}/SSTs/{batch}.sst",
+            f"commits/{batch}",
+            f"sources/0/{batch}",
+            f"sources/0/{batch}.compact",
+        ]
         sizes = [5, 60, 400, 20_000, 70_000] if dice.random() < 0.3 else [5, 60, 400]
         files = {name: dice.randbytes(dice.choice(sizes)) for name in dice.sample(names, dice.randrange(1, 5))}
+        if dice.random() < 0.05:
+            files[f"{store}/{batch + 1}.zip"] = dice.randbytes(LARGE)  # it is packed, and more than one read brings
         slices = [
             Slice(number, dice.randbytes(dice.choice([3, 90, 500])), 1)
             for number in sorted(dice.sample(range(3), dice.randrange(3)))
@@ -638,11 +648,23 @@ class TaskWorld:
         late = Actor(append(old, make), self.blobs, self.dice, 0.1)
         rule = take_over(new, first=False, meta=self.meta)
         gains = Actor(rule, self.blobs, self.dice, 0.1)
-        interleaved([late, gains], self.dice)
+        if self.dice.random() < 0.5:
+            interleaved([late, gains], self.dice)
+        else:  # the former one gives up in mid-call, and looks what became of it
+            for _ in range(self.dice.randrange(1, 6)):
+                if not late.over:
+                    late.step()
+            while late.appends and not late.over:  # what became of an append is always told
+                late.step()
+            interleaved([gains], self.dice)
         demand(gains.error is None, f"S2: the later writer is refused: {gains.error}")
         found = all_records(self.storage, self.prefix)
         landed = any(each["batch"] == said[0] and each["kind"] == Kind.BATCH for each in found[len(before) :])
-        demand(landed or late.error is not None, "S7: a batch was told to be appended, and is not there")
+        told = late.over and late.error is None
+        demand(landed or not told, "S7: a batch was told to be appended, and is not there")
+        if not late.over:
+            drive(look(old), self.blobs)
+            demand(landed or old.last_batch < said[0], "S2: who looks takes the bytes of another for its own")
         if landed:
             self._told(files, slices, said)
         times = (new.frontier_us, new.watermark_us)
@@ -747,7 +769,7 @@ class TaskWorld:
         inside += sum(len(content) for content in each["files"].values() if isinstance(content, bytes))
         demand(inside <= self.limits.record_bytes, f"Form: a record holds {inside} bytes, more than it may")
         for name, size in self.storage.list(f"{large_prefix(self.prefix)}/"):
-            most = max(self.limits.large_bytes, 70_000)
+            most = max(self.limits.large_bytes, LARGE)
             demand(size <= most, f"Form: {name} has {size} bytes, more than it may")
 
 

@@ -54,6 +54,16 @@ EXPLAINED: dict[tuple[str, str, str], str] = {
         "same = known is not None and (known.generation, known.attempt) == (report.generation, report.attempt)",
     ): "both numbers only rise, so what is known is never above what is reported",
     (
+        "samza_azure/logs/task_log.py",
+        "widened",
+        "if window.name != log.blob:",
+    ): "the names of a log's blobs only rise",
+    (
+        "samza_azure/logs/reading.py",
+        "widened",
+        "if entries and header.length <= CHUNK:  # small: one more read brings the rest of it and what follows",
+    ): "of a record of just that length the rest is read by itself: the same bytes",
+    (
         "samza_azure/logs/operations.py",
         "dropped",
         "self._start = 0",
