@@ -1,8 +1,10 @@
 """A drain, from starting `samza-azure drain --wait` to the last exit, and the share of each of its phases.
 
 The example's two stages with four tasks each, one processor, profile `default`, everything read before. Each round is
-a run of its own. `--beside FOLDER` takes turns with another checkout, for example the commit before, on the same
-emulator: its processors and its command run from there, and what is watched from here is the same for both.
+a run of its own. Rows arrive for forty seconds, and the drain begins when all tasks are idle: what is drained for an
+upgrade has run for some time, and its JVM has compiled what a batch needs. `--cold` gives all rows at once and drains
+a JVM that has run four batches. `--beside FOLDER` takes turns with another checkout, for example the commit before, on
+the same emulator: its processors and its command run from there, and what is watched from here is the same for both.
 
 The phases, as the account shows them, asked every 20 ms:
     command    from the start of the command until its request stands in the table
@@ -10,6 +12,9 @@ The phases, as the account shows them, asked every 20 ms:
     freeze     until FLUSH does: every reader of a source stands still
     flush      until DRAINED does: every log ends in DRAINED
     exit       until the last process has ended, clean-up included
+
+`--stages 4` takes turns with a job of so many stages, each behind a shuffle, windowed and with state; what each stage
+after the second adds is printed.
 """
 
 import argparse
@@ -21,6 +26,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 from common import EXAMPLE, PATIENCE_S, Claim, flights, middle, p95, say, scratch, show
 
@@ -34,9 +40,14 @@ from samza_azure.machine import boot_time as now
 from samza_azure.storage.connection import Account
 
 HERE = Path(__file__).parents[1]
-MEDIAN_GOAL_S, P95_GOAL_S = 3.5, 5.0
+MEDIAN_GOAL_S, P95_GOAL_S, STAGE_GOAL_S = 3.5, 5.0, 0.8
 ROWS = 20_000
+RATE = 500
 LOOK_S = 0.02
+#: A processor is idle when it has used less than this share of a core for so many seconds.
+IDLE_SHARE, IDLE_S = 0.4, 3.0
+#: Of the example's job.
+STAGES = 2
 PHASES = ("command", "take-up", "freeze", "flush", "exit")
 
 
@@ -53,22 +64,46 @@ class Drained:
         return sum(self.phases)
 
 
-def measure(quick: bool, beside: Path | None = None, rounds: int | None = None) -> list[Claim]:
-    """Drain this checkout's fleets, in turns with another's if there is one."""
+@dataclass(frozen=True, slots=True)
+class Side:
+    """What takes turns: a checkout, and a job of so many stages."""
+
+    root: Path
+    stages: int = STAGES
+
+    def __str__(self) -> str:
+        more = "" if self.stages == STAGES else f", {self.stages} stages"
+        return f"{self.root.name}{more}"
+
+
+def measure(
+    quick: bool,
+    beside: Path | None = None,
+    rounds: int | None = None,
+    *,
+    cold: bool = False,
+    stages: int = STAGES,
+) -> list[Claim]:
+    """Drain this checkout's fleets, in turns with another's if there is one, and with those of a longer job."""
     rounds = rounds or (2 if quick else 12)
-    found: dict[Path, list[Drained]] = {root: [] for root in (HERE, beside) if root is not None}
+    ours = Side(HERE)
+    others = [*([Side(beside)] if beside else []), *([Side(HERE, stages)] if stages > STAGES else [])]
+    found: dict[Side, list[Drained]] = {side: [] for side in (ours, *others)}
     with scratch() as directory, Azurite() as emulator:
         pq.write_table(flights(1).slice(0, ROWS), directory / "flights.parquet")
         for number in range(rounds + 1):
-            for root, drains in found.items():
-                drained = drain(root, directory / f"{number}-{len(root.parts)}-{root.name}", emulator)
+            for place, (side, drains) in enumerate(found.items()):
+                drained = drain(side, directory / f"{number}-{place}", emulator, cold)
                 if number:  # the first round compiles, and fills caches
                     drains.append(drained)
                 shares = ", ".join(f"{name} {took:.2f}" for name, took in zip(PHASES, drained.phases, strict=True))
-                say(f"{root.name}: {drained.seconds:.2f} s: {shares}; the command {drained.answered_s:.2f} s")
-    return [
-        claim for root, drains in found.items() for claim in claims("" if root == HERE else f"{root.name}: ", drains)
-    ]
+                say(f"{side}: {drained.seconds:.2f} s: {shares}; the command {drained.answered_s:.2f} s")
+    made = [claim for side, drains in found.items() for claim in claims("" if side == ours else f"{side}: ", drains)]
+    if stages > STAGES:
+        wholes = [middle([each.seconds for each in found[side]]) for side in (ours, Side(HERE, stages))]
+        adds = (wholes[1] - wholes[0]) / (stages - STAGES)
+        made.append(Claim("each further stage adds", f"{adds:.2f} s", "0.8 s", adds <= STAGE_GOAL_S))
+    return made
 
 
 def claims(whose: str, drains: list[Drained]) -> list[Claim]:
@@ -85,21 +120,58 @@ def claims(whose: str, drains: list[Drained]) -> list[Claim]:
     return lines
 
 
-def drain(root: Path, directory: Path, emulator: Azurite) -> Drained:
+def pipeline_of(stages: int) -> str:
+    """The example, its last stage followed by so many more that their results make as many stages."""
+    pipeline = (EXAMPLE / "pipeline.py").read_text()
+    if stages > STAGES:
+        pipeline = pipeline.replace('alias("delay"))\n', 'alias("delay"))\n' + WITH_TIME)
+    for number in range(STAGES + 1, stages + 1):
+        pipeline = pipeline.replace('output="daily-delays")', f'output="delays-{number}", partition_by="carrier")')
+        pipeline += LONGER.format(number=number, with_time=WITH_TIME)
+    return pipeline
+
+
+def streams_of(stages: int) -> str:
+    """What the job file says of the streams between those stages."""
+    streams = (f"delays-{number}" for number in range(STAGES + 1, stages + 1))
+    return "".join(f'\n[streams.{stream}]\npartitions = 4\nevent_time = "ts"\n' for stream in streams)
+
+
+WITH_TIME = '        .select(F.expr("window.end").alias("ts"), "carrier", "flights", "delay")\n'
+#: A stage behind another that counts.
+LONGER = '''
+
+@app.stage("delays-{number}", output="daily-delays")
+def daily_delays_{number}(rows: DataFrame) -> DataFrame:
+    """Count once more."""
+    return (
+        rows.withWatermark("ts", "1 hour")
+        .groupBy(F.window("ts", "1 day"), "carrier")
+        .agg(F.sum("flights").alias("flights"), F.avg("delay").alias("delay"))
+{with_time}    )
+'''
+
+
+def drain(side: Side, directory: Path, emulator: Azurite, cold: bool) -> Drained:
     """One run of an application of its own, from its start to its end."""
     directory.mkdir()
     name = f'name = "drain-{directory.name}"'
-    (directory / "job.toml").write_text((EXAMPLE / "job.toml").read_text().replace('name = "flights"', name))
-    (directory / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
-    environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": str(root)}
+    job = (EXAMPLE / "job.toml").read_text().replace('name = "flights"', name)
+    (directory / "job.toml").write_text(job + streams_of(side.stages))
+    (directory / "pipeline.py").write_text(pipeline_of(side.stages))
+    environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": str(side.root)}
     fleet = Fleet(directory / "job.toml", directory / "logs", environment)
     try:
         fleet.start("p0")
+        fleet.wait_until("all tasks run", all_running, PATIENCE_S)
         command = [sys.executable, "-m", "samza_azure"]
         rows = str(directory.parent / "flights.parquet")
         produce = [*command, "produce", str(fleet.job), "flights", rows, "--key", "dest"]
+        produce += [] if cold else ["--rate", str(RATE)]
         subprocess.run(produce, env=fleet.environment, check=True, stderr=subprocess.DEVNULL)
         fleet.wait_until("all is read", lambda shown: all_running(shown) and fleet.unread(shown) == 0, PATIENCE_S)
+        if not cold:
+            wait_until_idle(psutil.Process(fleet.processes["p0"].pid))
         begun = now()
         asked = subprocess.Popen(
             [*command, "drain", str(fleet.job), "--wait", "--timeout", f"{PATIENCE_S:.0f}"],
@@ -110,6 +182,24 @@ def drain(root: Path, directory: Path, emulator: Azurite) -> Drained:
         return asyncio.run(watch(fleet, asked, begun))
     finally:
         fleet.stop()
+
+
+def wait_until_idle(processor: psutil.Process) -> None:
+    """Until a processor's processes have used little for some seconds: nothing is left to read in any stage."""
+    deadline, last = now() + PATIENCE_S, used(processor)
+    while now() < deadline:
+        time.sleep(IDLE_S)  # what is measured is what was used meanwhile
+        present = used(processor)
+        if present - last < IDLE_SHARE * IDLE_S:
+            return
+        last = present
+    raise SystemExit(f"The processor was not idle within {PATIENCE_S:.0f} s.")
+
+
+def used(processor: psutil.Process) -> float:
+    """CPU seconds of a processor's processes."""
+    times = (each.cpu_times() for each in [processor, *processor.children(recursive=True)])
+    return sum(each.user + each.system for each in times)
 
 
 async def watch(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) -> Drained:
@@ -152,8 +242,12 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rounds: to see that it works")
     parser.add_argument("--rounds", type=int, help="how many rounds; 12 without it")
+    parser.add_argument("--cold", action="store_true", help="all rows at once, and drain when they are read")
+    parser.add_argument("--stages", type=int, default=STAGES, help="take turns with a job of so many stages")
     parser.add_argument("--beside", type=Path, help="another checkout, to take turns with")
     chosen = parser.parse_args()
     started = time.monotonic()
     other = chosen.beside.absolute() if chosen.beside else None
-    show(measure(chosen.quick, other, chosen.rounds), time.monotonic() - started)
+    show(
+        measure(chosen.quick, other, chosen.rounds, cold=chosen.cold, stages=chosen.stages), time.monotonic() - started
+    )
