@@ -81,6 +81,7 @@ class Case:
         view.others.ages = {name: replace(age, read_at=drawn.before()) for name, age in view.others.ages.items()}
         view.others.write_seen_at = drawn.before()
         view.others.scan_sent_at = drawn.before()
+        view.life.control_read_at, view.life.control_read_for = drawn.before(), dice.choice(["e", "x"])
         if dice.random() < 0.4:
             lease = drawn.often(Lease("l2", drawn.before()), None)
             view.candidacy.campaign = Campaign("c1", "", lease)
