@@ -26,7 +26,6 @@ from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.task_log import Limits
 from samza_azure.messages import Command, Permit, ReleaseTask, StartTask, stage_and_number
-from samza_azure.sim.alone import examine
 from samza_azure.sim.container import CLEANERS, SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
@@ -158,7 +157,6 @@ class World:
         self.result.history.append(f"{self.loop.time():9.3f}  {text}")
 
     async def _play(self) -> None:
-        examine(self.scenario.seed)
         self._raise_storm()
         for number in range(self.scenario.processors):
             self.start(f"p{number}", delay=self.dice.choice([0.0, self.dice.uniform(0, STARTS_WITHIN_S)]))

@@ -51,9 +51,9 @@ class Game:
 
     def violation(self) -> str | None:
         """Play it: what is violated, if anything is."""
-        from samza_azure.sim.alone import examine
         from samza_azure.sim.ledger import Violation
         from samza_azure.sim.world import play
+        from tests.sim.alone import examine
 
         if self.scenario != ALONE:
             return play(self.drawn()).violation

@@ -4,8 +4,9 @@ from random import Random
 
 import pytest
 
-from samza_azure.sim import alone
 from samza_azure.sim.ledger import Violation
+
+from . import alone
 
 
 def test_fresh_seeds_find_nothing() -> None:

@@ -839,7 +839,7 @@ def _check_election(view: View, control: Control) -> None:
     named = row.successors if isinstance(row, LeaderRow) else ()
     patience = named.index("p0") * 1.0 if "p0" in named else (3 + 3 * view.candidacy.patience) * 2.0
     silent = age is not None and age.seconds >= timeout + patience and age.reads >= 3
-    same("a suspicion", election._suspect(view), silent)  # noqa: SLF001  # the question itself
+    same("a suspicion", election._suspect(view), silent)  # the question itself
     if view.leadership is None:
         return
     since = view.leadership.since

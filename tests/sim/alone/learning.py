@@ -28,8 +28,9 @@ from samza_azure.group.view import (
     Well,
 )
 from samza_azure.messages import Drain, DrainStep, Permit, Phase, ReleaseTask, StartTask, TaskReport
-from samza_azure.sim.decisions_alone import LIVES, NAMES, NOW, PLAN, TASKS, Drawn, alive, closed, word
 from samza_azure.sim.ledger import demand
+
+from .decisions import LIVES, NAMES, NOW, PLAN, TASKS, Drawn, alive, closed, word
 
 #: What is known, by field: "life.etag".
 Known = dict[str, Any]

@@ -1,6 +1,6 @@
 """Which calls a processor makes, for a drawn state: its own row, the leader row, the lease, the control blob.
 
-Part of `alone`, as `decisions_alone`. What is asked and written, and when, is worked out a second time, plainly.
+Part of `alone`, as `decisions`. What is asked and written, and when, is worked out a second time, plainly.
 """
 
 from dataclasses import replace
@@ -14,8 +14,9 @@ from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase, signal
 from samza_azure.group.rows import LeaderRow, ProcessorRow, State
 from samza_azure.group.view import Campaign, Lease, View
-from samza_azure.sim.decisions_alone import LIVES, NOW, Drawn, alive, same, who_leads_next
 from samza_azure.sim.ledger import demand
+
+from .decisions import LIVES, NOW, Drawn, alive, same, who_leads_next
 
 ME = Member("p0", LIVES[0])
 
@@ -208,7 +209,7 @@ def _campaign(view: View) -> list[Any]:
             return []
         late = since + 5.0 * (1 + patience) <= NOW
         return [a.BreakLease(etag)] if late else [a.AcquireLease("0123456789ab", etag)]
-    if not election._suspect(view):  # noqa: SLF001  # judged by itself
+    if not election._suspect(view):  # judged by itself
         return []
     if view.life.control_read_at + 1.0 < NOW:
         return [a.ReadControl(unless_etag=etag)]

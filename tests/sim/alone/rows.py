@@ -50,9 +50,10 @@ from samza_azure.group.rows import (
     request_columns,
 )
 from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskError, TaskReport
-from samza_azure.sim import plain
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.storage.limits import checked_values
+
+from . import plain
 
 #: Of the description: characters in a column, and columns for tasks and for what was let go of.
 COLUMN, COLUMNS, RELEASED = 32_000, 12, 2

@@ -35,13 +35,14 @@ from samza_azure.logs.record import (
     last_length,
 )
 from samza_azure.logs.restart_files import is_lasting, needed, snapshot_parts, state_kind
-from samza_azure.sim import plain
-from samza_azure.sim.acting_alone import check_actions
-from samza_azure.sim.decisions_alone import check_decisions
-from samza_azure.sim.learning_alone import check_learning
 from samza_azure.sim.ledger import Violation, demand
-from samza_azure.sim.rows_alone import check_controls, check_notifications, check_requests, check_rows
-from samza_azure.sim.streams_alone import check_streams, check_task_logs
+
+from . import plain
+from .acting import check_actions
+from .decisions import check_decisions
+from .learning import check_learning
+from .rows import check_controls, check_notifications, check_requests, check_rows
+from .streams import check_streams, check_task_logs
 
 #: As the description of the format says.
 RAW_BYTES = 16 << 10

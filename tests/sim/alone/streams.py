@@ -39,11 +39,12 @@ from samza_azure.logs.task_log import (
     set_aside,
     take_over,
 )
-from samza_azure.sim import plain
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+
+from . import plain
 
 STREAM = "streams/flights/0"
 GROUP = bytes(range(16))
