@@ -15,8 +15,9 @@ Four rules carry that:
   SNAPSHOT in one append. So a blob is empty or complete, and an empty one is made up from the one before. A large file
   is in the SNAPSHOT as a reference to where it was first written: a blob of its own, or a record of an older blob.
 
-A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
-operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.
+A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped between any two of
+its operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not. An
+append that is under way is not dropped: whoever drives the rule gives it an answer, UNKNOWN if there is none.
 """
 
 import zlib
