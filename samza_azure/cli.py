@@ -35,6 +35,8 @@ COMMANDS = {
     "ui": "The status page in a browser: is it healthy, does it keep up, what happened. Until Ctrl-C.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
     "stop": "All processors commit and exit; nothing is fired, and the next start resumes the run.",
+    "rewind": "After a drain: let the next run read its sources again, from the beginning or from an event time on.",
+    "delete": "Delete a drained run, a stream, or all of a job. Asks for a name to be typed. There is no way back.",
     "explain": (
         "The stages with their streams, keys and state; what the timings cost and promise. Asks Spark, and no storage."
     ),

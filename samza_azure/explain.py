@@ -1,8 +1,8 @@
 """What the chosen numbers cost, and how long things take at worst: `samza-azure explain`.
 
 Pure arithmetic on the configuration and the analysed pipeline; nothing is measured and no storage is asked. Counted is
-what is sent when nothing fails. Prices are list prices of a general-purpose v2 account, hot tier, locally redundant, in
-US dollars without tax; storage and network are not in them.
+what is sent when nothing fails. Prices are those that Azure's documentation calculates with, for a general-purpose v2
+account, hot tier, locally redundant, in US dollars without tax; network is not in them.
 """
 
 from collections.abc import Sequence
@@ -18,6 +18,11 @@ WRITE_PRICE = 0.055  # Put Blob, Append Block
 READ_PRICE = 0.0044
 OTHER_PRICE = 0.0044  # of a lease
 TABLE_PRICE = 0.00036
+# For a gibibyte and month.
+STORED_PRICE = 0.02
+PRICES_OF = "blob operations as in the sample prices of Azure's documentation; tables and stored bytes are assumed"
+#: How often a task could append instead.
+LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
 HOURS_PER_MONTH = 730
 #: A query answers with so many rows at a time.
@@ -276,6 +281,32 @@ def _counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def cheaper(flows: Sequence[Flow], processors: int, commit_s: float) -> str:
+    """What it would cost to append less often: task.commit.ms is what most of the price hangs on."""
+    steps = [commit_s, *(each for each in LADDER_S if each > commit_s)]
+    prices = [f"every {each:g} s ${busy(flows, processors, each).dollars_per_month:,.2f}" for each in steps]
+    if len(prices) == 1:
+        return f"A batch each {commit_s:g} s is as seldom as it is worth its while: {prices[0]} per month."
+    return (
+        f"Append less often (task.commit.ms): {', '.join(prices)} per month. Each stage shows its rows that much later."
+    )
+
+
+def storage_lines() -> list[str]:
+    """What is not in the operations."""
+    return [
+        (
+            f"Stored: ${STORED_PRICE:.2f} per GiB and month, of all rows in sources and outputs unless "
+            "streams.<id>.retention ends that; what lies between stages is deleted."
+        ),
+        (
+            "Network: nothing while account and processors are in one region; out of it Azure asks for each GB that is "
+            "read, and every row is read once by each stage that reads its stream."
+        ),
+        f"Prices: {PRICES_OF}. Hot tier, locally redundant, without tax. Ask the price list of your region.",
+    ]
+
+
 def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: float, call_s: float) -> list[str]:
     """What the command prints."""
     tasks = sum(flow.tasks for flow in flows)
@@ -303,9 +334,13 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
             for who, of in shown
         ),
         "",
+        *([cheaper(flows, processors, commit_s)] if any(not flow.flush_s for flow in flows) else []),
+        *storage_lines(),
+        "",
         (
-            "At worst, until the new assignment is published, some five calls not counted; to running: "
-            f"{timing.heartbeat_s + timing.look_every_s(processors):g} s and the task's start more"
+            "At worst, from the loss until others have its tasks in the new assignment. Until they run: "
+            f"{timing.heartbeat_s + timing.look_every_s(processors):g} s more, and the task's start. Beside that some "
+            "five calls to the storage"
         ),
         f"  a follower is lost                     {worst.follower_lost:6.2f} s",
         f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",

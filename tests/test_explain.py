@@ -1,6 +1,7 @@
 """What `samza-azure explain` says, number by number."""
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,11 +21,13 @@ from samza_azure.explain import (
     Operations,
     bounds,
     busy,
+    cheaper,
     coordination,
     flows_of,
     follower,
     idle,
     leader,
+    lines,
     pipeline_lines,
     publishing,
     routed,
@@ -170,6 +173,22 @@ def test_the_command_needs_no_account() -> None:
     assert "daily_delays: 4 tasks\n  reads   by-carrier: 4 partitions, key carrier\n" in ended.stdout
     assert "5 processors, 8 tasks: clean 4, daily_delays 4" in ended.stdout
     assert "one follower" in ended.stdout and "two owners of a task                     0.00 s" in ended.stdout
+
+
+def test_the_price_has_a_way_down() -> None:
+    flows = flows_of(plan(CLEAN, DAILY, flights=4))
+    said = cheaper(flows, 3, 1.0)
+    prices = [float(price) for price in re.findall(r"\$([0-9.]+)", said)]
+    assert said.startswith("Append less often (task.commit.ms): every 1 s $") and "every 30 s $" in said
+    assert len(prices) == 5 and prices == sorted(prices, reverse=True) and prices[0] > 4 * prices[1]
+    assert cheaper(flows, 3, 7.0).count("every") == 4, "a step that is shorter than the job's own is no way down"
+    assert "every 120 s" in cheaper(flows, 3, 120.0) and "less often" not in cheaper(flows, 3, 120.0)
+
+
+def test_it_says_what_is_stored_what_is_not_counted_and_whose_prices_these_are() -> None:
+    said = "\n".join(lines(FAST, flows_of(plan(CLEAN, DAILY, flights=4)), 3, 1.0, 0.5))
+    for words in ("every 5 s $", "per GiB and month", "retention", "one region", "sample prices", "assumed"):
+        assert words in said, words
 
 
 def test_a_table_costs_what_its_flushes_cost() -> None:

@@ -100,13 +100,14 @@ class _View:
                 self._start()
             code, is_told = 0, bool(refused)
             while True:
-                if self._fleet.alive():
+                if self._fleet.alive():  # asked once a turn: they may end while they are shown
                     is_told = False
                     self._show()
-                elif not is_told:
-                    code, is_told = self._ended(), True
-                if not self._fleet.alive() and (self._ends or (code and not self._reload)):
-                    return code
+                else:
+                    if not is_told:
+                        code, is_told = self._ended(), True
+                    if self._ends or (code and not self._reload):
+                        return code
                 if self._reload and not self._ends and self._has_changed():
                     self._start_again()
                 time.sleep(REFRESH_S)

@@ -12,7 +12,8 @@ from samza_azure.commands.reach import reach
 from samza_azure.commands.rows import as_lines
 from samza_azure.commands.terminal import say
 from samza_azure.errors import ConfigError
-from samza_azure.storage.reader import Reader
+from samza_azure.storage.reader import Reader, Start
+from samza_azure.storage.retention import readers_of
 
 
 class _Ended(Exception):
@@ -22,17 +23,33 @@ class _Ended(Exception):
 def command(
     job: Job,
     stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
-    begin: Annotated[str, typer.Option("--from", help="earliest, latest, or a token of an earlier follow.")] = "latest",
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", help="earliest, latest, or a token of an earlier follow. [default: latest; with --name: go on]"
+        ),
+    ] = "",
     until_now: Annotated[bool, typer.Option("--until-now", help="End at the rows that are committed now.")] = False,
+    name: Annotated[
+        str, typer.Option("--name", help="Who reads: retention waits for it, and the next time it goes on from here.")
+    ] = "",
 ) -> None:
     """Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from.
 
     Example: samza-azure follow job.toml daily-delays --from earliest --until-now
     """
     account = reach(load(job), create=False)
-    token = "" if begin in ("earliest", "latest") else begin
+    positions = account.readers() if name else None
+    stands = positions is not None and name in readers_of(positions, stream)
+    start: Start | None = "earliest" if begin == "earliest" else None if stands and not begin else "latest"
     reader = Reader(
-        account.blobs(), stream, start="latest" if begin == "latest" else "earliest", token=token, until_now=until_now
+        account.blobs(),
+        stream,
+        start=start,
+        token="" if begin in ("earliest", "latest") else begin,
+        until_now=until_now,
+        name=name,
+        positions=positions,
     )
     if not reader.has_logs:
         known = ", ".join(reader.known_streams()) or "none"
@@ -46,6 +63,8 @@ def command(
             sys.stdout.write(as_lines(table))
             sys.stdout.flush()
             printed = reader.token  # a table that was printed in part is printed again
+            if positions is not None:
+                reader.commit()
     except (KeyboardInterrupt, _Ended):
         pass
     finally:

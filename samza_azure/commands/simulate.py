@@ -1,22 +1,56 @@
 """`samza-azure simulate`: a fleet under faults, in memory."""
 
+from pathlib import Path
+from random import Random
 from typing import Annotated
 
 import typer
 
+from samza_azure.commands.job import load
+from samza_azure.errors import ConfigError
 from samza_azure.sim.simulate import simulate as play
+from samza_azure.sim.simulate import simulate_job
+
+#: Of a job so many histories are played, and so many processors are taken.
+SEEDS, PROCESSORS = 10, 3
 
 
 def command(
+    job: Annotated[
+        Path | None, typer.Argument(help="A job file, whose profile and timings are taken.", show_default=False)
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Replays one history; a fresh seed without it.")] = None,
-    processors: Annotated[int | None, typer.Option(min=1, max=1000, help="How many; without it the seed says.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Of a job: so many histories, from --seed on.  [default: 10]")
+    ] = None,
+    processors: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="How many; without it the seed says, of a job 3.")
+    ] = None,
     hours: Annotated[
         float | None, typer.Option(min=0.001, max=1000, help="Of the fleet's time with faults; without it minutes.")
     ] = None,
 ) -> None:
     """Run a fleet under faults, in memory, from one seed, and print what happened.
 
-    Example: samza-azure simulate --seed 57 --processors 5
+    Of a job it plays several histories, and ends with the worst fail-over, the kills, and the rows that were checked.
+
+    Example: samza-azure simulate job.toml --processors 5
     """
-    if not play(print, seed=seed, processors=processors, hours=hours):
+    if job is None:
+        if seeds is not None:
+            raise ConfigError("--seeds is for a job: samza-azure simulate job.toml --seeds 20.")
+        well = play(print, seed=seed, processors=processors, hours=hours)
+    else:
+        coordinator = load(job, reaches_storage=False).coordinator
+        first = Random().randrange(1 << 32) if seed is None else seed
+        well = simulate_job(
+            print,
+            str(job),
+            coordinator.profile,
+            coordinator.timing,
+            processors=processors or PROCESSORS,
+            seeds=range(first, first + (seeds or SEEDS)),
+            hours=hours,
+        )
+    if not well:
         raise typer.Exit(1)

@@ -101,7 +101,6 @@ _NOT_YET = {
     "container.warm": _NotYet(True, ": every processor starts its container at once"),
     "job.drain-monitor.enabled": _NotYet(True, ": requests are always seen"),
     "job.drain-monitor.poll.interval.ms": _NotYet(60_000, ": requests are seen at each scan of the leader"),
-    "streams.*.retention": _NotYet(None, ": logs of output and source streams are kept for ever"),
 }
 
 
@@ -189,7 +188,7 @@ class _Check:
     def _keys_without_effect(self) -> None:
         """A key that nothing obeys yet is refused when it asks for something, so that nobody relies on it."""
         for key, value in self.values.items():
-            known = _NOT_YET.get("streams.*.retention" if re.fullmatch(r"streams\.[^.]+\.retention", key) else key)
+            known = _NOT_YET.get(key)
             if known is not None and value != known.default:
                 self.mistakes.append(f"{key} is not supported by this version{known.instead}. Remove it.")
 

@@ -20,8 +20,9 @@ __all__ = ["Flat", "JobFile", "MissingVariable", "parse", "read"]
 #: Values by dotted key. A table without keys is a value too: `[streams.by-carrier]` names a stream.
 Flat: TypeAlias = dict[str, Any]
 
-#: `table.name` of a stream is the long form of `table`.
-_TABLE_NAME = re.compile(r"^(streams\..*\.table)\.name$")
+#: `table.name` of a stream is the long form of `table`, and `retention.time` that of `retention`.
+_LONG_FORMS = {"table": "name", "retention": "time"}
+_LONG_FORM = re.compile(r"^(streams\..*\.(?:table(?=\.name)|retention(?=\.time)))\.\w+$")
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 
 
@@ -65,7 +66,7 @@ def read(path: Path) -> str:
 
 def parse(text: str, path: Path, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> JobFile:
     """The keys and values of a job file. `overrides` go before what the file says and are taken as they are."""
-    table = {_TABLE_NAME.sub(r"\1", key): value for key, value in _flat(_toml(text, path))} | dict(overrides)
+    table = {_LONG_FORM.sub(r"\1", key): value for key, value in _flat(_toml(text, path))} | dict(overrides)
     values: Flat = {}
     from_environment: set[str] = set()
     for key, value in table.items():
@@ -79,7 +80,7 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text)
     # What is said is wrong with the long form, which has the same lines: the short one is no mistake.
-    longer = _with_table_names(text)
+    longer = _with_long_forms(text)
     try:
         return tomllib.loads(longer)
     except tomllib.TOMLDecodeError as error:
@@ -90,13 +91,13 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     if longer != text and re.match(r"Cannot (declare|overwrite|mutate)", what):
         hint = (
             " A stream's table is named once, by table = … or table.name = …, and its other keys stand beside that as "
-            "table.time = …, table.granularity = …, not in a section of their own."
+            "table.time = …, table.granularity = …, not in a section of their own; so do retention and retention.bytes."
         )
     raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.{hint}")
 
 
-def _with_table_names(text: str) -> str:
-    """The same with `table.name = …` for `table = …` in sections of streams.
+def _with_long_forms(text: str) -> str:
+    """The same with `table.name = …` for `table = …`, and `retention.time` for `retention`, in sections of streams.
 
     TOML does not let `table = "x"` and `table.time = "y"` stand in one section, and both are natural to write.
     """
@@ -104,7 +105,8 @@ def _with_table_names(text: str) -> str:
     for line in text.split("\n"):
         if line.lstrip().startswith("["):
             in_stream = line.lstrip().startswith("[streams.")
-        lines.append(re.sub(r"^(\s*)table(\s*=)", r"\1table.name\2", line) if in_stream else line)
+        short = re.match(r"\s*(table|retention)(?=\s*=)", line) if in_stream else None
+        lines.append(f"{short[0]}.{_LONG_FORMS[short[1]]}{line[short.end() :]}" if short else line)
     return "\n".join(lines)
 
 

@@ -185,7 +185,8 @@ class Stream:
     key: Annotated[tuple[str, ...], Field(alias="key"), BeforeValidator(one_or_several)] = ()
     frontier_lag_s: Annotated[Duration | None, Field(alias="frontier_lag")] = None
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
-    retention_s: Annotated[PositiveDuration | None, Field(alias="retention")] = None
+    retention_s: Annotated[LongDuration | None, Field(alias="retention")] = None
+    retention_bytes: Annotated[Size | None, Field(alias="retention.bytes")] = None
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
     table: Annotated[str | None, Field(alias="table"), _TABLE] = None
     table_time: Annotated[str | None, Field(alias="table.time", min_length=1)] = None

@@ -29,6 +29,7 @@ GIVEN_UP = (
     f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
     "gives it the secret or the role that is valid now."
 )
+HANDED_OVER = "Left the group; its tasks were handed over."
 #: A processor that leaves gives each of its last calls so long, then goes without.
 FAREWELL_S = 5.0
 
@@ -36,7 +37,7 @@ FAREWELL_S = 5.0
 def verdict(view: View) -> Finish | None:
     """Why this processor is to end, if it is."""
     if view.leaving:
-        return Finish(Verdict.DONE, "Left the group; its tasks were handed over.")
+        return Finish(Verdict.DONE, HANDED_OVER)
     if (refused := _refused(view)) is not None:
         return refused
     if view.too_old_for:
@@ -219,7 +220,7 @@ def end(view: View, now: float) -> list[Action]:
         return [BeginEnd(why)] if why is not None else []
     match waits_for(view, now):
         case None:
-            return [view.ending]
+            return [_as_it_came(view, view.ending)]
         case Wait.OWN_TASKS | Wait.OTHERS | Wait.NEW_OWNERS | Wait.CLEAN_UP | Wait.LEADER_ROW:
             return []  # others do it: the container, the other questions of this turn, the storage
         case Wait.OWN_ROW:
@@ -231,6 +232,28 @@ def end(view: View, now: float) -> list[Action]:
             return [ReleaseLease(lease_id)] if view.free(LEASE, now) else []
         case never:
             assert_never(never)
+
+
+def _as_it_came(view: View, ending: Finish) -> Finish:
+    """The ending, with another sentence where a hand-over was meant and the storage never heard of it."""
+    if ending.message != HANDED_OVER or view.life.etag is None:
+        return ending
+    is_told = view.life.written is not None and view.life.written.state is State.LEFT
+    own = [name for name, local in sorted(view.work.tasks.items()) if view.work.container and not local.former]
+    doubtful = [name for name in own if not view.work.tasks[name].closed]
+    said = []
+    if not is_told:
+        get = f"; others get {', '.join(own)} when" if own else ", who see it when"
+        said.append(
+            f"Left the group, and the storage took no last word of it: the others were not told{get} it has been "
+            f"silent for {view.timing.heartbeat_timeout_s:g} s."
+        )
+    if doubtful:
+        said.append(
+            f"{'Left the group. ' if is_told else ''}{', '.join(doubtful)} did not end in time: whether the last batch "
+            "is stored the next owner finds in the log. Nothing is lost or doubled."
+        )
+    return replace(ending, message=" ".join(said)) if said else ending
 
 
 def _has_open_tasks(view: View, now: float) -> bool:

@@ -34,18 +34,25 @@ def kept(log: TaskLog) -> Kept:
 
 def outdated(own: Kept, readers: Sequence[str]) -> Rule[list[str]]:
     """The names of such blobs. `readers` are the logs of all tasks that read this one."""
-    first = own.first
-    for reader in readers:
-        if first <= 0:
-            return []
-        last = yield from tail(reader)
-        said = last.header.meta if last is not None and last.header.group_id == own.group_id else {}
-        first = min(first, said.get(NEEDS, {}).get(own.prefix, 0))
+    first = yield from needed_from(own.prefix, own.group_id, readers, own.first)
+    if first <= 0:
+        return []
     logs: list[tuple[str, int]] = yield Enumerate(f"{own.prefix}/")
     large: list[tuple[str, int]] = yield Enumerate(f"{large_prefix(own.prefix)}/")
     found = [(name, blob_index(own.prefix, name)) for name, _ in logs]
     found += [(name, _of_blob(own.prefix, name)) for name, _ in large if name not in own.large]
     return [name for name, index in found if index is not None and index < first]
+
+
+def needed_from(prefix: str, group_id: bytes, readers: Sequence[str], first: int) -> Rule[int]:
+    """The first blob of a log that one of these tasks may still read, or `first` if that is before it."""
+    for reader in readers:
+        if first <= 0:
+            return 0
+        last = yield from tail(reader)
+        said = last.header.meta if last is not None and last.header.group_id == group_id else {}
+        first = min(first, said.get(NEEDS, {}).get(prefix, 0))
+    return first
 
 
 def _of_blob(prefix: str, name: str) -> int | None:

@@ -135,11 +135,11 @@ def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
         if not known:
             return None
         index = known[-1][0]
-    last = yield from _last_record(prefix, index)
+    last = yield from last_record(prefix, index)
     if last is None:
-        return None if index == 0 else (yield from _last_record(prefix, index - 1))
+        return None if index == 0 else (yield from last_record(prefix, index - 1))
     while last.header.kind is Kind.ROLLED:
-        following = yield from _last_record(prefix, last.end[0])
+        following = yield from last_record(prefix, last.end[0])
         if following is None:
             break
         last = following
@@ -163,8 +163,8 @@ def unchanged(prefix: str, position: Position) -> Rule[bool]:
     return True
 
 
-def _last_record(prefix: str, index: int) -> Rule[Tail | None]:
-    """The last record of one blob. Two small reads, three if it is large."""
+def last_record(prefix: str, index: int) -> Rule[Tail | None]:
+    """The last record of one blob; None if it is empty or gone. Two small reads, three if it is large."""
     name = blob_name(prefix, index)
     head: Span | None = yield Read(name, 0, TRAILER_LENGTH)
     if head is None or head.size == 0:

@@ -5,18 +5,22 @@ producer which dies and starts again knows what it had written. There is no owne
 take-over: who is refused reads what was added and goes on at the new end.
 
 The group id is made by whoever appends the first record of all; everybody else learns it from there.
+
+Retention deletes old blobs, and a producer may sleep for longer than that takes. Where its blob is gone it looks for
+the end anew. Where it has seen the end of a blob and not yet the next one, it would create that one again, in which
+nobody reads: so whoever has begun a blob asks afterwards whether it is the last one (`is_in_line`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from samza_azure.errors import ConfigError, CorruptState
-from samza_azure.logs.operations import Create, Rule, Window, blob_name, next_blob
+from samza_azure.errors import ConfigError, CorruptState, StateLost
+from samza_azure.logs.operations import Create, Rule, Window, blob_name, indexes, next_blob
 from samza_azure.logs.position import Position
-from samza_azure.logs.reading import opening, tail
+from samza_azure.logs.reading import last_record, opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
-from samza_azure.logs.task_log import Limits, send
+from samza_azure.logs.task_log import Limits, NotSent, send
 
 #: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
 KEY, PARTITIONS = "key", "partitions"
@@ -102,7 +106,8 @@ def _check(log: SharedLog) -> Rule[None]:
 
     Asked once the log has a first record, which may be another producer's that was faster than ours.
     """
-    first = yield from opening(log.prefix)
+    index, position = log.end
+    first = yield from opening(log.prefix, index if position else index - 1)  # each blob begins with it
     ours = partitioning_of(log.meta)
     theirs = partitioning_of(first.meta) if first is not None else ours
     if theirs != ours:
@@ -113,9 +118,25 @@ def _check(log: SharedLog) -> Rule[None]:
     log.is_checked = True
 
 
+def is_in_line(prefix: str, index: int) -> Rule[bool]:
+    """Whether the blob that a record of ours went to is one of the log's, and not one that was deleted and made anew.
+
+    The last one is. An older one ends in ROLLED; what is appended to one that was made anew is a record or two, since
+    everybody asks. StateLost where it is gone again: then what became of the record is not known.
+    """
+    newest = max(number for number, _ in (yield from indexes(prefix)))
+    if newest <= index:
+        return True
+    last = yield from last_record(prefix, index)
+    if last is None:
+        raise StateLost("This blob of a log is gone", blob=blob_name(prefix, index))
+    return last.header.kind is Kind.ROLLED
+
+
 def _open(log: SharedLog) -> Rule[None]:
-    """Find the end of the log, if there is one."""
+    """Find the end of the log; (0, 0) if there is none."""
     last = yield from tail(log.prefix)
+    log.group_id, log.end, log.number, log.is_checked = None, (0, 0), 0, False
     if last is not None:
         log.group_id, log.end = last.header.group_id, last.end
         log.number = 0 if last.header.kind is Kind.ROLLED else last.header.number + 1
@@ -128,7 +149,12 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
     data = encode(record)
     if log.end[1] == 0:
         yield Create(name)
-    if (yield from send(name, data, log.end[1])):
+    try:
+        is_there = yield from send(name, data, log.end[1])
+    except NotSent:  # retention has deleted the blob
+        yield from _open(log)
+        return False
+    if is_there:
         log.add(decode_header(data, blob=name, position=log.end[1]))
         return True
     window, index = Window(name), log.end[0]

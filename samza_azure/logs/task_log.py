@@ -15,8 +15,9 @@ Four rules carry that:
   SNAPSHOT in one append. So a blob is empty or complete, and an empty one is made up from the one before. A large file
   is in the SNAPSHOT as a reference to where it was first written: a blob of its own, or a record of an older blob.
 
-A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped at any of its
-operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not.
+A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped between any two of
+its operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not. An
+append that is under way is not dropped: whoever drives the rule gives it an answer, UNKNOWN if there is none.
 """
 
 import zlib
@@ -357,19 +358,26 @@ def log_record(
     )
 
 
+class NotSent(StateLost):
+    """The blob is gone, and our bytes were never in it."""
+
+
 def send(log_name: str, data: bytes, position: int) -> Rule[bool]:
     """Append at exactly this position, as often as it takes. True: our bytes are there. False: others are.
 
-    Once others are there ours can never come: their position is taken.
+    Once others are there ours can never come: their position is taken. StateLost if the blob is gone.
     """
     tries = refusals = 0
+    in_doubt = False
     while True:
         answer = yield Append(log_name, data, position)
         if answer is Sent.DONE:
             return True
+        in_doubt = in_doubt or answer is Sent.UNKNOWN
         span: Span | None = yield Read(log_name, position, min(len(data), COMPARED))
         if span is None:
-            raise StateLost("This blob of a log is gone", blob=log_name, position=position)
+            kind = StateLost if in_doubt else NotSent
+            raise kind("This blob of a log is gone", blob=log_name, position=position)
         if span.size < position:
             raise CorruptState(f"The log is {span.size} bytes long and was longer", blob=log_name, position=position)
         if span.size > position:

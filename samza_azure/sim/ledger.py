@@ -68,6 +68,9 @@ INVARIANTS = {
     "in which a task must let go.",
     "Bound": "When one processor dies while all is well, another one leads, if need be, and its tasks belong to others "
     "within 1.5 times the bound that `explain` states, and run soon after.",
+    "Form": "What is written is read as it was meant, by production and by a plain reader that shares no code with it, "
+    "and is no longer than the service takes. What is damaged, strange or of a later format is refused.",
+    "Plain": "What a pure function says is what a plain second writing of it says.",
 }
 #: Nobody works in a run of such a phase, so nothing of it is taken back.
 _OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)

@@ -9,6 +9,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -197,7 +198,8 @@ def _of_table(request: Request, storage: MemoryStorage) -> Call:
             values = _values(json.loads(request.body))
             return Call("hints.publish", lambda: storage.upsert(at, key, values), _put)
         case "DELETE", str():
-            return Call("rows.delete", lambda: storage.remove(at, key, etag), _put)
+            remove = partial(storage.forget, at, key) if etag == "*" else partial(storage.remove, at, key, etag)
+            return Call("rows.delete", remove, _put)
     raise NotImplementedError(f"{method} {request.url} {etag}")
 
 
@@ -289,7 +291,7 @@ def _listing(
         f'<?xml version="1.0" encoding="utf-8"?><EnumerationResults ContainerName="{container}">'
         f"<Prefix>{escape(prefix)}</Prefix><Blobs>{blobs}</Blobs><NextMarker/></EnumerationResults>"
     )
-    return Response(200, {"Content-Type": "application/xml"}, body.encode())
+    return Response(200, {"Content-Type": "application/xml", "Date": _LONG_AGO}, body.encode())
 
 
 def _range(asked: str) -> tuple[int, int | None]:

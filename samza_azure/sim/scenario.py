@@ -8,6 +8,8 @@ never ends, under which the work must go on.
 from dataclasses import dataclass, replace
 from random import Random
 
+from samza_azure.group.timing import Timing
+
 #: What can be done to the fleet. What can happen to a single call is `Weather`.
 FAULTS = (
     "crash",
@@ -63,6 +65,7 @@ class Scenario:
     forgets: bool = False  # containers delete old blobs of logs that are read
     audited: bool = False  # a second stage reads the source
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
+    timing: Timing | None = None  # a job's own; else the profile's
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:

@@ -1,12 +1,15 @@
 """`samza-azure simulate`: one seed, told; or as many seeds as are asked for."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 
-from samza_azure.sim.world import Result, draw, play
+from samza_azure.group.timing import Timing
+from samza_azure.sim.world import FailOver, Result, draw, play
 
+#: The faults that end a process.
+KILLS = ("crash", "crash, other id", "container dies")
 #: Without a number of hours a simulation is as long as its seed says, some minutes of the fleet's time.
 HOUR_S = 3600.0
 
@@ -19,6 +22,7 @@ class Tally:
     hours: float = 0.0
     seen: Counter[str] = field(default_factory=Counter)
     failed: dict[int, str] = field(default_factory=dict)
+    alone: int = 0  # deaths beside which nothing else happened
 
 
 def simulate(
@@ -37,6 +41,53 @@ def simulate(
         say(f"{count:9}  {name}")
     say(verdict(result, command(seed, processors, hours)))
     return result.violation is None
+
+
+def simulate_job(
+    say: Callable[[str], None],
+    job: str,
+    profile: str,
+    timing: Timing,
+    *,
+    processors: int,
+    seeds: Iterable[int],
+    hours: float | None = None,
+) -> bool:
+    """Play histories of a job's own fleet, and say in the end what somebody who plans one asks. True: all was well."""
+    tally, worst = Tally(), dict[str, FailOver]()
+    for seed in seeds:
+        drawn = draw(seed, processors=processors, fault_s=hours * HOUR_S if hours else None)
+        result = play(replace(drawn, profile=profile, timing=timing))
+        options = f" --hours {hours:g}" if hours else ""
+        replay = f"samza-azure simulate {job} --seed {seed} --seeds 1 --processors {processors}{options}"
+        tally.seeds, tally.hours = tally.seeds + 1, tally.hours + result.seconds / HOUR_S
+        tally.seen.update(result.seen)
+        if result.violation is not None:
+            say(verdict(result, replay))
+            return False
+        lost = result.fail_over
+        tally.alone += lost is not None
+        took = f"; {lost.of} died: {lost.seconds:.1f} s" if lost is not None else ""
+        say(f"seed {seed}: {result.seconds / 60:.0f} minutes, {drawn.style}{took}")
+        if lost is not None and (lost.of not in worst or lost.seconds > worst[lost.of].seconds):
+            worst[lost.of] = lost
+    for line in summary(tally, worst, processors, timing):
+        say(line)
+    return True
+
+
+def summary(tally: Tally, worst: Mapping[str, FailOver], processors: int, timing: Timing) -> list[str]:
+    """What came of a job's histories, all of them without a violation."""
+    faults = {name.removeprefix("fault "): count for name, count in tally.seen.items() if name.startswith("fault ")}
+    kills = sum(count for name, count in faults.items() if name in KILLS)
+    seen = [f"{each.seconds:.1f} s of {each.of} (at most {each.bound:.1f} s)" for each in worst.values()]
+    dead = f"heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s"
+    return [
+        f"{tally.seeds} histories, {60 * tally.hours:.0f} minutes of a fleet of {processors}; {dead}.",
+        f"worst fail-over seen  {', '.join(seen) or 'nobody died alone'}",
+        f"kills                 {kills + tally.alone}, beside {sum(faults.values()) - kills} other faults",
+        f"rows checked          {tally.seen['rows checked']:,}: lost 0, doubled 0",
+    ]
 
 
 def play_all(seeds: Iterable[int], say: Callable[[str], None], until: Callable[[], bool]) -> Tally:

@@ -70,6 +70,15 @@ class _Alarm(logging.Handler):
 
 
 @dataclass(slots=True)
+class FailOver:
+    """How long after a death others had the tasks in the assignment, and how long that takes at worst."""
+
+    of: str  # "the leader" or "a follower"
+    seconds: float
+    bound: float
+
+
+@dataclass(slots=True)
 class Result:
     """What came of a seed."""
 
@@ -78,6 +87,7 @@ class Result:
     seen: Counter[str] = field(default_factory=Counter)
     violation: str | None = None
     seconds: float = 0.0
+    fail_over: FailOver | None = None  # of the one death that nothing else happens beside
 
 
 class World:
@@ -87,7 +97,7 @@ class World:
         self.scenario, self._account = scenario, account
         self.dice = Random(f"world {scenario.seed}")
         self.loop = VirtualLoop()
-        self.timing = PROFILES[scenario.profile]
+        self.timing = scenario.timing or PROFILES[scenario.profile]
         self.weather = Weather()
         slack = 1 / (1 - RATE_ERROR) - 1 if scenario.clocks else 0.0
         self.facts = Facts(self.loop.time, self.timing, self._drained, self.note, slack)
@@ -534,6 +544,8 @@ class World:
             await self._hold(within(bounds.leaderless, clocks=clocks), lambda: self._led_by(control.epoch), after)
         bound = within(bounds.leader_lost if leads else bounds.follower_lost, clocks=clocks) + since - self.loop.time()
         await self._hold(bound, self._not_given_on, after)
+        stated_s = bounds.leader_lost if leads else bounds.follower_lost
+        self.result.fail_over = FailOver("the leader" if leads else "a follower", self.loop.time() - since, stated_s)
         bound = within(runs_within(self.timing, len(alive), self.habits.start_s), clocks=clocks)
         await self._hold(bound, self.unhealed, "Bound: {:.1f} s after its tasks were given to others {}")
 
@@ -788,4 +800,4 @@ def play(scenario: Scenario) -> Result:
     return World(scenario).play()
 
 
-__all__ = ["Result", "Scenario", "World", "draw", "play"]
+__all__ = ["FailOver", "Result", "Scenario", "World", "draw", "play"]

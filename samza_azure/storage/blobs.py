@@ -5,6 +5,8 @@ and If-None-Match are the fences here.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
 from typing import Any
 
@@ -14,6 +16,7 @@ from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.logs.record import Buffer
+from samza_azure.logs.retention import Listed
 from samza_azure.storage.answers import Calls, error_code
 from samza_azure.storage.interface import DELETE_MAX, Chunk, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
@@ -100,11 +103,25 @@ class AzureBlobs:
         return self._created(self._calls.make(commit, f"Writing {name}", write=True), name)
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
+        return [(found.name, found.size) for found in self._listed(prefix)]
+
+    def list_with_ages(self, prefix: str) -> Sequence[Listed]:
+        answered: list[datetime] = []
+
+        def note(response: Any) -> None:
+            if date := response.http_response.headers.get("Date"):
+                answered.append(parsedate_to_datetime(date))
+
+        found = self._listed(prefix, raw_response_hook=note)
+        now = answered[0] if answered else datetime.now(UTC)  # the first page's: rather too young than too old
+        return [Listed(each.name, each.size, (now - each.last_modified).total_seconds()) for each in found]
+
+    def _listed(self, prefix: str, **options: Any) -> Sequence[BlobProperties]:
         answer = self._calls.make(
             lambda: [
-                (found.name, found.size)
+                found
                 for found in self._container.list_blobs(
-                    name_starts_with=prefix, include=["metadata"], **self._timeouts()
+                    name_starts_with=prefix, include=["metadata"], **options, **self._timeouts()
                 )
                 if not _is_directory(found)
             ],

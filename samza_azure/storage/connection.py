@@ -31,7 +31,8 @@ from samza_azure.group.rows import MEMBERS
 from samza_azure.storage.address import Address, StorageSettings, address
 from samza_azure.storage.answers import Calls, error_code
 from samza_azure.storage.identity import Identity, of_this_process
-from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Rows
+from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
+from samza_azure.storage.limits import READERS
 from samza_azure.storage.transactions import Transactions
 
 CONNECT_S = 3.0
@@ -107,6 +108,12 @@ class Account:
         from samza_azure.storage.hints import AzureHints  # kept out of the supervisor
 
         return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s)
+
+    def readers(self, *, timeout_s: float = READ_S) -> Positions:
+        """Where the named readers stand."""
+        from samza_azure.storage.hints import AzureHints  # kept out of the supervisor
+
+        return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s, partition=READERS)
 
     def control_blob(self) -> ControlBlob:
         """The control blob."""

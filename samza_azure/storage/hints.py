@@ -1,4 +1,7 @@
-"""Hint rows: `Hints` on Azure, synchronous. Late, lost or old hints only cost time, so nothing fences them."""
+"""Hint rows and those of named readers: `Hints` and `Positions` on Azure, synchronous.
+
+Late, lost or old hints only cost time, and a reader's row has one writer, so nothing fences them.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,27 +16,35 @@ from samza_azure.storage.limits import HINTS, hint_key, hint_name
 
 
 class AzureHints:
-    """`Hints` of one table."""
+    """`Hints` of one table, or `Positions`, which is another partition of it."""
 
-    def __init__(self, table: TableClient, calls: Calls, *, timeout_s: float) -> None:
+    def __init__(self, table: TableClient, calls: Calls, *, timeout_s: float, partition: str = HINTS) -> None:
         self._table = table
+        self._partition = partition
         self._calls = calls
         self._timeouts: dict[str, Any] = {"connection_timeout": timeout_s, "read_timeout": timeout_s}
 
     def publish(self, name: str, values: Mapping[str, Value]) -> None:
-        hint = entity(HINTS, hint_key(name), values)
+        hint = entity(self._partition, hint_key(name), values)
         self._calls.make(
             lambda: self._table.upsert_entity(hint, mode=UpdateMode.REPLACE, **self._timeouts),
-            f"Publishing the hint of {name}",
+            f"Writing the row {self._partition}/{name}",
             write=True,
         )
 
     def poll(self) -> Mapping[str, Mapping[str, Value]]:
         answer = self._calls.make(
-            lambda: list(self._table.query_entities(f"PartitionKey eq '{HINTS}'", **self._timeouts)),
-            "Polling the hints",
+            lambda: list(self._table.query_entities(f"PartitionKey eq '{self._partition}'", **self._timeouts)),
+            f"Reading the {self._partition}",
             write=False,
         )
         if not isinstance(answer, list):
-            raise StorageUnavailable(f"Polling the hints: {answer}.")
+            raise StorageUnavailable(f"Reading the {self._partition}: {answer}.")
         return {hint_name(found.key): found.values for found in map(row, answer)}
+
+    def remove(self, name: str) -> None:
+        self._calls.make(
+            lambda: self._table.delete_entity(self._partition, hint_key(name), **self._timeouts),
+            f"Deleting the row {self._partition}/{name}",
+            write=True,
+        )

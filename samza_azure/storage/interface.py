@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from samza_azure.logs.record import Buffer
+from samza_azure.logs.retention import Listed
 
 Value: TypeAlias = str | int | bool
 
@@ -84,6 +85,9 @@ class Blobs(Protocol):
         """Names and sizes of the blobs below a prefix, in the order of their names; no directories, which accounts
         with a hierarchical namespace have beside them. Slow and priced as a write."""
 
+    def list_with_ages(self, prefix: str) -> Sequence[Listed]:
+        """The same, and how many seconds ago each was written last, by the service's own clock."""
+
     def delete(self, name: str) -> None:
         """Delete if there, with its snapshots. Idempotent."""
 
@@ -100,6 +104,14 @@ class Hints(Protocol):
 
     def poll(self) -> Mapping[str, Mapping[str, Value]]:
         """All hints of the application, in one query."""
+
+
+class Positions(Hints, Protocol):
+    """Where named readers stand, a row each. Other than hints these are relied upon: what no named reader needs may be
+    deleted."""
+
+    def remove(self, name: str) -> None:
+        """Delete the row if it is there."""
 
 
 class ControlBlob(Protocol):

@@ -55,6 +55,8 @@ def checked_length(length: int | None) -> int | None:
 
 #: The partition of the hint rows.
 HINTS = "hints"
+#: The partition of the rows of named readers.
+READERS = "readers"
 
 
 def hint_key(name: str) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
-from samza_azure.logs.forget import kept, outdated
+from samza_azure.logs.forget import Kept, kept, outdated
 from samza_azure.logs.operations import Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
@@ -123,11 +123,14 @@ class LogWriter:
         """Write rows of the next batch to blobs of their own before its record. Raises what `append` does."""
         return self._drive(lambda: set_aside(self._log, batch, slices))
 
+    def kept(self) -> Kept:
+        """What the next owner will ask for."""
+        with self._lock:
+            return kept(self._log)
+
     def forget(self, readers: Sequence[str]) -> int:
         """Delete what neither a restore nor these logs' tasks can need any more of this one; how many blobs."""
-        with self._lock:
-            own = kept(self._log)
-        names = drive(outdated(own, readers), self._blobs)
+        names = drive(outdated(self.kept(), readers), self._blobs)
         kept_ones = 0  # by a policy or a legal hold: no reason to end the task
         for start in range(0, len(names), DELETE_MAX):
             kept_ones += len(self._blobs.delete_many(names[start : start + DELETE_MAX]))

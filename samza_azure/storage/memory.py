@@ -18,6 +18,7 @@ from typing import Protocol, TypeVar
 from samza_azure.errors import SamzaAzureError
 from samza_azure.group.control import NAME
 from samza_azure.logs.record import Buffer
+from samza_azure.logs.retention import Listed
 from samza_azure.storage.interface import (
     Blobs,
     Chunk,
@@ -33,6 +34,7 @@ from samza_azure.storage.interface import (
 from samza_azure.storage.limits import (
     APPEND_BLOCKS_MAX,
     HINTS,
+    READERS,
     checked_append,
     checked_key,
     checked_length,
@@ -71,6 +73,7 @@ class _Blob:
     kind: str  # "append" or "block"
     blocks: int = 0
     lease: _Lease | None = None
+    written_at: float = 0.0
 
 
 @dataclass(slots=True)
@@ -110,7 +113,7 @@ class MemoryStorage:
         """Put Blob (append blob), If-None-Match: *."""
         if name in self._blobs:
             return False
-        self._blobs[name] = _Blob(bytearray(), self._next_etag(), "append")
+        self._blobs[name] = _Blob(bytearray(), self._next_etag(), "append", written_at=self._clock())
         return True
 
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
@@ -126,7 +129,7 @@ class MemoryStorage:
             return Refused("BlockCountExceedsLimit")
         blob.data += data
         blob.blocks += 1
-        blob.etag = self._next_etag()
+        blob.etag, blob.written_at = self._next_etag(), self._clock()
         return len(blob.data)
 
     def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
@@ -141,7 +144,7 @@ class MemoryStorage:
         """Put Blob (block blob), If-None-Match: *."""
         if name in self._blobs:
             return False
-        self._blobs[name] = _Blob(bytearray(data), self._next_etag(), "block")
+        self._blobs[name] = _Blob(bytearray(data), self._next_etag(), "block", written_at=self._clock())
         return True
 
     def stage(self, name: str, block: str, data: bytes) -> bool:
@@ -157,6 +160,11 @@ class MemoryStorage:
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
         """List Blobs."""
         return [(name, len(blob.data)) for name, blob in sorted(self._blobs.items()) if name.startswith(prefix)]
+
+    def list_with_ages(self, prefix: str) -> Sequence[Listed]:
+        """List Blobs, with Last-Modified."""
+        now = self._clock()
+        return [Listed(name, size, now - self._blobs[name].written_at) for name, size in self.list(prefix)]
 
     def delete_many(self, names: Sequence[str]) -> dict[str, str]:
         """Blob Batch with a Delete Blob for each."""
@@ -307,6 +315,10 @@ class MemoryStorage:
         """Query Entities of one partition."""
         return [_row(key, entity) for (other, key), entity in sorted(self._rows.items()) if other == partition]
 
+    def forget(self, partition: str, key: str) -> None:
+        """Delete Entity, If-Match: *."""
+        self._rows.pop((partition, key), None)
+
     def remove(self, partition: str, key: str, etag: str) -> None | Refused:
         """Delete Entity, If-Match."""
         entity = self._rows.get((partition, key))
@@ -365,7 +377,11 @@ class MemoryAccount:
 
     def hints(self, *, timeout_s: float = 3.0) -> "MemoryHints":
         """The hint rows."""
-        return MemoryHints(self)
+        return MemoryHints(self, HINTS)
+
+    def readers(self, *, timeout_s: float = 3.0) -> "MemoryHints":
+        """Where the named readers stand."""
+        return MemoryHints(self, READERS)
 
     def control_blob(self) -> "MemoryControlBlob":
         """The control blob."""
@@ -422,6 +438,9 @@ class MemoryBlobs:
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
         return self._account.call("blobs.list", lambda: self._storage.list(prefix))
 
+    def list_with_ages(self, prefix: str) -> Sequence[Listed]:
+        return self._account.call("blobs.list", lambda: self._storage.list_with_ages(prefix))
+
     def delete(self, name: str) -> None:
         return self._account.call("blobs.delete", lambda: self._storage.delete(name))
 
@@ -430,20 +449,25 @@ class MemoryBlobs:
 
 
 class MemoryHints:
-    """`Hints` in memory."""
+    """`Hints` in memory, and `Positions`."""
 
-    def __init__(self, account: MemoryAccount) -> None:
+    def __init__(self, account: MemoryAccount, partition: str) -> None:
         self._account = account
         self._storage = account.storage
+        self._partition = partition
 
     def publish(self, name: str, values: Mapping[str, Value]) -> None:
         key = hint_key(name)
         checked_values(values)
-        self._account.call("hints.publish", lambda: self._storage.upsert(HINTS, key, values))
+        self._account.call("hints.publish", lambda: self._storage.upsert(self._partition, key, values))
 
     def poll(self) -> Mapping[str, Mapping[str, Value]]:
-        rows = self._account.call("hints.poll", lambda: self._storage.query(HINTS))
+        rows = self._account.call("hints.poll", lambda: self._storage.query(self._partition))
         return {hint_name(row.key): row.values for row in rows}
+
+    def remove(self, name: str) -> None:
+        key = hint_key(name)
+        self._account.call("hints.remove", lambda: self._storage.forget(self._partition, key))
 
 
 class MemoryControlBlob:

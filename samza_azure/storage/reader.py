@@ -3,14 +3,13 @@
 Promised: whoever stores what it made of a table together with the token that stands beside it, and goes on from that
 token, has each row exactly once, over any number of restarts of either side, and over drains: the next run's rows
 follow, by the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
+What a reader with a name has not committed is not deleted by retention.
 Not promised: an order between partitions, or between tasks of one run.
 """
 
 import asyncio
-import base64
-import json
+import re
 import time
-import zlib
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Literal
@@ -18,13 +17,17 @@ from typing import Literal
 import pyarrow as pa
 
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, RowsGone, StorageUnavailable
-from samza_azure.logs.position import Position
+from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavailable
+from samza_azure.logs.record import Kind
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import log_indexes, stream_of, streams
-from samza_azure.storage.interface import Blobs
+from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader
+from samza_azure.storage.retention import COLUMN, readers_of, row_of
+from samza_azure.storage.token import Stand
+from samza_azure.storage.token import decode as stand_of
+from samza_azure.storage.token import encode as token_of
 
 #: A table has about so many bytes of a log at most, or one record.
 TABLE_BYTES = 8 << 20
@@ -32,6 +35,7 @@ TABLE_BYTES = 8 << 20
 POLL_S, LIST_S = 0.5, 5.0
 
 Start = Literal["earliest", "latest"]
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 class Reader:
@@ -42,39 +46,66 @@ class Reader:
         blobs: Blobs,
         stream: str,
         *,
-        start: Start = "earliest",
+        start: Start | None = None,
         token: str = "",
         until_now: bool = False,
         table_bytes: int = TABLE_BYTES,
         wait: Callable[[float], None] = time.sleep,
+        name: str = "",
+        positions: Positions | None = None,
     ) -> None:
         """`until_now` ends at what was committed when the end was reached; without it the reader waits for more.
 
-        A token goes before `start`. `wait` is how it waits between two looks, given the seconds.
+        A token goes before `start`, and both before where the reader of this `name` stands; without all of them it
+        begins with the earliest rows. `wait` is how it waits between two looks, given the seconds. A name needs
+        `positions`, where it is written; a reader that is never used again has to be let go (`forget_reader`).
         """
-        self.stream = stream
+        self.stream, self.name = stream, name
         self._blobs, self._until_now, self._table_bytes, self._wait = blobs, until_now, table_bytes, wait
-        self._at: dict[str, Position] = {}  # where the rows that were handed out end, by log
+        self._stand = Stand()
+        self._untouched: set[str] = set()  # logs that it begins with whatever they begin with
         self._streams: dict[str, str] = {}  # what a task's log holds
         self._listed_at = -LIST_S
+        self._positions = checked_positions(name, positions)
+        known = None if self._positions is None else readers_of(self._positions, stream).get(name)
         if token:
-            self._at = _positions(token, stream)
+            self._stand = stand_of(token, stream)
+        elif start is None and known is not None:
+            self._stand = known
         else:
-            self._begin(start)
+            self._begin(start or "earliest")
+        if self._positions is not None:
+            self.commit()  # from now on nothing is deleted that it has not read
 
     @classmethod
     def from_job(
-        cls, job: str | Path, stream: str, *, start: Start = "earliest", token: str = "", until_now: bool = False
+        cls,
+        job: str | Path,
+        stream: str,
+        *,
+        start: Start | None = None,
+        token: str = "",
+        until_now: bool = False,
+        name: str = "",
     ) -> "Reader":
         """A reader of a stream of this job file."""
         account = Account.from_config(Config.load(job).storage)
-        return cls(account.blobs(), stream, start=start, token=token, until_now=until_now)
+        positions = account.readers() if name else None
+        return cls(
+            account.blobs(), stream, start=start, token=token, until_now=until_now, name=name, positions=positions
+        )
 
     @property
     def token(self) -> str:
         """Where the tables end that were handed out so far; text of letters, digits, hyphens and underscores."""
-        text = json.dumps({"stream": self.stream, "at": self._at}, separators=(",", ":"))
-        return base64.urlsafe_b64encode(zlib.compress(text.encode(), 9)).decode().rstrip("=")
+        return token_of(self.stream, self._stand)
+
+    def commit(self) -> None:
+        """All rows that were handed out so far are stored: retention may delete them, and the next reader of this name
+        goes on behind them. `ConfigError` for a reader without a name."""
+        if self._positions is None:
+            raise ConfigError("Only a reader with a name commits: Reader.from_job(job, stream, name=…).")
+        self._positions.publish(row_of(self.stream, self.name), {COLUMN: self.token})
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Tables with at least one row; the storage is waited for."""
@@ -84,6 +115,7 @@ class Reader:
                 any_rows = True
                 yield table
             if self._until_now and not any_rows:
+                self._look()  # an end, and not what a blob that is gone looks like
                 return
             if not any_rows:
                 self._wait(POLL_S)
@@ -103,41 +135,62 @@ class Reader:
             if self._until_now:
                 raise
             return
-        for prefix in sorted(self._at, key=_in_order):
+        for prefix in sorted(self._stand.at.keys() - self._stand.ended, key=_in_order):
             reader = LogReader(self._blobs, prefix)
             while True:
                 try:
-                    found = reader.scan(self._at[prefix], self._table_bytes)
+                    found = reader.scan(self._stand.at[prefix], self._table_bytes)
                     batches = [batch for data in reader.fetch(found.parts) for batch in decode(data)]
                 except StorageUnavailable:
                     if self._until_now:
                         raise
                     return
-                self._at[prefix] = found.end
+                except StateLost as error:
+                    raise self._gone(prefix, "it lacks that blob now") from error
+                if found.records:
+                    self._untouched.discard(prefix)
+                self._stand.at[prefix] = found.end
+                if found.drained:
+                    self._stand.ended.add(prefix)
                 if batches:
                     yield _table(batches)
-                if found.at_end:
+                if found.at_end or found.drained:
                     break
 
     def _look(self) -> None:
         """Which logs there are by now, and whether what we have not read is still there."""
         self._listed_at = time.monotonic()
-        for prefix, indexes in self._logs().items():
-            index, position = self._at.setdefault(prefix, (0, 0))
-            if index < indexes[0]:
-                raise RowsGone(
-                    f"The rows of {self.stream!r} from blob {index}, position {position} of {prefix} on are deleted: "
-                    f"the log begins with blob {indexes[0]} now. They were past what streams.{self.stream} keeps. "
-                    "Begin at what there is (earliest), or at the end (latest)."
-                )
+        stand, logs = self._stand, self._logs()
+        for prefix in stand.at.keys() - logs.keys():
+            if prefix not in stand.ended:
+                raise self._gone(prefix, "the log is gone")
+            del stand.at[prefix]
+            stand.ended.discard(prefix)
+        for prefix, indexes in logs.items():
+            index, _ = stand.at.setdefault(prefix, (0, 0))
+            if index < indexes[0] and prefix in self._untouched:
+                stand.at[prefix] = indexes[0], 0
+            elif index < indexes[0] and prefix not in stand.ended:
+                raise self._gone(prefix, f"the log begins with blob {indexes[0]} now")
+
+    def _gone(self, prefix: str, why: str) -> RowsGone:
+        index, position = self._stand.at[prefix]
+        return RowsGone(
+            f"The rows of {self.stream!r} from blob {index}, position {position} of {prefix} on are deleted: {why}. "
+            f"They were past what streams.{self.stream}.retention keeps, or somebody has deleted the run. "
+            "Begin at what there is (earliest), or at the end (latest); a reader with a name is waited for."
+        )
 
     def _begin(self, start: Start) -> None:
         for prefix, indexes in self._logs().items():
             if start == "earliest":
-                self._at[prefix] = (indexes[0], 0)
-            else:
-                last = LogReader(self._blobs, prefix).tail(indexes[-1])
-                self._at[prefix] = last.end if last is not None else (indexes[-1], 0)
+                self._stand.at[prefix] = (indexes[0], 0)
+                self._untouched.add(prefix)
+                continue
+            last = LogReader(self._blobs, prefix).tail(indexes[-1])
+            self._stand.at[prefix] = last.end if last is not None else (indexes[-1], 0)
+            if last is not None and last.header.kind is Kind.DRAINED:
+                self._stand.ended.add(prefix)
 
     def _logs(self) -> dict[str, list[int]]:
         """The stream's logs, and the blobs that each has."""
@@ -157,7 +210,7 @@ class Reader:
     @property
     def has_logs(self) -> bool:
         """Whether anything holds the stream yet."""
-        return bool(self._at)
+        return bool(self._stand.at)
 
     def known_streams(self) -> list[str]:
         """The streams that there are, for a message."""
@@ -175,16 +228,25 @@ def _in_order(prefix: str) -> tuple[str, str, int]:
     return run, log, int(number)
 
 
-def _positions(token: str, stream: str) -> dict[str, Position]:
-    try:
-        said = json.loads(
-            zlib.decompress(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
-        )
-        of, at = said["stream"], {prefix: (int(blob), int(place)) for prefix, (blob, place) in said["at"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
+def checked_positions(name: str, positions: Positions | None) -> Positions | None:
+    """Where a name is written; None for a reader without one."""
+    if not name:
+        return None
+    if not _NAME.fullmatch(name):
         raise ConfigError(
-            "This is no token of a reader, or not all of it. Give the one that was printed last, earliest, or latest."
-        ) from error
-    if of != stream:
-        raise ConfigError(f"This token is of the stream {of!r}, not of {stream!r}.")
-    return at
+            f"The name {name!r} of a reader cannot be used: it should be 1 to 63 letters, digits, hyphens and "
+            "underscores, a letter or digit first."
+        )
+    if positions is None:
+        raise ConfigError("A reader with a name needs positions: Reader.from_job(job, stream, name=…) has them.")
+    return positions
+
+
+def forget_reader(positions: Positions, stream: str, name: str) -> None:
+    """Let a named reader go: what it has not read may be deleted. `ConfigError` with those there are."""
+    known = readers_of(positions, stream)
+    if name not in known:
+        raise ConfigError(
+            f"The stream {stream!r} has no reader {name!r}. Named readers of it: {', '.join(sorted(known)) or 'none'}."
+        )
+    positions.remove(row_of(stream, name))

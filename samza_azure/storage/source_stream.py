@@ -25,9 +25,10 @@ import pyarrow.compute as pc
 
 from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.logs.operations import blob_name
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind
-from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared
+from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, is_in_line
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
@@ -110,6 +111,7 @@ class SourceWriter:
             SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
             for number in range(partitions)
         ]
+        self._in_line: dict[str, int] = {}  # by log, the last blob that is known to follow the one before
         self._buffers: list[list[pa.Table]] = [[] for _ in range(partitions)]
         self._rows = 0
         self._bytes = 0
@@ -236,7 +238,15 @@ class SourceWriter:
         self._is_appending = False
 
     def _append(self, log: SharedLog, kind: Kind, **fields: Any) -> None:
-        end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
+        while True:
+            end = drive(append_shared(log, kind, frontier_us=self.frontier_us, **fields), self._blobs, wait=self._wait)
+            if end[0] <= self._in_line.get(log.prefix, 0):
+                break
+            if drive(is_in_line(log.prefix, end[0]), self._blobs, wait=self._wait):
+                self._in_line[log.prefix] = end[0]
+                break
+            self._blobs.delete(blob_name(log.prefix, end[0]))
+            log.is_open = False
         with suppress(StorageUnavailable):  # a hint that is missing only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
 

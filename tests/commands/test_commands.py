@@ -266,7 +266,7 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
     "command",
     [
         *("run", "dev", "azurite", "produce", "export", "peek", "follow"),
-        *("status", "drain", "stop", "explain", "check", "simulate"),
+        *("status", "drain", "stop", "rewind", "delete", "explain", "check", "simulate"),
     ],
 )
 def test_every_command_has_an_example_in_its_help(command: str) -> None:

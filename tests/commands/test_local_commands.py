@@ -5,9 +5,14 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE, _View
+from samza_azure.commands.fleet import Fleet
 
 PIPELINE = """
 from samza_azure import Application
@@ -122,6 +127,31 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
         assert "The emulator has ended. The data is gone with it." in said
     finally:
         process.kill()
+
+
+class EndsWhileShown(Fleet):
+    """Ctrl-C comes when dev has just found everybody alive, and all have ended before it looks again."""
+
+    def status(self) -> dict[str, Any]:
+        while self.alive() and "it has started" not in self.log_file("dev-1").read_text():
+            os.sched_yield()
+        signal.raise_signal(signal.SIGINT)
+        self.exit_codes(60)
+        return super().status()
+
+
+def test_dev_has_the_code_of_processors_that_end_while_they_are_shown(job: Path) -> None:
+    path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with Azurite() as emulator:
+        environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": path}
+        fleet = EndsWhileShown(job, job.parent / "logs", environment)
+        try:
+            assert _View(fleet, 2, None, reload=False).watch("") == 3
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            fleet.stop()
 
 
 def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, tmp_path: Path) -> None:

@@ -473,12 +473,34 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
     [
         "container.warm = false",
         "job.drain-monitor.enabled = false",
-        'streams.flights.retention = "1 d"',
     ],
 )
 def test_a_key_that_nothing_obeys_yet_is_refused(line: str) -> None:
     with pytest.raises(ConfigError, match=r"is not supported by this version.*Remove it"):
         Config.parse(f"{line}\n{MINIMAL}")
+
+
+@pytest.mark.parametrize(
+    ("section", "kept"),
+    [
+        ('retention = "7 d"\nretention.bytes = "1 GiB"', (604_800.0, 1 << 30)),
+        ('retention.bytes = "1 GiB"\nretention = "1 week"', (604_800.0, 1 << 30)),
+        ('retention = "400 days"\ntable = "t"\ntable.time = "at"', (400 * 86_400.0, None)),
+        ('retention.time = "1 h"', (3600.0, None)),
+        ("", (None, None)),
+    ],
+)
+def test_how_long_a_stream_keeps_its_rows(section: str, kept: tuple[float | None, int | None]) -> None:
+    stream = Config.parse(f"{MINIMAL}\n[streams.flights]\n{section}").streams["flights"]
+    assert (stream.retention_s, stream.retention_bytes) == kept
+
+
+@pytest.mark.parametrize(
+    "line", ['retention = "0 s"', "retention.bytes = 0", 'retention.bytes = "7 d"', "retention = 7"]
+)
+def test_a_limit_that_is_none_is_refused(line: str) -> None:
+    with pytest.raises(ConfigError, match=r"streams\.flights\.retention.* cannot be used"):
+        Config.parse(f"{MINIMAL}\n[streams.flights]\n{line}")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
 
 Plays busy fleets, five processors of the default profile to which everything happens all the time; with --every-style
-also storms and mild trouble, of all profiles and sizes. Prints what was exercised, beside the bars, and how often each
+also storms and mild trouble, of all profiles and sizes. Before each fleet the pieces that it is made of are tried by
+themselves (`tests/sim/alone`). Prints what was exercised, beside the bars, and how often each
 fault has met each step of the protocol. Ends with 1 if anything was violated, with the command that replays each seed;
 and, after a run of full length, if a bar was missed. A shorter one only says how far it came.
 """
@@ -13,11 +14,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
+from pathlib import Path
 from random import Random
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from samza_azure.sim.scenario import draw
 from samza_azure.sim.simulate import Tally, play_all
 from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
+from tests.sim.alone import examine
 
 #: A run of full length takes less than six minutes.
 FULL_S = 340.0
@@ -35,9 +40,16 @@ def seeds(first: int, step: int, every_style: bool) -> Iterator[int]:
     return (seed for seed in count(first, step) if every_style or draw(seed).style == "busy")
 
 
+def tried(told: Iterator[int]) -> Iterator[int]:
+    """The same, each after the pieces of the fleet were tried by themselves. Raises `Violation`, with the seed."""
+    for seed in told:
+        examine(seed)
+        yield seed
+
+
 def job(first: int, step: int, seconds: float, every_style: bool) -> Tally:
     end = time.monotonic() + seconds
-    told = seeds(first, step, every_style)
+    told = tried(seeds(first, step, every_style))
     return play_all(told, lambda text: print(text, flush=True), until=lambda: time.monotonic() > end)
 
 

@@ -72,6 +72,7 @@ class Fleet:
             config=self.config,
             pipeline=self.pipeline,
             blobs=self.account.blobs(),
+            positions=self.account.readers(),
             hints=self.hints,
             directory=self.directory,
             may_append=self.permit.holds,

@@ -160,8 +160,13 @@ def test_tasks_read_their_partition_of_every_producer(analyse: Analyse) -> None:
     assert [each.producers for each in pipeline.inputs_of("second-2", "run")] == [
         (Producer("runs/run/first-0", frozenset({2})), Producer("runs/run/first-1", frozenset({2})))
     ]
-    assert pipeline.readers_of("first-1", "run") == ["runs/run/second-0", "runs/run/second-1", "runs/run/second-2"]
-    assert pipeline.readers_of("second-1", "run") == []
+    assert pipeline.readers_of("runs/run/first-1", "run") == [
+        "runs/run/second-0",
+        "runs/run/second-1",
+        "runs/run/second-2",
+    ]
+    assert pipeline.readers_of("runs/run/second-1", "run") == []
+    assert pipeline.readers_of("streams/numbers/1", "run") == ["runs/run/first-1"]
 
 
 def test_a_stream_without_keys_keeps_its_producers_partitions(analyse: Analyse) -> None:
@@ -170,7 +175,7 @@ def test_a_stream_without_keys_keeps_its_producers_partitions(analyse: Analyse) 
     assert [each.producers for each in pipeline.inputs_of("second-1", "run")] == [
         (Producer("runs/run/first-1", frozenset({1})),)
     ]
-    assert pipeline.readers_of("first-1", "run") == ["runs/run/second-1"]
+    assert pipeline.readers_of("runs/run/first-1", "run") == ["runs/run/second-1"]
 
 
 def test_task_count_groups_partitions(analyse: Analyse) -> None:

@@ -54,7 +54,7 @@ def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_pa
     assert found.plan.tasks()[-1] == "big-table-2"
     (read,) = found.inputs_of("big-table-1", "r1")
     assert [producer.prefix for producer in read.producers] == ["runs/r1/large-1"]
-    assert found.readers_of("large-1", "r1") == ["runs/r1/big-table-1"], "what it has not published is kept"
+    assert found.readers_of("runs/r1/large-1", "r1") == ["runs/r1/big-table-1"], "what it has not published is kept"
     table = found.table_of("big-table-1")
     assert table is not None
     assert (table.name, table.time) == ("big", "ts")

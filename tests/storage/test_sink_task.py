@@ -60,6 +60,7 @@ class World:
             config=Config.parse(JOB),
             pipeline=pipeline,
             blobs=self.blobs,
+            positions=account.readers(),
             hints=HintBoard(account.hints(), directory / "hints"),
             directory=directory,
             may_append=self.may_append,

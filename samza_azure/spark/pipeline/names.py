@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Stream
+from samza_azure.config import Config, Stream, table_of
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.handlers import handler_mistakes
 from samza_azure.spark.pipeline.places import noted, place_of_function
@@ -68,6 +68,7 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
     written = {stage.output for stage in stages}
     told = set()
     yield from ((message, str(config.path)) for message in name_mistakes(stages, config.streams))
+    yield from ((message, str(config.path)) for message in _retention_mistakes(stages, config))
     for stage in stages:
         place = place_of_function(stage.function)
         if stage.is_handler:
@@ -84,6 +85,21 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
             else:
                 for message in _source_mistakes(name, declared):
                     yield message, str(config.path)
+
+
+def _retention_mistakes(stages: Sequence[Stage], config: Config) -> Iterator[str]:
+    """Retention is for sources and outputs; what lies between is deleted as soon as it is read."""
+    for stage in stages:
+        declared = config.streams.get(stage.output)
+        if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
+            continue
+        readers = [each.name for each in stages if stage.output in each.inputs]
+        if readers or table_of(stage.output, declared) is not None:
+            by = f"stage {readers[0]} reads it" if readers else "it is a table, for which table.keep says how long"
+            yield (
+                f"streams.{stage.output}.retention has no effect: {by}, and its log is deleted as that comes on. Take "
+                "the line out."
+            )
 
 
 def undeclared(stage: Stage, name: str, known: Iterable[str]) -> str:

@@ -99,9 +99,8 @@ class Pipeline:
         number = int(task.rpartition("-")[2])
         return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
 
-    def readers_of(self, task: str, run_id: str) -> list[str]:
-        """The logs of the tasks that read what this one writes."""
-        prefix = f"runs/{run_id}/{task}"
+    def readers_of(self, prefix: str, run_id: str) -> list[str]:
+        """The logs of the tasks that read this one, which is a task's or a source partition's."""
         tasks = [f"{stage.name}-{number}" for stage in self.plan.stages for number in range(stage.tasks)]
         return [
             f"runs/{run_id}/{reader}"

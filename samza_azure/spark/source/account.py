@@ -15,7 +15,7 @@ from samza_azure.storage.address import StorageSettings
 
 if TYPE_CHECKING:
     from samza_azure.storage.connection import Account
-    from samza_azure.storage.interface import Blobs, Hints
+    from samza_azure.storage.interface import Blobs, Hints, Positions
     from samza_azure.storage.segments import SegmentStore
     from samza_azure.storage.transactions import Transactions
 
@@ -68,6 +68,12 @@ def blobs() -> "Blobs":
 def hints() -> "Hints":
     """The hints, as a running task sees them."""
     rows: Hints = _Patient(account().hints())
+    return rows
+
+
+def positions() -> "Positions":
+    """Where the named readers stand, as a running task sees them."""
+    rows: Positions = _Patient(account().readers())
     return rows
 
 

@@ -306,7 +306,7 @@ class Poller:
         if not self.spec.key or self.is_checked[number]:
             return
         reader = self.readers[number]
-        first = reader.opening()
+        first = reader.opening(self.heads[number].position[0])  # retention may have deleted those before it
         if first is None:
             return
         theirs, ours = partitioning_of(first.meta), (tuple(self.spec.key), self.spec.partitions)

@@ -18,7 +18,7 @@ from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
-from samza_azure.spark.source.account import blobs, hints
+from samza_azure.spark.source.account import blobs, hints, positions
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.source.source import LogSource
@@ -51,6 +51,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         config=config,
         pipeline=pipeline,
         blobs=blobs(),
+        positions=positions(),
         hints=board,
         directory=directory,
         may_append=permit.holds,

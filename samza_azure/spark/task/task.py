@@ -8,7 +8,7 @@ import logging
 import shutil
 import threading
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
 from samza_azure.logs.position import Ends, Position, bytes_between
 from samza_azure.logs.record import Writer
+from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, Limits
 from samza_azure.machine import boot_time
@@ -35,8 +36,10 @@ from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.task.size import in_units, too_large, why_too_large
-from samza_azure.storage.interface import Blobs
+from samza_azure.storage.export import log_indexes
+from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.storage.retention import Retention
 from samza_azure.streams.offset import Offset
 
 log = logging.getLogger(__name__)
@@ -47,6 +50,8 @@ QUERY_START_S = 120.0
 #: After so many batches of less input than usual the next ones may have twice as much.
 GROW_AFTER = 50
 SOURCE_START_S = 5.0
+#: Old blobs are looked for when one is begun, and so often: named readers come on, and rows grow old.
+HOUSE_S = 600.0
 #: "Lately", of a task's rows in a second.
 PACE_S = 10.0
 #: Where Spark begins to describe the query, in the message of what ended it.
@@ -63,6 +68,7 @@ class Surroundings:
     config: Config
     pipeline: Pipeline
     blobs: Blobs
+    positions: Positions
     hints: HintBoard
     directory: Path
     may_append: Callable[[], bool]
@@ -115,7 +121,11 @@ class Task:
         self._flushing: threading.Thread | None = None
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
-        self._blob = 0  # of the log, that the last record went to
+        #: Of its log the blob that the last record went to, and of those that it reads from which it reads on.
+        self._begun: tuple[int, dict[str, int]] = (0, {})
+        self._first: dict[str, int] = {}  # blobs that source logs begin with
+        self._house: threading.Thread | None = None
+        self._house_at = boot_time()
         self._counted_through = -1  # batches of which Spark's figures are counted
         self._paces: list[tuple[float, int]] = []  # when how many rows had been read, lately
 
@@ -195,6 +205,8 @@ class Task:
         checkpoint = self._directory / "checkpoint"
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
+        if last:
+            self._tell(read=self._read_to(last.offsets))  # else all its rows seem unread until more come
         with self._lock:
             if restored.batch_bytes < self._most_bytes:
                 log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
@@ -294,8 +306,14 @@ class Task:
         return path
 
     def _starts(self, producer: Producer) -> Position:
-        """Where a task without a batch begins to read."""
-        return self.start_message.positions.get(producer.source or "", (0, 0))
+        """Where a task without a batch begins to read: behind the last run, or with what retention has left."""
+        start = self.start_message.positions.get(producer.source or "", (0, 0))
+        if producer.source is None or start != (0, 0):
+            return start
+        if producer.prefix not in self._first:
+            found = log_indexes(self._around.blobs, f"{producer.prefix}/").get(producer.prefix, [0])
+            self._first[producer.prefix] = found[0]
+        return self._first[producer.prefix], 0
 
     def _own_watermark(self) -> OwnedWatermark:
         """In the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
@@ -312,11 +330,12 @@ class Task:
         writer = self._writer
         assert writer is not None
         size = self._bytes_between(plan.offsets)
+        begun = (writer.position[0], self._needs())
         self._step, self._stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
-        if writer.position[0] > self._blob:
-            self._blob = writer.position[0]
-            threading.Thread(target=self._forget, args=(writer,), name=f"forget-{self.name}", daemon=True).start()
+        if begun != self._begun:
+            self._begun = begun
+            self._keep_house(writer)
         if self.stage.plan.output in self._around.pipeline.streams:
             self._around.hints.appended(self.prefix, writer.position, writer.frontier_us, is_drained)
         is_first = self.report.appended_at is None
@@ -337,9 +356,9 @@ class Task:
             self._end(Phase.DRAINED)
 
     def _needs(self) -> dict[str, int]:
-        """From which blob on the next batch, and all after it, read the logs of this run."""
-        ours = f"runs/{self.start_message.run_id}/"
-        return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(ours)}
+        """From which blob on the next batch, and all after it, read the logs of sources and of this run."""
+        read = f"runs/{self.start_message.run_id}/", "streams/"
+        return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(read)}
 
     def _batch_bytes(self) -> int:
         """How much input the next batch may have. What was made smaller grows again, but not soon."""
@@ -353,17 +372,56 @@ class Task:
                     self._set_gate(self._gate.changed(batch_bytes=now))
         return now
 
+    def _keep_house(self, writer: LogWriter) -> None:
+        """A blob was begun, here or where it reads, or it is time: delete what nobody needs. One at a time."""
+        self._house_at = boot_time()
+        if self._house is None or not self._house.is_alive():
+            self._house = threading.Thread(target=self._forget, args=(writer,), name=f"forget-{self.name}", daemon=True)
+            self._house.start()
+
     def _forget(self, writer: LogWriter) -> None:
-        """A blob was begun: delete old ones that all readers are done with. What is read by no task is kept for ever.
+        """Of a log between stages what all readers are done with; of sources and outputs what the job file says.
 
         It only saves space, so an error is no failure; the next blob's beginning tries again.
         """
-        readers = self._around.pipeline.readers_of(self.name, self.start_message.run_id)
+        around, run = self._around, self.start_message.run_id
+        readers = around.pipeline.readers_of(self.prefix, run)
         try:
-            if readers and (number := writer.forget(readers)):
+            if self.stage.plan.output in around.pipeline.streams:
+                number = writer.forget(readers)
+            else:
+                number = self._past_retention(writer, readers)
+            number += sum(self._sources_past_retention())
+            if number:
                 log.info("%s: %d old blobs were deleted", self.name, number)
         except SamzaAzureError as error:
             log.info("%s: old blobs were not deleted: %s", self.name, error)
+
+    def _retention(self, stream: str) -> Retention | None:
+        """What a stream keeps; None: everything."""
+        declared, around = self._around.config.streams.get(stream), self._around
+        if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
+            return None
+        keeps = Keeps(declared.retention_s, declared.retention_bytes)
+        return Retention(around.blobs, around.positions, stream, keeps)
+
+    def _past_retention(self, writer: LogWriter, readers: Sequence[str]) -> int:
+        retention = self._retention(self.stage.plan.output)
+        if retention is None:
+            return 0
+        number = int(self.name.rpartition("-")[2])
+        return retention.delete_of_output(writer.kept(), readers, number, self.stage.plan.tasks)
+
+    def _sources_past_retention(self) -> Iterator[int]:
+        """Of the source partitions of which this is the first reader."""
+        group_id, run = bytes.fromhex(self.start_message.group_id), self.start_message.run_id
+        for each in self.inputs:
+            retention = self._retention(each.stream)
+            for producer in each.producers:
+                if retention is not None and producer.source is not None:
+                    tasks = self._around.pipeline.readers_of(producer.prefix, run)
+                    if tasks[0] == self.prefix:
+                        yield retention.delete_of_source(producer.prefix, group_id, tasks)
 
     # Running: looked at by the container several times a second.
 
@@ -371,6 +429,8 @@ class Task:
         """Notice what has happened since, and take the next step of a drain."""
         if self.report.phase is not Phase.RUNNING or self._releasing or self._query is None or self._batches is None:
             return
+        if boot_time() - self._house_at >= HOUSE_S and self._writer is not None:
+            self._keep_house(self._writer)
         said = self._acknowledgements()
         if corrupt := next((each for each in said if each.corrupt), None):
             self._end(Phase.FAILED, SamzaAzureError(corrupt.corrupt), too_old_for=corrupt.too_old_for)

@@ -1,0 +1,189 @@
+"""`samza-azure delete`: a drained run, a stream, a named reader, or everything, for good."""
+
+import asyncio
+import sys
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.alone import Held, alone
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import look, reach
+from samza_azure.commands.terminal import say
+from samza_azure.config import Config, table_of
+from samza_azure.errors import ConfigError
+from samza_azure.group.control import NAME, Control, RunPhase
+from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
+from samza_azure.host.runs import run_prefix
+from samza_azure.host.status import CALL_S
+from samza_azure.logs.operations import large_prefix
+from samza_azure.storage.connection import Account
+from samza_azure.storage.export import log_indexes, stream_of, streams
+from samza_azure.storage.interface import DELETE_MAX, Blobs
+from samza_azure.storage.limits import HINTS, READERS, hint_name
+from samza_azure.storage.reader import forget_reader
+from samza_azure.storage.retention import readers_of
+
+#: Below these lies all that a job writes, besides its control blob.
+OURS = ("runs/", "streams/", "tables/", "locks/")
+
+Listing = Sequence[tuple[str, int]]
+
+
+def command(
+    job: Job,
+    run: Annotated[str, typer.Option("--run", help="A drained run: its rows in all streams.")] = "",
+    stream: Annotated[str, typer.Option("--stream", help="A source or output stream, of all runs.")] = "",
+    reader: Annotated[str, typer.Option("--reader", help="With --stream: only let this named reader of it go.")] = "",
+    everything: Annotated[
+        bool, typer.Option("--all", help="All that the job has in the account: runs, streams, tables, its group.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")] = False,
+) -> None:
+    """Delete a drained run, a stream, or all of a job. Asks for a name to be typed. There is no way back.
+
+    Example: samza-azure delete job.toml --run 1764000000000-1f2e3d4c
+    """
+    if sum(map(bool, (run, stream, everything))) != 1 or (reader and not stream):
+        raise ConfigError("Say what to delete: --run ID, --stream ID, --stream ID --reader NAME, or --all.")
+    config = load(job)
+    account = reach(config, create=False)
+    if reader:
+        forget_reader(account.readers(), stream, reader)
+        print(f"The reader {reader} of {stream} is let go: what it has not read may be deleted.")
+    elif run:
+        print(delete_run(config, account, run, yes=yes))
+    elif stream:
+        print(delete_stream(config, account, stream, yes=yes))
+    else:
+        print(delete_all(config, account, yes=yes))
+
+
+def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
+    """The logs of a drained run. Its id stays known, so that no late code begins it again."""
+    control, _ = look(config, account)
+    past = () if control is None else control.past
+    if run not in past:
+        blobs = account.blobs()
+        left = [each for each in past if blobs.list(run_prefix(each))]
+        current = control is not None and run == control.run_id and control.phase is not RunPhase.NONE
+        why = (
+            f"Run {run} is not drained: samza-azure drain {config.path.name} --wait ends it, --all deletes it with the "
+            "rest."
+            if current
+            else f"No drained run has the id {run!r}."
+        )
+        raise ConfigError(f"{why} Drained runs with rows: {', '.join(left) or 'none'}.")
+    blobs = account.blobs()
+    found = blobs.list(run_prefix(run))
+    confirm(f"This deletes {sized(found)} of the drained run {run}.", run, yes=yes)
+    return deleted(f"run {run}", found, delete(blobs, found, lambda: None))
+
+
+def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -> str:
+    """The logs of a source stream, or of an output stream in all runs; and who read it by name."""
+    blobs = account.blobs()
+    found = list(blobs.list(f"streams/{stream}/"))
+    is_source = bool(found)
+    for prefix, indexes in {} if is_source else log_indexes(blobs, "runs/").items():
+        if stream_of(blobs, prefix, indexes[0]) == stream:
+            found += [*blobs.list(f"{prefix}/"), *blobs.list(f"{large_prefix(prefix)}/")]
+    if not found:
+        raise ConfigError(f"No log holds the stream {stream!r}. Known are {', '.join(streams(blobs)) or 'none'}.")
+
+    async def act(held: Held) -> str:
+        refuse_unless_over(config, held.control, f"the stream {stream}")
+        named = sorted(readers_of(account.readers(), stream))
+        also = f" Named readers of it are let go: {', '.join(named)}." if named else ""
+        what = f"This deletes {sized(found)} of the stream {stream}, of all runs.{also}"
+        await asyncio.to_thread(confirm, what, stream, yes=yes)  # aside, since the lease is renewed meanwhile
+        kept = await asyncio.to_thread(delete, blobs, found, held.check)
+        if not kept and held.control is not None and is_source:
+            # After the logs: who dies in between leaves a run that cannot begin, and not one that reads rows again.
+            left = {name: at for name, at in held.control.positions.items() if name.rpartition("/")[0] != stream}
+            await held.write(replace(held.control, positions=left))
+        for row in await held.table.query(HINTS, timeout=CALL_S):
+            if hint_name(row.key).startswith(f"streams/{stream}/"):
+                await held.table.delete(HINTS, row.key, etag=row.etag, timeout=CALL_S)
+        for name in named:
+            forget_reader(account.readers(), stream, name)
+        return deleted(f"stream {stream}", found, kept)
+
+    return alone(config, account, act)
+
+
+def delete_all(config: Config, account: Account, *, yes: bool) -> str:
+    """All logs, tables and rows of the job. The container and the table stay, empty."""
+    blobs = account.blobs()
+    every = blobs.list("")
+    found = [each for each in every if each[0].startswith(OURS)]
+    tables = {name.split("/")[1] for name, _ in found if name.startswith("tables/")}
+    tables |= {table.name for name, each in config.streams.items() if (table := table_of(name, each)) is not None}
+    others = len(every) - len(found) - sum(name == NAME for name, _ in every)
+
+    async def act(held: Held) -> str:
+        where = f"the container {config.storage.container} and the table {config.storage.table}"
+        what = f"This deletes everything of {config.app.name!r} in {where}: {sized(found)}."
+        await asyncio.to_thread(confirm, what, config.app.name, yes=yes)
+        if held.control is not None:
+            # Whoever starts behind us finds a group that has never run, and no run without its logs.
+            await held.write(Control(group_id=uuid.uuid4().hex, epoch=held.control.epoch + 1))
+        kept = await asyncio.to_thread(delete, blobs, found, held.check)
+        for partition in (REQUESTS, HINTS, READERS, *(f"table.{name}" for name in sorted(tables)), LEADER, MEMBERS):
+            held.check()
+            for row in await held.table.query(partition, timeout=CALL_S):
+                await held.table.delete(partition, row.key, etag=row.etag, timeout=CALL_S)
+        if held.control is not None and not kept:
+            await held.blob.release(held.lease_id, timeout=CALL_S)
+            held.lease_id = ""
+            kept |= await asyncio.to_thread(delete, blobs, [(NAME, 0)], lambda: None)
+        stay = f" {others} blobs that no job of ours writes stay." if others else ""
+        return deleted(config.app.name, found, kept) + stay
+
+    return alone(config, account, act)
+
+
+def refuse_unless_over(config: Config, control: Control | None, what: str) -> None:
+    """A run in progress relies on its streams."""
+    if control is not None and control.phase not in (RunPhase.NONE, RunPhase.DRAINED):
+        raise ConfigError(
+            f"Run {control.run_id} is not drained, and {what} is part of it. End it first: samza-azure drain "
+            f"{config.path.name} --wait, with a processor that runs."
+        )
+
+
+def confirm(what: str, word: str, *, yes: bool) -> None:
+    """Go on only if somebody types the name of what is to go."""
+    if yes:
+        return
+    say(f"{what} There is no way back.\nType {word} to go on:")
+    if sys.stdin is None or sys.stdin.readline().strip() != word:
+        raise ConfigError("Nothing was deleted: that is not the name. A script says --yes.")
+
+
+def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str, str]:
+    """Delete these; what is kept by a policy or a legal hold, and why. `check` raises when we may not go on."""
+    kept: dict[str, str] = {}
+    for start in range(0, len(found), DELETE_MAX):
+        check()
+        kept |= blobs.delete_many([name for name, _ in found[start : start + DELETE_MAX]])
+    return kept
+
+
+def sized(found: Listing) -> str:
+    """How much that is."""
+    return f"{len(found):,} blobs, {sum(size for _, size in found) / (1 << 20):,.1f} MiB"
+
+
+def deleted(what: str, found: Listing, kept: dict[str, str]) -> str:
+    """What has become of it; an error if something is kept."""
+    if not kept:
+        return f"Deleted {what}: {sized(found)}."
+    name, code = next(iter(kept.items()))
+    raise ConfigError(
+        f"{len(kept)} of {len(found)} blobs of {what} could not be deleted, {name} for one ({code}). The rest is "
+        "deleted. If a policy or a legal hold keeps them, delete again when it ends."
+    )

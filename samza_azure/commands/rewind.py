@@ -1,0 +1,118 @@
+"""`samza-azure rewind`: the next run reads its sources again, from the beginning or from a time."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from samza_azure.commands.alone import Held, alone
+from samza_azure.commands.job import Job, load
+from samza_azure.commands.reach import reach
+from samza_azure.errors import ConfigError
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.logs.position import Position
+from samza_azure.storage.export import log_indexes
+from samza_azure.storage.interface import Blobs
+from samza_azure.storage.log import LogReader
+
+#: Headers are read for so many bytes of rows at a time.
+AT_ONCE = 256 << 20
+
+
+def command(
+    job: Job,
+    to: Annotated[
+        str, typer.Option("--to", help="earliest, or an event time like 2026-01-31T05:00Z.", show_default=False)
+    ],
+    stream: Annotated[str, typer.Option("--stream", help="Only this source stream; else all of them.")] = "",
+) -> None:
+    """After a drain: let the next run read its sources again, from the beginning or from an event time on.
+
+    Example: samza-azure rewind job.toml --to earliest
+    """
+    time_us = None if to == "earliest" else microseconds(to)
+    config = load(job)
+    account = reach(config, create=False)
+    blobs = account.blobs()
+
+    async def act(held: Held) -> str:
+        control = held.control
+        if control is None or control.phase is RunPhase.NONE:
+            raise ConfigError("Nothing was drained yet: the first run reads from the earliest rows anyway.")
+        if control.phase is not RunPhase.DRAINED:
+            raise ConfigError(
+                f"Run {control.run_id} is not drained. A run in progress is never rewound: end it first, with "
+                f"samza-azure drain {config.path.name} --wait."
+            )
+        chosen = sources(control, stream)
+        begins = {partition: beginning(blobs, partition, time_us) for partition in chosen}
+        stood = {partition: control.positions.get(partition, (0, 0)) for partition in chosen}
+        back = {partition: at for partition, at in begins.items() if at < stood[partition]}
+        again = rows_between(blobs, back, stood)
+        if not again:
+            return "Nothing to read again: the next run begins where the last one stopped."
+        await held.write(replace(control, positions={**control.positions, **back}))
+        return (
+            f"The next run reads {again} again. It begins with a changed pipeline, or: samza-azure run "
+            f"{config.path.name} --new-run. What earlier runs have put out stays beside its rows; samza-azure delete "
+            f"{config.path.name} --run {control.run_id} takes the last run's away."
+        )
+
+    print(alone(config, account, act))
+
+
+def microseconds(text: str) -> int:
+    """An event time, which needs its zone."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"--to {text!r} cannot be used. Give earliest, or a time like 2026-01-31T05:00Z or 2026-01-31T06:00+01:00."
+        ) from None
+    if at.tzinfo is None:
+        raise ConfigError(f"--to {text!r} has no zone. Write {text}Z for UTC, or {text}+01:00.")
+    return round(at.timestamp() * 1_000_000)
+
+
+def sources(control: Control, stream: str) -> list[str]:
+    """The source partitions of the drained run, or of one stream of it, "orders/0" and so on."""
+    if stream and stream not in control.sources:
+        raise ConfigError(
+            f"The drained run read no source stream {stream!r}. It read {', '.join(control.sources) or 'none'}."
+        )
+    wanted = [stream] if stream else list(control.sources)
+    return [f"{name}/{number}" for name in wanted for number in range(control.sources[name])]
+
+
+def beginning(blobs: Blobs, partition: str, time_us: int | None) -> Position:
+    """Where a source partition's log begins, or its first record with a row of that event time or later."""
+    prefix = f"streams/{partition}"
+    position: Position = log_indexes(blobs, f"{prefix}/").get(prefix, [0])[0], 0
+    if time_us is None:
+        return position
+    reader = LogReader(blobs, prefix)
+    while True:
+        found = reader.scan(position, AT_ONCE)
+        for part in found.parts:
+            if part.greatest_us is None and part.least_us is None:
+                raise ConfigError(
+                    f"The rows of {partition.rpartition('/')[0]!r} have no event time (streams.<id>.event_time), so no "
+                    "time finds them. Give --to earliest, or --stream with another one."
+                )
+            if part.greatest_us is not None and part.greatest_us >= time_us:
+                return part.position
+        position = found.end
+        if found.at_end:
+            return position
+
+
+def rows_between(blobs: Blobs, back: Mapping[str, Position], stood: Mapping[str, Position]) -> str:
+    """How many rows of each stream lie there, for a sentence; empty if none do."""
+    rows: dict[str, int] = {}
+    for partition, begin in back.items():
+        scans = LogReader(blobs, f"streams/{partition}").scans(begin, stood[partition])
+        stream = partition.rpartition("/")[0]
+        rows[stream] = rows.get(stream, 0) + sum(found.rows for found in scans)
+    return ", ".join(f"{number:,} rows of {stream}" for stream, number in rows.items() if number)

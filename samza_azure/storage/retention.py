@@ -1,0 +1,122 @@
+"""Retention, performed: what a stream no longer keeps is deleted, blob after blob.
+
+The rules are those of `logs.retention`. A task that writes the stream looks after its own log and after logs of earlier
+runs; of a source partition the first of the tasks that read it does. Two at the same time do no harm.
+"""
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.forget import Kept, needed_from
+from samza_azure.logs.operations import blob_index, large_prefix
+from samza_azure.logs.retention import Keeps, Listed, Piece, past, pieces
+from samza_azure.storage.driver import drive
+from samza_azure.storage.export import log_indexes, stream_of
+from samza_azure.storage.interface import Blobs, Positions
+from samza_azure.storage.token import Stand, decode
+
+log = logging.getLogger(__name__)
+
+#: In a reader's row: its token.
+COLUMN = "at"
+
+
+def row_of(stream: str, reader: str) -> str:
+    """The name of a named reader's row."""
+    return f"{stream}/{reader}"
+
+
+def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
+    """The named readers of a stream. One whose row nobody can read needs everything."""
+    found = {}
+    for name, values in positions.poll().items():
+        of, _, reader = name.rpartition("/")
+        if of == stream:
+            try:
+                found[reader] = decode(str(values.get(COLUMN, "")), stream)
+            except ConfigError:
+                found[reader] = Stand()
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What one stream keeps. `delete_...` return how many blobs of a log are gone."""
+
+    blobs: Blobs
+    positions: Positions
+    stream: str
+    keeps: Keeps
+
+    def delete_of_source(self, prefix: str, group_id: bytes, tasks: Sequence[str]) -> int:
+        """Of a source partition's log. `tasks` are the logs of all tasks that read it."""
+        found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
+        if len(found) < 2:
+            return 0
+        # The listing came first: a reader that registers after this look at the rows begins at what is left.
+        first = min(found[-1].index, self._named(prefix))
+        first = drive(needed_from(prefix, group_id, tasks, round(first)), self.blobs)
+        return self._delete(past(found, {prefix: first}, self.keeps))
+
+    def delete_of_output(self, own: Kept, tasks: Sequence[str], number: int, numbers: int) -> int:
+        """Of a task's own log, and of those logs of earlier runs that are this task's to look after.
+
+        `tasks` are the logs of the sinks that read it; `number` of `numbers` is the task's. Earlier runs are drained.
+        """
+        listed = self._listed(own.prefix)
+        ours = pieces(own.prefix, listed)
+        held = [index for name in own.large if (index := _of_large(own.prefix, name)) is not None]
+        last = max((each.index for each in ours if blob_index(own.prefix, each.names[0]) is not None), default=0)
+        first = min([last, own.first, self._named(own.prefix), *held])
+        needed: dict[str, float] = {
+            own.prefix: drive(needed_from(own.prefix, own.group_id, tasks, round(first)), self.blobs)
+        }
+        older: list[Piece] = []
+        for prefix in self._earlier(own.prefix, number, numbers):
+            needed[prefix] = self._named(prefix)
+            older += pieces(prefix, self._listed(prefix))
+        older.sort(key=lambda each: (-each.age_s, each.log, each.index))
+        whole = {name: (1 << 62) if math.isinf(index) else round(index) for name, index in needed.items()}
+        return self._delete(past([*older, *ours], whole, self.keeps))
+
+    def _listed(self, prefix: str) -> list[Listed]:
+        return [
+            *self.blobs.list_with_ages(f"{prefix}/"),
+            *self.blobs.list_with_ages(f"{large_prefix(prefix)}/"),
+        ]
+
+    def _earlier(self, own: str, number: int, numbers: int) -> list[str]:
+        """The logs of this stream in earlier runs whose number falls to us."""
+        run = own.rpartition("/")[0]
+        found = []
+        for prefix, indexes in log_indexes(self.blobs, "runs/").items():
+            if prefix.rpartition("/")[0] == run or int(prefix.rpartition("-")[2]) % numbers != number:
+                continue
+            if stream_of(self.blobs, prefix, indexes[0]) == self.stream:
+                found.append(prefix)
+        return found
+
+    def _named(self, prefix: str) -> float:
+        """The first blob that a named reader still needs; infinite if none does."""
+        needs = [stand.needs(prefix) for stand in readers_of(self.positions, self.stream).values()]
+        return min((each for each in needs if each is not None), default=math.inf)
+
+    def _delete(self, found: Sequence[Piece]) -> int:
+        """One after the other, so that no hole is left. What a policy or a legal hold keeps ends it, for now."""
+        for number, each in enumerate(found):
+            try:
+                for name in each.names:
+                    self.blobs.delete(name)
+            except StorageUnavailable:
+                raise
+            except SamzaAzureError as error:
+                log.info("%s keeps more than it is asked to: %s", self.stream, error)
+                return number
+        return len(found)
+
+
+def _of_large(prefix: str, name: str) -> int | None:
+    return blob_index(large_prefix(prefix), name.rpartition("/")[0])

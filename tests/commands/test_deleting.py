@@ -1,0 +1,289 @@
+"""`delete`, `rewind` and named readers, as a user gives them: on the emulator, with a group that has drained a run."""
+
+import asyncio
+import io
+import json
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, SourceWriter, cli
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.group import control as control_blob
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.rows import MEMBERS, ProcessorRow, State, columns
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Slice, Writer
+from samza_azure.storage.arrow import encode
+from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Content, Missing
+from samza_azure.storage.log import LogReader, take_over
+
+JOB = """
+app = {{ name = "shop", id = "{id}", main = "none:none" }}
+azure.storage.connect = "${{CONNECT}}"
+job.coordinator.profile = "fast"
+
+[streams.orders]
+partitions = 1
+schema = "id BIGINT, at TIMESTAMP"
+event_time = "at"
+
+[streams.notes]
+partitions = 1
+schema = "id BIGINT"
+"""
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class Place:
+    """A job on the emulator, and a user at a terminal."""
+
+    job: Path
+    account: Account
+    config: Config
+    patch: pytest.MonkeyPatch
+    capture: pytest.CaptureFixture[str]
+
+    def command(self, name: str, *options: str, types: str = "") -> tuple[int, str, str]:
+        self.patch.setattr(sys, "argv", ["samza-azure", name, str(self.job), *options])
+        self.patch.setattr(sys, "stdin", io.StringIO(types))
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = self.capture.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    def rows(self, stream: str, *ids: int) -> None:
+        """A record each, an hour of event time apart."""
+        writer = SourceWriter.of(self.config, self.account, stream)
+        for number in ids:
+            columns = {"id": [number], "at": [NOON + timedelta(hours=number)]}
+            writer.write(pa.table({name: columns[name] for name in (writer._schema or pa.schema([])).names}))
+            writer.flush()
+        writer.close()
+
+    def output(self, run: str, *values: int) -> None:
+        log, _ = take_over(
+            self.account.blobs(), f"runs/{run}/count-0", group_id=bytes(16), task="count-0", writer=Writer(1, 1),
+            first=True, may_append=lambda: True, meta={"stream": "out"},
+        )  # fmt: skip
+        log.append(0, slices=(Slice(0, encode(pa.table({"v": values})), len(values)),))
+
+    def ends(self) -> dict[str, Position]:
+        found = {}
+        for stream in ("orders", "notes"):
+            last = LogReader(self.account.blobs(), f"streams/{stream}/0").tail()
+            found[f"{stream}/0"] = last.end if last is not None else (0, 0)
+        return found
+
+    def write(self, control: Control) -> None:
+        """The control blob as a group has left it."""
+
+        async def once() -> None:
+            blob = self.account.control_blob()
+            await blob.create(control_blob.encode(control), timeout=10)
+            await self.account.aclose()
+
+        asyncio.run(once())
+
+    def control(self) -> Control | None:
+        async def once() -> Control | None:
+            found = await self.account.control_blob().read(timeout=10)
+            await self.account.aclose()
+            assert isinstance(found, Content | Missing)
+            return control_blob.decode(found.data) if isinstance(found, Content) else None
+
+        return asyncio.run(once())
+
+    def drained(self, run: str = "1-a", **fields: object) -> Control:
+        control = Control(
+            group_id="0" * 32, run_id=run, phase=RunPhase.DRAINED, past=(run,), sources={"orders": 1, "notes": 1},
+            positions=self.ends(),
+        )  # fmt: skip
+        control = replace(control, **fields)  # type: ignore[arg-type]
+        self.write(control)
+        return control
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Azurite]:
+    with Azurite().start() as azurite:
+        yield azurite
+
+
+@pytest.fixture
+def place(
+    emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Place]:
+    job = tmp_path / "job.toml"
+    job.write_text(JOB.format(id=uuid.uuid4().hex[:8]))
+    monkeypatch.setenv("CONNECT", emulator.connection_string)
+    config = Config.load(job, environment=os.environ)
+    account = Account.from_config(config.storage)
+    account.ensure_created()
+    yield Place(job, account, config, monkeypatch, capsys)
+    account.close()
+
+
+def names(place: Place, prefix: str = "") -> list[str]:
+    return [name for name, _ in place.account.blobs().list(prefix)]
+
+
+def test_a_drained_run_goes_when_its_name_is_typed_and_stays_otherwise(place: Place) -> None:
+    place.output("1-a", 1, 2)
+    place.output("2-b", 3)
+    place.drained("1-a")
+    code, _, said = place.command("delete", "--run", "1-a", types="yes\n")
+    assert code == 2 and "1 blobs, 0.0 MiB of the drained run 1-a" in said and "Nothing was deleted" in said
+    assert names(place, "runs/1-a/")
+    assert place.command("delete", "--run", "1-a", types="1-a\n")[:2] == (0, "Deleted run 1-a: 1 blobs, 0.0 MiB.\n")
+    assert names(place, "runs/") == ["runs/2-b/count-0/00000000"]
+    code, _, said = place.command("delete", "--run", "1-b")
+    assert code == 2 and "No drained run has the id '1-b'. Drained runs with rows: none." in said
+    assert place.control() == replace(place.control() or Control(""), past=("1-a",)), "its id never comes back"
+
+
+def test_a_run_in_progress_and_its_streams_are_not_deleted(place: Place) -> None:
+    place.rows("orders", 1)
+    place.drained("2-b", phase=RunPhase.RUNNING, past=())
+    for options in (
+        ("--run", "2-b"),
+        ("--stream", "orders"),
+    ):
+        code, _, said = place.command("delete", *options, "--yes")
+        assert code == 2 and "Run 2-b is not drained" in said and "drain job.toml --wait" in said
+    assert names(place, "streams/orders/")
+
+
+def test_of_a_stream_its_rows_go_and_where_the_next_run_begins_with_it(place: Place) -> None:
+    place.rows("orders", 1, 2)
+    place.rows("notes", 1)
+    before = place.drained()
+    assert place.command("follow", "orders", "--from", "earliest", "--until-now", "--name", "w")[0] == 0
+    code, out, said = place.command("delete", "--stream", "orders", types="orders\n")
+    assert (code, out) == (0, "Deleted stream orders: 1 blobs, 0.0 MiB.\n")
+    assert "Named readers of it are let go: w." in said
+    assert names(place, "streams/") == ["streams/notes/0/00000000"]
+    after = place.control()
+    assert after is not None and after.positions == {"notes/0": before.positions["notes/0"]}
+    assert place.account.readers().poll() == {}
+    assert list(place.account.hints().poll()) == ["streams/notes/0"]
+    place.output("1-a", 5)
+    assert place.command("delete", "--stream", "out", "--yes")[0] == 0
+    code, _, said = place.command("delete", "--stream", "out", "--yes")
+    assert code == 2 and "No log holds the stream 'out'. Known are notes." in said
+
+
+def test_all_is_all_but_what_is_not_ours(place: Place) -> None:
+    place.rows("orders", 1)
+    place.output("1-a", 1)
+    place.drained()
+    place.account.blobs().put("somebody/else", b"s")
+    code, out, said = place.command("delete", "--all", types="shop\n")
+    assert code == 0 and "This deletes everything of 'shop'" in said
+    assert out.startswith("Deleted shop: 2 blobs") and out.endswith("1 blobs that no job of ours writes stay.\n")
+    assert names(place) == ["somebody/else"]
+    assert place.control() is None and not place.account.hints().poll()
+
+
+def test_while_somebody_works_nothing_is_deleted_or_rewound(place: Place) -> None:
+    place.rows("orders", 1)
+    coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", place.config)
+    with SharedTasks(coordinator, "part", 1):
+        for command, options in (("delete", ("--all", "--yes")), ("rewind", ("--to", "earliest"))):
+            code, _, said = place.command(command, *options)
+            assert code == 2 and "p0 of 'shop' run. Stop them first: samza-azure stop job.toml --wait" in said
+    assert names(place, "streams/orders/")
+
+
+def test_who_died_without_a_word_is_waited_for_and_no_hindrance(place: Place) -> None:
+    """Its row says that it lives, and it holds the lease."""
+    place.drained()
+    dead = ProcessorRow("p9", "i9", state=State.ACTIVE)
+
+    async def leave() -> None:
+        await place.account.rows().insert(MEMBERS, "p9", columns(dead), timeout=10)
+        assert await place.account.control_blob().acquire(str(uuid.uuid4()), seconds=60, timeout=10) is None
+        await place.account.aclose()
+
+    asyncio.run(leave())
+    code, out, said = place.command("delete", "--all", "--yes")
+    assert (code, out[:12]) == (0, "Deleted shop") and "p9 may have died; waiting" in said
+    assert place.control() is None
+
+
+@pytest.mark.parametrize("options", [(), ("--run", "a", "--all"), ("--reader", "w"), ("--all", "--reader", "w")])
+def test_it_has_to_be_said_what_is_to_go(place: Place, options: tuple[str, ...]) -> None:
+    code, _, said = place.command("delete", *options)
+    assert code == 2 and "Say what to delete: --run ID, --stream ID, --stream ID --reader NAME, or --all." in said
+
+
+def test_the_next_run_reads_from_the_earliest_rows(place: Place) -> None:
+    place.rows("orders", 1, 2, 3)
+    place.rows("notes", 1)
+    place.drained()
+    code, out, _ = place.command("rewind", "--to", "earliest")
+    assert code == 0 and out.startswith("The next run reads 3 rows of orders, 1 rows of notes again.")
+    assert "samza-azure run job.toml --new-run" in out and "delete job.toml --run 1-a" in out
+    control = place.control()
+    assert control is not None and control.positions == {"orders/0": (0, 0), "notes/0": (0, 0)}
+    assert place.command("rewind", "--to", "earliest")[1].startswith("Nothing to read again")
+
+
+def test_the_next_run_reads_from_a_time_on_and_skips_nothing_unread(place: Place) -> None:
+    place.rows("orders", 1, 2, 3)
+    stood = place.drained().positions
+    code, out, _ = place.command("rewind", "--stream", "orders", "--to", "2026-01-31T15:00+01:00")
+    assert code == 0 and out.startswith("The next run reads 2 rows of orders again.")
+    control = place.control()
+    assert control is not None and (0, 0) < control.positions["orders/0"] < stood["orders/0"]
+    place.rows("orders", 4)
+    code, out, _ = place.command("rewind", "--stream", "orders", "--to", "2030-01-01T00:00Z")
+    assert code == 0 and out.startswith("Nothing to read again"), "a later time never skips rows"
+    assert place.control() == control
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--to", "yesterday"), "Give earliest, or a time like 2026-01-31T05:00Z"),
+        (("--to", "2026-01-31T05:00"), "has no zone. Write 2026-01-31T05:00Z for UTC"),
+        (("--to", "earliest", "--stream", "order"), "read no source stream 'order'. It read orders, notes."),
+        (("--to", "2026-01-31T05:00Z"), "The rows of 'notes' have no event time"),
+    ],
+)
+def test_bad_words_to_rewind_are_answered(place: Place, options: tuple[str, ...], said: str) -> None:
+    place.rows("notes", 1)
+    place.drained()
+    code, _, text = place.command("rewind", *options)
+    assert code == 2 and said in text
+
+
+def test_a_run_that_is_not_drained_or_never_was_is_not_rewound(place: Place) -> None:
+    code, _, said = place.command("rewind", "--to", "earliest")
+    assert code == 2 and "Nothing was drained yet" in said
+    place.drained("2-b", phase=RunPhase.RUNNING, past=())
+    code, _, said = place.command("rewind", "--to", "earliest")
+    assert code == 2 and "Run 2-b is not drained. A run in progress is never rewound" in said
+
+
+def test_a_follower_with_a_name_goes_on_where_it_stopped_and_can_be_let_go(place: Place) -> None:
+    place.rows("notes", 1, 2)
+    follow = ("follow", "notes", "--until-now", "--name", "w")
+    assert place.command(*follow)[:2] == (0, ""), "the first time it begins with what comes"
+    place.rows("notes", 3)
+    assert [json.loads(line) for line in place.command(*follow)[1].splitlines()] == [{"id": 3}]
+    assert place.command(*follow)[1] == ""
+    assert len(place.command(*follow, "--from", "earliest")[1].splitlines()) == 3
+    code, _, said = place.command("delete", "--stream", "notes", "--reader", "x")
+    assert code == 2 and "has no reader 'x'. Named readers of it: w." in said
+    assert place.command("delete", "--stream", "notes", "--reader", "w")[0] == 0
+    assert place.account.readers().poll() == {}

@@ -1,0 +1,47 @@
+"""What a processor that was asked to leave says in the end is what came of it, also when the storage is away."""
+
+from dataclasses import replace
+
+from samza_azure.group.actions import Finish
+from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
+from samza_azure.group.rows import State
+from samza_azure.group.tasks import PATIENCE
+from samza_azure.group.view import LocalTask, View
+from samza_azure.messages import Phase
+from tests.group.situation import NOW, decide, report, view_of
+
+
+def leaving(phase: Phase, *, left: bool) -> View:
+    """p3, asked to leave long ago, with its one task in this phase."""
+    view = view_of("p3", leaving=True, ending=Finish(0, HANDED_OVER), ending_since=NOW - 1_000)
+    assert view.life.found is not None
+    written = replace(view.life.found, state=State.LEFT if left else State.LEAVING)
+    view.life.written = written
+    view.work.tasks = {"daily-0": LocalTask(2, 1, NOW - 2_000, report("daily-0", phase), releasing_since=NOW - 1_000)}
+    assert PATIENCE * view.settings.shutdown_s + FAREWELL_S < 1_000
+    return view
+
+
+def said(view: View) -> str:
+    [finish] = decide(view, NOW)
+    assert isinstance(finish, Finish) and finish.code == 0
+    return finish.message
+
+
+def test_a_hand_over_that_was_heard_is_one() -> None:
+    assert said(leaving(Phase.RELEASED, left=True)) == HANDED_OVER
+
+
+def test_where_the_storage_took_no_last_word_nobody_was_told() -> None:
+    text = said(leaving(Phase.RELEASED, left=False))
+    assert text == (
+        "Left the group, and the storage took no last word of it: the others were not told; others get daily-0 when it "
+        "has been silent for 8 s."
+    )
+
+
+def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
+    text = said(leaving(Phase.RUNNING, left=False))
+    assert "the others were not told" in text
+    assert "daily-0 did not end in time: whether the last batch is stored the next owner finds in the log." in text
+    assert said(leaving(Phase.RUNNING, left=True)).startswith("Left the group. daily-0 did not end in time")

@@ -1,0 +1,67 @@
+"""`simulate JOB`: the job's own timings are what is played, and it ends with what somebody who plans a fleet asks."""
+
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from samza_azure import cli
+from samza_azure.group.timing import PROFILES
+from samza_azure.sim.simulate import simulate_job
+from samza_azure.sim.world import World, draw
+from tests.sim.mutants import MUTANTS
+
+JOB = """
+app = { name = "mine", main = "none:none" }
+azure.storage.connect = "${NOT_SET}"
+job.coordinator.heartbeat.timeout = "9 s"
+"""
+
+
+def run(job: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["samza-azure", "simulate", *([str(job)] if job.name else []), *options])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+def test_it_ends_with_fail_over_kills_and_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = tmp_path / "job.toml"
+    job.write_text(JOB)
+    assert run(job, monkeypatch, "--seed", "1", "--seeds", "2", "--hours", "0.02") == 0
+    *histories, head, worst, kills, rows = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in histories] == ["seed 1", "seed 2"]
+    assert head.startswith("2 histories") and head.endswith("a fleet of 3; heartbeat 2 s, dead after 9 s.")
+    seen = re.findall(r"([0-9.]+) s of (?:the leader|a follower) \(at most ([0-9.]+) s\)", worst)
+    assert seen and all(0 < float(took) < 1.5 * float(bound) for took, bound in seen)
+    assert int(re.findall(r"kills +([0-9]+)", kills)[0]) > 0
+    assert re.fullmatch(r"rows checked +[1-9][0-9,]*: lost 0, doubled 0", rows)
+
+
+def test_the_job_s_own_timings_are_played() -> None:
+    slow = replace(PROFILES["fast"], heartbeat_timeout_s=4.0)
+    assert World(replace(draw(1), timing=slow)).timing == slow
+    assert World(draw(1)).timing == PROFILES[draw(1).profile]
+
+
+def test_what_is_violated_is_told_with_the_command_that_replays_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A known mistake is put in."""
+    said: list[str] = []
+    mutant = next(each for each in MUTANTS if each.name == "nobody is passed on to the assignment")
+    mutant.mistake(monkeypatch)
+    assert not simulate_job(
+        said.append, "job.toml", "default", PROFILES["default"], processors=3, seeds=[5], hours=0.02
+    )
+    assert (
+        said[-1].splitlines()[-1]
+        == "    replay: samza-azure simulate job.toml --seed 5 --seeds 1 --processors 3 --hours 0.02"
+    )
+
+
+def test_seeds_are_for_a_job(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(Path(), monkeypatch, "--seeds", "3") == 2
+    assert "--seeds is for a job: samza-azure simulate job.toml --seeds 20." in capsys.readouterr().err
