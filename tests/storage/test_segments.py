@@ -606,6 +606,7 @@ def test_a_drop_is_taken_back_while_a_place_over_it_is_chosen(stores: Stores) ->
     assert rows(store.snapshot()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_garbage_goes_however_often_it_is_looked_for(store: SegmentStore) -> None:
     compacted(store, appended(store, "a", "b"))
     assert sum(store.collect(now, 1_000).segments for now in range(0, 3_000, 10)) == 2
