@@ -140,15 +140,15 @@ def test_rocksdb_is_restored_from_snapshots_whose_parts_are_in_the_log_once(flee
 
 
 def test_a_log_with_state_of_the_other_kind_is_not_gone_on_with(fleet: MakeFleet) -> None:
-    run = fleet(counting("kept"), JOB % ("kept", "auto"))
+    run = fleet(counting("changed-kind"), JOB % ("changed-kind", "auto"))
     run.start("count-0")
-    writer = run.writer("kept", 1, flush_rows=10)
+    writer = run.writer("changed-kind", 1, flush_rows=10)
     writer.write(table(range(10)))
     writer.close()
-    run.until_all_is_read("kept")
+    run.until_all_is_read("changed-kind")
     run.release("count-0")
 
-    other = fleet(counting("kept"), JOB % ("kept", "rocksdb"))
+    other = fleet(counting("changed-kind"), JOB % ("changed-kind", "rocksdb"))
     other.run_id, other.group_id, other.generation = run.run_id, run.group_id, run.generation
     other.start("count-0", first=False)
 
