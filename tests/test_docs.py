@@ -208,7 +208,7 @@ def test_a_violation_ends_with_the_sentence_of_its_invariant() -> None:
 
 
 def test_the_simulator_demands_nothing_without_a_name() -> None:
-    files = [*(PACKAGE / "sim").glob("*.py"), *(ROOT / "tests" / "sim" / "alone").glob("*.py")]
+    files = [*(PACKAGE / "sim").glob("*.py"), *(ROOT / "tests" / "sim" / "pieces").glob("*.py")]
     text = "\n".join(path.read_text() for path in sorted(files))
     assert set(re.findall(r"[\"']([SL]\d+): ", text)) <= INVARIANTS.keys()
     assert [name for name in INVARIANTS if not re.search(rf"[\"']{name}: ", text)] == []

@@ -53,7 +53,7 @@ class Game:
         """Play it: what is violated, if anything is."""
         from samza_azure.sim.ledger import Violation
         from samza_azure.sim.world import play
-        from tests.sim.alone import examine
+        from tests.sim.pieces.examine import examine
 
         if self.scenario != ALONE:
             return play(self.drawn()).violation

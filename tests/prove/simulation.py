@@ -2,7 +2,7 @@
 
 Plays busy fleets, five processors of the default profile to which everything happens all the time; with --every-style
 also storms and mild trouble, of all profiles and sizes. Before each fleet the pieces that it is made of are tried by
-themselves (`tests/sim/alone`). Prints what was exercised, beside the bars, and how often each
+themselves (`tests/sim/pieces`). Prints what was exercised, beside the bars, and how often each
 fault has met each step of the protocol. Ends with 1 if anything was violated, with the command that replays each seed;
 and, after a run of full length, if a bar was missed. A shorter one only says how far it came.
 """
@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from samza_azure.sim.scenario import draw
 from samza_azure.sim.simulate import Tally, play_all
 from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
-from tests.sim.alone import examine
+from tests.sim.pieces.examine import examine
 
 #: A run of full length takes less than six minutes.
 FULL_S = 340.0

@@ -1,6 +1,6 @@
 """Logs without a fleet: source logs with several producers, task logs whose owners change in mid-call, their readers.
 
-Part of `alone`. Who goes on next is drawn at each call, answers get lost, records are larger than a read or an append.
+Part of `pieces`. Who goes on next is drawn at each call, answers get lost, records are larger than a read or an append.
 What is in the storage in the end is read by `plain`, and must be what everybody was told.
 """
 

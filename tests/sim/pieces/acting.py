@@ -1,6 +1,6 @@
 """Which calls a processor makes, for a drawn state: its own row, the leader row, the lease, the control blob.
 
-Part of `alone`, as `decisions`. What is asked and written, and when, is worked out a second time, plainly.
+Part of `pieces`, as `decisions`. What is asked and written, and when, is worked out a second time, plainly.
 """
 
 from dataclasses import replace

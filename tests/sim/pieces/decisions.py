@@ -1,6 +1,6 @@
 """What a processor decides, question by question, for a drawn state of what it knows.
 
-Part of `alone`. A fleet meets few of the states that are possible. Here any is drawn, and each question is answered a
+Part of `pieces`. A fleet meets few of the states that are possible. Here any is drawn, and each question is answered a
 second time, as plainly as its description: who may lead, what is asked of the leader, what a drain waits for, when a
 task may start, who is too silent. Times are small numbers, so that equal ones are drawn, too.
 """

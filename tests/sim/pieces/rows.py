@@ -1,6 +1,6 @@
 """What the table and the control blob hold, drawn: rows of any size, requests of strangers, blobs of later releases.
 
-Part of `alone`. Each is written by production, read by production, and by `plain`.
+Part of `pieces`. Each is written by production, read by production, and by `plain`.
 """
 
 import gzip

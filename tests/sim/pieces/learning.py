@@ -1,6 +1,6 @@
 """What a processor learns: for a drawn state, each call and each answer changes just what it should, and nothing else.
 
-Part of `alone`. All fields of what is known are compared before and after: each case says which of them change, and
+Part of `pieces`. All fields of what is known are compared before and after: each case says which of them change, and
 to what.
 """
 

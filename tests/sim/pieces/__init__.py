@@ -1,0 +1,1 @@
+"""What the fleet is made of, each piece by itself. Begin with `examine`."""
