@@ -127,12 +127,6 @@ def generations(shown: dict[str, Any]) -> dict[str, int]:
     return {task["name"]: task["generation"] for task in shown["tasks"]}
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Azurite]:
-    with Azurite().start() as azurite:
-        yield azurite
-
-
 @pytest.fixture
 def group(emulator: Azurite, tmp_path: Path) -> Iterator[Group]:
     group = Group(emulator, tmp_path)

@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,12 +26,6 @@ from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.storage.connection import Account
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
-
-
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Azurite]:
-    with Azurite().start() as azurite:
-        yield azurite
 
 
 def samza_azure(*arguments: str, connect: str = "UseDevelopmentStorage=true") -> tuple[int, str, str]:

@@ -140,18 +140,16 @@ class EndsWhileShown(Fleet):
         return super().status()
 
 
-def test_dev_has_the_code_of_processors_that_end_while_they_are_shown(job: Path) -> None:
+def test_dev_has_the_code_of_processors_that_end_while_they_are_shown(job: Path, emulator: Azurite) -> None:
     path = os.pathsep.join([str(job.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    fleet = EndsWhileShown(job, job.parent / "logs", {VARIABLE: emulator.connection_string, "PYTHONPATH": path})
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    with Azurite() as emulator:
-        environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": path}
-        fleet = EndsWhileShown(job, job.parent / "logs", environment)
-        try:
-            assert _View(fleet, 2, None, reload=False).watch("") == 3
-        finally:
-            for number, handler in handlers.items():
-                signal.signal(number, handler)
-            fleet.stop()
+    try:
+        assert _View(fleet, 2, None, reload=False).watch("") == 3
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        fleet.stop()
 
 
 def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, tmp_path: Path) -> None:

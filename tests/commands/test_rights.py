@@ -113,12 +113,6 @@ class Place:
         return self.config(self.connect).storage.container
 
 
-@pytest.fixture(scope="module")
-def emulator() -> Iterator[Azurite]:
-    with Azurite().start() as azurite:
-        yield azurite
-
-
 @pytest.fixture
 def place(
     emulator: Azurite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
