@@ -3,6 +3,7 @@
 import itertools
 import json
 import uuid
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -33,7 +34,7 @@ class Counted:
     """The rows of a table, and how many of them were read."""
 
     def __init__(self, store: SegmentStore) -> None:
-        self._rows, self.read = store.rows, 0
+        self._rows, self.read, self.calls = store.rows, 0, 0
 
     def transact(self, writes: list[Write]) -> object:
         return self._rows.transact(writes)
@@ -41,6 +42,7 @@ class Counted:
     def query(self, first: str, end: str) -> list[Row]:
         found = self._rows.query(first, end)
         self.read += len(found)
+        self.calls += 1
         return found
 
 
@@ -55,13 +57,68 @@ def test_only_what_has_changed_is_read(stores: Stores) -> None:
     for number in range(8):
         appended(writer, f"{number:02}")
     assert len(rows(reader.latest())) == 8
-    before, seen.read = reader.latest(), 0
+    before, seen.read, seen.calls = reader.latest(), 0, 0
     assert reader.latest().timeline is before.timeline
-    assert seen.read == 1, "the head"
+    assert (seen.read, seen.calls) == (1, 1), "the head"
     appended(writer, "8", "9")
+    seen.calls = 0
     assert rows(reader.latest()) == rows(writer.snapshot())
     assert seen.read <= 5
+    assert seen.calls == 1, "the publish, the head and the locks in one answer"
     assert len(rows(before)) == 8, "a snapshot does not move"
+
+
+class InParts(Counted):
+    """Each row comes in an answer of its own, so more may have been published in between."""
+
+    def __init__(self, store: SegmentStore, between: Callable[[], object]) -> None:
+        super().__init__(store)
+        self._between = between
+
+    def query(self, first: str, end: str) -> list[Row]:
+        found = list(super().query(first, end))
+        if first.startswith("change."):
+            self._between()
+            self._between = lambda: None
+            there = {row.key for row in found if row.key.startswith("change.")}
+            found = [row for row in super().query(first, end) if row.key in there or not row.key.startswith("change.")]
+        return found
+
+
+@pytest.mark.parametrize("is_given_back", [False, True])
+def test_a_publish_between_two_answers(stores: Stores, is_given_back: bool) -> None:
+    """The locks say that it counts, and its row was not read with them."""
+    writer, reader = stores(), stores()
+    appended(writer, "a")
+    who = task("append")
+    lock = allocated(writer, who, 2)
+    first, second = rooted(writer, lock, files=["b", "c"])
+    writer.publish(who.id, [first])
+    assert rows(reader.latest()) == ["a", "b"]
+
+    def between() -> None:
+        writer.publish(who.id, [second])
+        if is_given_back:
+            writer.release(who.id, lock.id)
+
+    reader.rows = InParts(reader, between)  # type: ignore[assignment]
+    assert rows(reader.latest()) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_publishes_that_are_known_are_not_read_again_and_again(stores: Stores) -> None:
+    """An old lock that is still held lies before all that others have published since."""
+    writer, (reader, seen) = stores(), counted(stores)
+    allocated(writer, task("idle"))
+    for number in range(101):
+        appended(writer, f"{number:03}")
+    for _ in range(3):
+        appended(writer, "more")
+        reader.latest()
+    seen.read = 0
+    appended(writer, "z")
+    assert len(rows(reader.latest())) == 105
+    assert seen.read <= 5
 
 
 def test_a_checkpoint_saves_reading_the_rows(stores: Stores) -> None:

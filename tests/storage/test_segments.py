@@ -34,7 +34,7 @@ from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore, Snapshot
-from samza_azure.storage.transactions import Act, MemoryTransactions, Transactions, Write
+from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
 from tests.storage.conftest import Stores
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
@@ -278,6 +278,41 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     assert (rows(snapshot), snapshot.staged) == (["a", "b", "before"], ())
 
 
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_an_announcement_is_taken_back_from_more_locks_than_a_transaction_holds(stores: Stores) -> None:
+    """Some were granted after it. Its owner dies in the middle, and whoever ends that life does the rest."""
+    store, other, again = stores(), stores(), stores()
+    held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
+    (name,) = store.numbers(DAY, held.version, 1)
+    made = [Segment.root(store.name, *name, file=File(""))]
+    store._announce(held, made)
+    locks = [allocated(other, task(f"a{number}")) for number in range(2 * OPERATIONS_MAX + 20)]
+    assert all(lock.replaced for lock in other.state().box.locks.values() if lock.id != held.id)
+    (copied,) = rooted(other, locks[0])
+    assert isinstance(other.publish("a0.1", [copied]), Published)
+    again.rows = Faulty(again.rows, 2, "crash after")  # type: ignore[assignment]
+    with pytest.raises(Crash):
+        again.release("replace.1", held.id)
+    store.end(task("replace").owner)
+    assert held.id not in store.state().box.locks
+    assert not any(lock.replaced for lock in store.state().box.locks.values())
+    assert rows(store.snapshot()) == rows(store.latest()) == rows_of(copied)
+
+
+def test_who_publishes_again_after_half_of_an_announcement_was_taken_back(stores: Stores) -> None:
+    store, other = stores(), stores()
+    held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
+    lock = allocated(other, task("sink"))
+    days = [Segment.root(store.name, *store.numbers(DAY, held.version, 1)[0], file=File(""))]
+    month = [Segment.root(store.name, *store.numbers(MONTH, held.version, 1)[0], file=File(""))]
+    store._announce(held, days)
+    appended = replace(rooted(other, lock)[0], file=File("a", 1))
+    assert isinstance(other.publish("sink.1", [appended]), Published)
+    store.rows.transact([Write(Act.MERGE, f"lock.{held.id:012d}", {"writes": "", "staged": 1})])
+    assert isinstance(store.publish("replace.1", month), Published)
+    assert rows(store.snapshot()) == rows(stores().latest()) == ["a"]
+
+
 def test_an_allocation_goes_where_something_is_visible(store: SegmentStore) -> None:
     appended(store, "a")
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
@@ -462,6 +497,32 @@ def test_a_pin_ends_with_its_time(store: SegmentStore) -> None:
     store.publish("compact.1", made, inputs=inputs)
     store.collect(1_000, 100)
     assert store.collect(2_000, 100).segments == 2
+
+
+def test_pins_that_are_over_are_deleted_unless_they_are_prolonged(stores: Stores) -> None:
+    store, reader = stores(), stores()
+    early = store.snapshot()
+    for name in ("r1", "r2", "r3"):
+        reader.pin(name, early, until_us=1_500)
+
+    def prolong() -> None:
+        reader.pin("r2", early, until_us=9_000)
+
+    late = stores()
+    late.rows = Meanwhile(late.rows, lambda call: call == "DELETE reader.r2", prolong)  # type: ignore[assignment]
+    assert late._pinned(2_000) == []
+    assert [row.key for row in store.rows.query("reader.", "reader~")] == ["reader.r2"]
+    reader.pin("r1", early, until_us=9_000)
+    assert len(store._pinned(2_000)) == 2
+
+
+def test_streams_of_similar_names_have_their_own_positions(store: SegmentStore) -> None:
+    names = ["a/b", "a|b", "a=7Cb", "a||b", "a//b", "a\\b", "a#b?c", "a%2Fb"]
+    for number, name in enumerate(names):
+        assert store.move(name, None, number)
+    assert store.positions() == {name: number for number, name in enumerate(names)}
+    store.forget("a|b")
+    assert (store.position("a|b"), store.position("a/b")) == (None, 0)
 
 
 def test_uploads_of_the_dead_are_deleted_and_those_of_the_living_are_not(store: SegmentStore) -> None:
