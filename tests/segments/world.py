@@ -314,13 +314,13 @@ class World:
     def look_at_replaced(
         self, lock: Lock, outputs: Sequence[Segment], published: Sequence[Segment], before: Counter[Row]
     ) -> None:
-        """Each row that was there is in the outputs if it had come when the lock was granted, and in a copy if not."""
+        """Each row where the outputs are is in them if it had come when the lock was granted, and in a copy if not."""
         assert lock.read is not None
-        mine = {one.id for one in outputs}
+        mine, places = {one.id for one in outputs}, {one.interval for one in outputs}
         read = Counter(row for one in outputs for row in self.rows_of(one))
         carried = Counter(row for one in published if one.id not in mine for row in self.rows_of(one))
         for row in before:
-            if lock.interval.start <= row[1] < lock.interval.end:
+            if any(place.start <= row[1] < place.end for place in places):
                 had_come = lock.read.has(*self.came[row])
                 found = read[row], carried[row]
                 assert found == (had_come, not had_come), f"I24: {row} is read and carried {found} times"
