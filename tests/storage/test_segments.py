@@ -478,6 +478,16 @@ def test_garbage_goes_after_its_grace_and_files_with_it(store: SegmentStore) -> 
         store.snapshot(replace(later, granted=later.granted + 70))
 
 
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_number_is_not_used_again_after_its_segment_was_collected(store: SegmentStore) -> None:
+    compacted(store, appended(store, "a", "b"))
+    store.drop(task("admin", 9), DAY)
+    for now in (1_000, 2_000, 3_000):
+        store.collect(now, 100)
+    assert [one.file for one in store.snapshot().timeline] == [None]
+    assert [str(allocated(store, task(name)).partitions) for name in ("x", "y")] == ["1", "2"], "beside the drop"
+
+
 def test_what_a_reader_pins_stays(store: SegmentStore) -> None:
     inputs = appended(store, "a", "b")
     early = store.snapshot()
