@@ -69,7 +69,7 @@ def document(store: SegmentStore, interval: Interval) -> dict[str, Any]:
         "dropped": [str(one) for one in dropped(timeline, interval)],
         "garbage": len(timeline.fully_overshadowed()),
         "staged": len(snapshot.staged),
-        "foreign_rows": snapshot.foreign,
+        "foreign_rows": snapshot.foreign + store.strangers(),
         "compaction": [{"interval": str(group[0].interval), "segments": len(group)} for group in plan(store, interval)],
     }
 

@@ -11,6 +11,7 @@ import gc
 import io
 import json
 import logging
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from samza_azure.storage.segment_rows import SegmentReader, segment_key, segment
 log = logging.getLogger(__name__)
 
 CHANGE = "change."
+_KEY = re.compile(r"change\.\d+\.\d+")
 #: Of one column; the service takes 64 KiB, and a row of 1 MiB.
 _PART = 30_000
 _PARTS_MAX = 12
@@ -39,6 +41,11 @@ _COLUMNS = pa.schema([*((name, pa.int64()) for name in _NUMBERS), *((name, pa.st
 def change_key(lock: int, number: int) -> str:
     """The row of a publish."""
     return f"{CHANGE}{lock:012d}.{number:012d}"
+
+
+def is_change(key: str) -> bool:
+    """Whether a row has such a key."""
+    return _KEY.fullmatch(key) is not None
 
 
 def changed_key(key: str) -> tuple[int, int]:

@@ -63,6 +63,7 @@ from samza_azure.storage.segment_changes import (
     change_values,
     changed_by,
     changed_key,
+    is_change,
     no_collection,
 )
 from samza_azure.storage.segment_rows import (
@@ -97,6 +98,8 @@ CHECKPOINT_AFTER = 500
 _RANGES_MAX = 6
 #: So many publishes that are known are read once more, if that saves reading the locks alone.
 _REPEATS_MAX = 100
+#: Behind all keys of the letters that keys are made of.
+_LAST = "\uffef"
 #: So many locks are given back at once.
 _LOCKS_MAX = OPERATIONS_MAX - 2
 #: So many locks learn at once what a REPLACE is about to write, its own among them.
@@ -664,6 +667,14 @@ class SegmentStore:
                 overwritten = state.head.values.get("overwritten")
                 return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
 
+    def strangers(self) -> int:
+        """How many rows there are between ours that are of no kind that we know. They are ignored."""
+        found, start = 0, "\x20"
+        for prefix in sorted((CHANGE, HEAD, LOCK, NEXT, POSITION, READER, SEGMENT)):
+            found += len(self._read(start, prefix))
+            start = HEAD + "\x20" if prefix == HEAD else past(prefix)
+        return found + len(self._read(start, _LAST))
+
     def _check_kept(self, head: Row, at: SequenceNumber | None) -> None:
         """ConfigError if what a table showed then was collected, in part or as a whole."""
         collected = str(head.values.get("collected", ""))
@@ -771,8 +782,8 @@ class SegmentStore:
             return self.state(), None
         since = known.snapshot.sequence
         found = self._read(change_key(known.oldest, since.counts.get(known.oldest, -1) + 1), past(LOCK))
-        count = next((number for number, row in enumerate(found) if not row.key.startswith(CHANGE)), len(found))
-        state, published = self._state_of(found[count:]), found[:count]
+        published = [row for row in found if is_change(row.key)]
+        state = self._state_of([row for row in found if row.key >= HEAD])
         now, there = state.sequence, {row.key for row in published}
         self._known = replace(known, repeats=sum(since.has(*changed_key(row.key)) for row in published))
         # A publish writes both rows or neither. If one of them is not here, this was no answer of one moment.
@@ -809,7 +820,7 @@ class SegmentStore:
         if len(ranges) > _RANGES_MAX:
             ranges = [(min(first for first, _ in ranges), past(CHANGE))]
         for first, end in ranges:
-            yield from self._read(first, end)
+            yield from (row for row in self._read(first, end) if is_change(row.key))
 
     def _is_there(self, segment: Segment) -> bool:
         """Whether what a publish has repeated is in the table. A copy is taken back if its REPLACE gives up, and that
@@ -934,7 +945,7 @@ class SegmentStore:
 
     def _delete_changes(self, mark: SequenceNumber) -> None:
         """Delete what the publishes up to a mark have repeated: nobody goes on from before it."""
-        keys = [row.key for row in self._read(CHANGE, past(CHANGE))]
+        keys = [row.key for row in self._read(CHANGE, past(CHANGE)) if is_change(row.key)]
         old = [key for key in keys if mark.has(*changed_key(key))]
         for part in _parts([Write(Act.DELETE, key) for key in old], OPERATIONS_MAX):
             if isinstance(self._try(partial(self.rows.transact, part)), Refused):

@@ -694,7 +694,17 @@ def test_rows_of_no_kind_that_we_know_are_counted(store: SegmentStore) -> None:
     appended(store, "a")
     store.rows.transact([Write(Act.INSERT, "segment.strange", {"what": "this"})])
     snapshot = store.snapshot()
-    assert (rows(snapshot), snapshot.foreign) == (["a"], 1)
+    assert (rows(snapshot), snapshot.foreign, store.strangers()) == (["a"], 1, 0)
+    names = ["0", "change.strange.row", "dog", "head.2", "imp", "mine", "other", "pride", "rest", "tail", "\u00e4"]
+    assert rows(store.latest()) == ["a"]
+    for name in names:
+        store.rows.transact([Write(Act.INSERT, name, {"what": "this"})])
+    assert store.strangers() == len(names) - 1, "all but the one among the publishes"
+    appended(store, "b")
+    assert rows(store.latest()) == rows(store.snapshot()) == ["a", "b"]
+    store.collect(1_000, 10)
+    store.collect(2_000, 10)
+    assert rows(store.latest()) == ["a", "b"]
 
 
 def test_a_row_that_cannot_be_read_is_named(store: SegmentStore) -> None:
