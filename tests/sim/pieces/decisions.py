@@ -1110,9 +1110,22 @@ def _check_publish(drawn: Drawn, view: View, control: Control) -> None:
             kept[task] = each
     same("who gave what up", dict(pardoned), kept)
     _check_failures(view, control, rows)
+    _check_failures(view, _failing(drawn, control, rows), rows)
     if view.leadership is not None:
         _check_assignment(view, control, rows)
     _check_checked(drawn, control)
+
+
+def _failing(drawn: Drawn, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
+    """The same, where those own tasks who give them up now; some of these tasks were given up before."""
+    owned, given_up = dict(control.tasks), {}
+    for name, row in rows.items():
+        for task, report in row.tasks.items():
+            if report.phase == "FAILED" and task in owned:
+                owned[task] = replace(owned[task], owner=Owner(name, row.incarnation, report.generation))
+                earlier = drawn.dice.choice([name, name, *NAMES, None])
+                given_up[task] = earlier and GivenUp(Owner(earlier, row.incarnation, 1), "earlier")
+    return replace(control, tasks=owned, given_up={task: each for task, each in given_up.items() if each})
 
 
 def _check_failures(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> None:
