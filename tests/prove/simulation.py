@@ -64,8 +64,9 @@ def missed(seen: Mapping[str, int]) -> list[str]:
     for name, (title, bar) in BARS.items():
         print(f"{title:40} {seen.get(name, 0):9,} {bar:9,}")
     print(f"{'the rarest pair of a fault and a step':40} {rarest[0][1]:9,} {ENOUGH:9,}")
-    low = [f"{title}: {seen.get(name, 0)}" for name, (title, bar) in BARS.items() if seen.get(name, 0) < bar]
-    return low + missing(seen)
+    return [f"{title}: {seen.get(name, 0)}" for name, (title, bar) in BARS.items() if seen.get(name, 0) < bar] + [
+        f"{fault} has met too seldom ({ENOUGH} is enough): {', '.join(steps)}" for fault, steps in missing(seen).items()
+    ]
 
 
 def main() -> int:
@@ -93,7 +94,7 @@ def main() -> int:
     print(f"{played} seeds, {hours:.1f} simulated hours of a fleet, {len(failed)} violations")
     is_full = asked.seconds >= FULL_S and not asked.every_style
     if low:
-        print(f"{'missed' if is_full else 'not reached yet'}: {', '.join(low)}")
+        print(f"{'missed' if is_full else 'not reached yet'}:", *low, sep="\n  ")
     return 1 if failed or (is_full and low) else 0
 
 
