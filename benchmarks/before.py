@@ -3,7 +3,7 @@
 The older one is taken out of git into a scratch directory, and its own `coordination.py` measures it. Both take turns,
 round by round, so that what else the machine does meets both. Without a commit it is the last one before the lifecycle
 of processors was mended (2026-11-22). Price is what `explain` says of an idle hour; `tests/sim/test_cost.py` of either
-commit counts that these are the calls. Ends with 1 if a median is worse by more than a twentieth and a tenth of a second.
+commit counts that these are the calls. Ends with 1 if a median is worse by more than 5 % and a tenth of a second.
 """
 
 import argparse
