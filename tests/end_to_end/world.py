@@ -248,7 +248,7 @@ class World:
                 batches += [batch for data in reader.fetch(found.parts) for batch in decode(data)]
                 start = found.end
         account.close()
-        return pa.Table.from_batches(batches)
+        return pa.Table.from_batches(batches) if batches else self.flights.slice(0, 0)
 
     def emulator_signal(self, number: signal.Signals) -> None:
         """A signal to the emulator."""

@@ -130,6 +130,7 @@ class Upgrades:
         run = before["run_id"]
         fleet = world.another(f"{number}-{new}", more, change)
         producer = world.producing(CHUNK, RATE)
+        old.wait_until("something is read", lambda shown: shown["read"] != before["read"], PATIENCE_S)
         if fault is not None:
             followers = [name for name in old.alive() if name != before["leader"]]
             victim = before["leader"] if fault.role == "leader" else followers[0]
