@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 from flights import write  # noqa: E402  (needs the path above)
 
 from samza_azure.commands.fleet import Fleet, all_running  # noqa: E402
+from samza_azure.errors import StorageUnavailable  # noqa: E402
 from tests.end_to_end.world import PARTITIONS, PATIENCE_S, World, daily, daily_rows  # noqa: E402
 
 CHUNK, RATE = 6_000, 1_000.0
@@ -84,6 +86,22 @@ def drawn(dice: random.Random) -> Fault | None:
     return Fault(role, "supervisor", dice.choice(PHASES), how)
 
 
+def status(fleet: Fleet) -> dict[str, Any]:
+    """How things are. A busy machine may have no answer in time."""
+    for _ in range(10):
+        with suppress(StorageUnavailable):
+            return fleet.status()
+    return fleet.status()
+
+
+def until(what: str, fleet: Fleet, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """Wait for what the fleet does."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds(shown := status(fleet)):
+        assert time.monotonic() < deadline, f"{what}: {shown}"
+        time.sleep(0.1)  # the pace of asking
+
+
 class Upgrades:
     """One world, and what its runs have read so far."""
 
@@ -107,7 +125,7 @@ class Upgrades:
             for name in [name for name, process in fleet.processes.items() if process.poll() is not None]:
                 assert fleet.processes.pop(name).returncode == 2, fleet.log_file(name).read_text()[-2000:]
                 self.start(fleet)
-            shown = fleet.status()
+            shown = status(fleet)
             stages = {task["stage"] for task in shown["tasks"]}
             if all_running(shown) and stages == PIPELINES[pipeline][2] and self.run_by(fleet, shown):
                 return shown
@@ -130,7 +148,7 @@ class Upgrades:
         run = before["run_id"]
         fleet = world.another(f"{number}-{new}", more, change)
         producer = world.producing(CHUNK, RATE)
-        old.wait_until("something is read", lambda shown: shown["read"] != before["read"], PATIENCE_S)
+        until("something is read", old, lambda shown: shown["read"] != before["read"])
         if fault is not None:
             followers = [name for name in old.alive() if name != before["leader"]]
             victim = before["leader"] if fault.role == "leader" else followers[0]
@@ -141,11 +159,11 @@ class Upgrades:
         if arrival == "at its begin":
             self.start(fleet)
         elif arrival == "in its middle":
-            old.wait_until("the drain begins", lambda shown: shown["phase"] != "RUNNING", PATIENCE_S)
+            until("the drain begins", old, lambda shown: shown["phase"] != "RUNNING")
             self.start(fleet)
         _, said = draining.communicate(timeout=2 * PATIENCE_S)
         assert draining.returncode == 0, f"{what}: {said}"
-        codes = self.exit_codes(old)
+        codes = old.exit_codes(PATIENCE_S)
         allowed = {0, -signal.SIGKILL} if fault is not None and fault.how is signal.SIGKILL else {0}
         assert set(codes.values()) <= allowed, f"{what}: {codes}"
         assert world.kills_to_come() == [], f"{what}: nobody came there"
@@ -160,14 +178,10 @@ class Upgrades:
         assert producer.wait() == 0
         return what
 
-    def exit_codes(self, fleet: Fleet) -> dict[str, int]:
-        """How the old ones have ended. A second one that was told to go may be the last: then somebody goes on."""
-        return fleet.exit_codes(PATIENCE_S)
-
     def read_by_the_drained(self, what: str) -> None:
         """The run that has ended has put out one batch over what it has read."""
         read = self.world.rows_up_to_positions(self.positions)
-        self.positions = self.world.fleet.status()["positions"]
+        self.positions = status(self.world.fleet)["positions"]
         self.expected += daily(read)
         found = daily_rows(self.world.stream("daily-delays"))
         assert not self.expected - found, f"{what}: lost {list((self.expected - found).items())[:5]}"
