@@ -292,6 +292,9 @@ class Task:
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
             batch_bytes=self._most_bytes,
+            # Several sources may see the last step one after the other, and the watermark of the first one's batch
+            # would make the rows of the second one late.
+            keeps_last_rows=self.stage.analysis.fires_after_rows and self.stage.analysis.sources == 1,
             key=each.key if is_source else (),
             partitions=each.partitions,
             files={
