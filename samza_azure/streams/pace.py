@@ -32,7 +32,7 @@ class Progress:
     since_rows: float  # seconds since the last batch with rows
     since_tick: float  # seconds since the last batch without
     since_end: float = math.inf  # seconds since all of it was found, if it is
-    since_new: float = math.inf  # seconds since the first of it was found, while a drain flushes
+    since_new: float = math.inf  # seconds since the first of it was found, while a run drains
     has_more: bool = False  # more lies beyond `heads`: this is what one batch may have, or one look has brought
 
 

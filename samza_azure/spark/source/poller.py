@@ -256,7 +256,7 @@ class Poller:
             rows=sum(part.rows for parts in self.parts for part in parts),
             is_at_end=is_at_end,
             since_end=now - (self.at_end_since or now),
-            since_new=math.inf if gate.ends is None or self.new_since is None else now - self.new_since,
+            since_new=now - self.new_since if gate.draining and self.new_since is not None else math.inf,
             since_rows=now - self.last_rows,
             since_tick=now - self.last_tick,
             has_more=self.has_more,

@@ -443,7 +443,8 @@ class Task:
             return
         self.follow(drain)
         self._advance(drain, said)
-        self._perhaps_idle(said)
+        if drain.step is None:  # else whoever reads its log would run a batch for that, and one for its end
+            self._perhaps_idle(said)
 
     def _query_ended(self) -> None:
         assert self._batches is not None and self._query is not None
