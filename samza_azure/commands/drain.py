@@ -44,8 +44,8 @@ def command(
 
         account = reach(config, create=False)
         control, rows = look(config, account)
-        asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
-        print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
+        cancel_asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
+        print(wait_for_cancel(config, account, cancel_asked, any(row.alive for row in rows), timeout))
         return
     account = opened(config)
     if when_caught_up:
