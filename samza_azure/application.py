@@ -151,6 +151,11 @@ def _check_handler(stage: Stage) -> None:
         raise PipelineRefused(f"Task {name} reads {', '.join(sorted(twice))} twice. Name each stream once.")
     if most is not None and (type(most) is not int or most < 1):
         raise PipelineRefused(f"Task {name} has max_concurrency={most!r}. Use a whole number from 1 on.")
+    if inspect.iscoroutinefunction(stage.function):
+        raise PipelineRefused(
+            f"{name} makes the handlers of a task, and as an async function it returns none. Write def {name}(): …; "
+            "the handler's process may be async."
+        )
     if inspect.isclass(stage.function):
         check_methods(stage.function, name, most or 1)
 

@@ -111,8 +111,8 @@ def successor(timing: Timing, processors: int) -> Operations:
 
 
 def leader(timing: Timing, processors: int) -> Operations:
-    """Its own beat and the leader row per heartbeat, all members and the requests per scan; the lease."""
-    requests = per_hour(timing.scan_s)
+    """Its own beat and the leader row per heartbeat, all members per scan, the requests more often; the lease."""
+    requests = per_hour(timing.requests_every_s)
     return Operations(
         table=2 * per_hour(timing.heartbeat_s) + requests + _scans(timing, processors), other=per_hour(RENEW_EVERY_S)
     )

@@ -155,13 +155,13 @@ def refuse_unless_over(config: Config, control: Control | None, what: str) -> No
         )
 
 
-def confirm(what: str, word: str, *, yes: bool) -> None:
+def confirm(what: str, word: str, *, yes: bool, back: str = "There is no way back.", done: str = "deleted") -> None:
     """Go on only if somebody types the name of what is to go."""
     if yes:
         return
-    say(f"{what} There is no way back.\nType {word} to go on:")
+    say(f"{what} {back}\nType {word} to go on:")
     if sys.stdin is None or sys.stdin.readline().strip() != word:
-        raise ConfigError("Nothing was deleted: that is not the name. A script says --yes.")
+        raise ConfigError(f"Nothing was {done}: that is not the name. A script says --yes.")
 
 
 def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str, str]:

@@ -4,11 +4,20 @@ from typing import Annotated
 
 import typer
 
-from samza_azure.commands.ask import ask_cancel, ask_drain
+from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import control_of, look, opened, reach, with_rows
 from samza_azure.commands.terminal import printable, say
 from samza_azure.host.status import document
+from samza_azure.storage.interface import ControlBlob, Rows
+
+
+async def _ask(blob: ControlBlob, table: Rows, run_id: str) -> Asked | None:
+    """Ask over the connection that the control blob was read over. None: nothing has run here, so that container and
+    table may be missing.
+    """
+    control = await control_of(blob)
+    return None if control is None else await ask_drain(control, table, run_id)
 
 
 def command(
@@ -35,19 +44,20 @@ def command(
 
         account = reach(config, create=False)
         control, rows = look(config, account)
-        asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
-        print(wait_for_cancel(config, account, asked, any(row.alive for row in rows), timeout))
+        cancel_asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
+        print(wait_for_cancel(config, account, cancel_asked, any(row.alive for row in rows), timeout))
         return
     account = opened(config)
-    control = with_rows(account, lambda blob, _: control_of(blob), tell=True)
-    if control is None:  # nothing has run here: container and table may be missing
-        account = reach(config)
     if when_caught_up:
         from samza_azure.commands.waiting import wait_until_read
 
+        if with_rows(account, lambda blob, _: control_of(blob), tell=True) is None:
+            account = reach(config)
         wait_until_read(config, account, timeout)
-        control, _ = look(config, account)
-    asked = with_rows(account, lambda blob, table: ask_drain(control, table, run_id))
+    asked = with_rows(account, lambda blob, table: _ask(blob, table, run_id), tell=True)
+    if asked is None:
+        account = reach(config)
+        asked = with_rows(account, lambda _, table: ask_drain(None, table, run_id))
     if asked.already == "already drained":
         print(f"Run {asked.run_id} is already drained.")
         return

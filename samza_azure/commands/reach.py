@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
@@ -52,6 +52,31 @@ def look(config: Config, account: Account) -> tuple[Control | None, list[Process
     return with_rows(account, read)
 
 
+class Looks:
+    """`look` again and again, over connections that are kept: to open them costs more than to ask."""
+
+    def __init__(self, account: Account) -> None:
+        self._account, self._loop = account, asyncio.Runner()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.run(self._account.aclose())
+        self._loop.close()
+
+    def look(self) -> tuple[Control | None, list[ProcessorRow]]:
+        """The control blob and the processors' rows, read now."""
+        account = self._account
+        return _patient(tell=False)(lambda: self._loop.run(read(account.control_blob(), account.rows())))
+
+    def answered(self, asked: Asked) -> str:
+        """As the function of that name."""
+        if not asked.key:
+            return ""
+        return _patient(tell=False)(lambda: self._loop.run(answer_to(self._account.rows(), asked.key)))
+
+
 def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]], *, tell: bool = False) -> T:
     """Run one asynchronous exchange with the control blob and the table, tried again while nothing was reached.
 
@@ -85,4 +110,4 @@ def answered(account: Account, asked: Asked) -> str:
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 
 
-__all__ = ["PATIENCE_S", "POLL_S", "answered", "control_of", "look", "opened", "reach", "with_rows"]
+__all__ = ["PATIENCE_S", "POLL_S", "Looks", "answered", "control_of", "look", "opened", "reach", "with_rows"]

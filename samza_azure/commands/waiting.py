@@ -7,7 +7,7 @@ from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
-from samza_azure.commands.reach import PATIENCE_S, POLL_S, answered, look
+from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, answered, look
 from samza_azure.commands.show import DrainDisplay, drain_in_words
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
@@ -35,9 +35,9 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
     """
     begun, run_id, drains = time.monotonic(), asked.run_id, False
     ages, is_said, left, estimate = Ages(config), False, RowsLeft(account.blobs()), Estimate()
-    with DrainDisplay(sys.stderr) as display:
+    with DrainDisplay(sys.stderr) as display, Looks(account) as looks:
         while True:
-            control, rows = look(config, account)
+            control, rows = looks.look()
             shown = document(config.app.name, control, rows)
             silent_rows = ages.silent(rows)
             if control is not None:
@@ -50,10 +50,10 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                     return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
                 if phase(control, rows) == "FAILED" and control.failure is not None:
                     raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
-                ended = drains and control.drain is None and control.run_id == run_id
-                if ended or answered(account, asked) == CANCELLED:
+                before, drains = drains, control.drain is not None and control.run_id == run_id
+                ended = before and not drains and control.run_id == run_id
+                if ended or (not drains and looks.answered(asked) == CANCELLED):
                     raise SamzaAzureError(f"The drain of run {run_id} was cancelled. The run goes on.")
-                drains = control.drain is not None and control.run_id == run_id
             if why := nobody_is_left(rows):
                 raise ConfigError(f"{why} The request stays: it is obeyed when a processor that fits the run starts.")
             silent = any(row.alive for row in rows) and all(row in silent_rows for row in rows if row.alive)

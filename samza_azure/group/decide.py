@@ -73,9 +73,9 @@ def lead(view: View, now: float) -> list[Action]:
     if reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))
     actions += election.show_life(view, control, now)
-    if view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_interval, now):
+    if view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_gap(), now):
         actions.append(ScanMembers())
-    if view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.scan_s, now):
+    if view.free(REQUESTS, now) and reached(view.office.requests_read_at + view.timing.requests_every_s, now):
         actions.append(ReadRequests())
     actions += membership.mark_dead(view, control, now)
     if view.free(CONTROL, now):

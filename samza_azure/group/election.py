@@ -47,7 +47,7 @@ def follow(view: View, now: float) -> list[Action]:
     actions: list[Action] = []
     unknown = view.others.leader_row is None
     if view.free(LEADER_ROW, now) and (
-        unknown or (view.lease is None and reached(view.others.leader_read_at + view.read_interval(), now))
+        unknown or (view.lease is None and reached(view.others.leader_read_at + view.look_gap(), now))
     ):
         actions.append(ReadLeaderRow())
     if view.lease is None:

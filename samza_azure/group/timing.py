@@ -35,6 +35,11 @@ FORGIVE_AFTER_S = 600.0
 ROWS_PER_S = 180
 #: All followers together read the control blob at most so many times a second; Azure carries 500.
 NEWS_PER_S = 250
+#: While a run drains, each step waits for looks: they come so often, unless the group is so large that the bounds above
+#: count.
+DRAINING_LOOK_S = 0.2
+#: Who asks for something waits for the leader to read it: so many times for each scan, and not oftener than this.
+REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.
 WAITS_PER_S = 250
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
@@ -66,6 +71,11 @@ class Timing:
     def ask_every_s(self, members: int) -> float:
         """How often each asks the control blob while nobody leads."""
         return max(self.scan_s, members / NEWS_PER_S)
+
+    @property
+    def requests_every_s(self) -> float:
+        """How often the leader reads the requests."""
+        return max(self.scan_s / REQUESTS_PER_SCAN, min(self.scan_s, REQUESTS_LEAST_S))
 
     def urgent_gap_s(self, members: int) -> float:
         """How soon after a write of its own row a member may write again what others wait for."""

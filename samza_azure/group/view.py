@@ -12,7 +12,7 @@ from samza_azure.group import actions
 from samza_azure.group.actions import Finish, WriteControl
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
-from samza_azure.group.control import Control, Member, Owner
+from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
 from samza_azure.group.timing import (
@@ -20,10 +20,13 @@ from samza_azure.group.timing import (
     BEAT_AGAIN,
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
+    DRAINING_LOOK_S,
     LEASE_MARGIN_S,
     LEASE_S,
+    NEWS_PER_S,
     RENEW_EVERY_S,
     RETRY_S,
+    ROWS_PER_S,
     SELF_STOP,
     BackOff,
     Timing,
@@ -401,6 +404,24 @@ class View:
     def scan_interval(self) -> float:
         """How often we read all rows."""
         return self.timing.scan_every_s(len(self.others.members))
+
+    @property
+    def drains(self) -> bool:
+        """Whether a drain is under way, or its end: its steps wait for looks, so these come more often meanwhile."""
+        control = self.control
+        if not isinstance(control, Control):
+            return False
+        return control.phase is RunPhase.DRAINING or (control.phase is RunPhase.DRAINED and not control.cleaned)
+
+    def scan_gap(self) -> float:
+        """How long the leader waits between two scans. How old a row is is told by `scan_interval` all the same."""
+        least = max(DRAINING_LOOK_S, len(self.others.members) / ROWS_PER_S)
+        return min(self.scan_interval, least) if self.drains else self.scan_interval
+
+    def look_gap(self) -> float:
+        """The same of a follower's looks at the leader row."""
+        least = max(DRAINING_LOOK_S, self.size / NEWS_PER_S)
+        return min(self.read_interval(), least) if self.drains else self.read_interval()
 
     def seen_at(self, processor: str) -> float:
         """When this member's row, or its absence, was seen last."""

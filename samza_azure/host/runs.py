@@ -4,7 +4,8 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from itertools import chain
 from typing import TypeVar
@@ -53,16 +54,13 @@ class RunLogs:
             over.set()  # who ends does not wait for the rest
 
     def _clean(self, run_id: str, over: threading.Event) -> Kept | None:
-        logs = []
-        for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
-            opening = LogReader(self._blobs, prefix, frozenset()).opening(index)
-            if opening is not None and opening.meta.get(INTERMEDIATE):
-                logs.append(prefix)
-        large = {prefix: self._names(f"{large_prefix(prefix)}/") for prefix in logs}
+        logs = self._intermediate(run_id)
+        names_of = Listing(name for name, _ in self._blobs.list(run_prefix(run_id)))
+        large = {prefix: names_of.below(large_prefix(prefix)) for prefix in logs}
         kept = self._delete(run_id, list(chain(*large.values())), over)
         names: list[str] = []
         for prefix in logs:
-            own = self._names(f"{prefix}/")
+            own = names_of.below(prefix)
             stays = not kept.keys().isdisjoint(large[prefix])  # whoever tries again finds the large ones by a log
             kept |= dict.fromkeys(own[:1], "its large blobs are kept") if stays else {}
             names += own[1:] if stays else own
@@ -80,8 +78,17 @@ class RunLogs:
         )
         return Kept(len(kept), code)
 
-    def _names(self, prefix: str) -> list[str]:
-        return [name for name, _ in self._blobs.list(prefix)]
+    def _intermediate(self, run_id: str) -> list[str]:
+        """The logs of streams between stages. All tasks of a stage write the same stream, so one of them is asked."""
+        by_stage: dict[str, list[tuple[str, int]]] = {}
+        for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
+            by_stage.setdefault(prefix.rpartition("-")[0], []).append((prefix, index))
+        return [prefix for logs in by_stage.values() if self._is_intermediate(logs) for prefix, _ in logs]
+
+    def _is_intermediate(self, logs: Sequence[tuple[str, int]]) -> bool:
+        openings = (LogReader(self._blobs, prefix, frozenset()).opening(index) for prefix, index in logs)
+        first = next((opening for opening in openings if opening is not None), None)
+        return first is not None and bool(first.meta.get(INTERMEDIATE))
 
     def _delete(self, run_id: str, names: list[str], over: threading.Event) -> dict[str, str]:
         """Batch by batch; those that are kept, and why."""
@@ -97,6 +104,18 @@ class RunLogs:
                     "Clean-up of run %s: %d of %d blobs", run_id, min(start + DELETE_MAX, len(names)), len(names)
                 )
         return kept
+
+
+class Listing:
+    """The names of many blobs, by what they begin with."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = sorted(names)
+
+    def below(self, prefix: str) -> list[str]:
+        """Those in this folder, in their order."""
+        after = chr(ord("/") + 1)
+        return self._names[bisect_left(self._names, f"{prefix}/") : bisect_left(self._names, f"{prefix}{after}")]
 
 
 async def _aside(call: Callable[[], T]) -> T:

@@ -19,6 +19,7 @@ class Pace:
     between_rows: float
     between_ticks: float
     has_watermark: bool  # a tick of its own is needed for windows to fire
+    keeps_last_rows: bool = False  # the last rows of a drain come in the batch that fires; for a task with one source
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Progress:
     since_rows: float  # seconds since the last batch with rows
     since_tick: float  # seconds since the last batch without
     since_end: float = math.inf  # seconds since all of it was found, if it is
+    since_new: float = math.inf  # seconds since the first of it was found, while a run drains
     has_more: bool = False  # more lies beyond `heads`: this is what one batch may have, or one look has brought
 
 
@@ -39,19 +41,20 @@ def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draini
 
     A drain does not wait between two batches where there is more to read, nor before the last one. While producers have
     yet to say their last words it does: else each of them would be given a batch of its own, and a batch costs the same
-    whether it has one row or a thousand.
+    whether it has one row or a thousand. So `since_new` counts from the first of them.
     """
     hurries = draining and (found.is_at_end or found.has_more)
     onward = Offset(start.of, start.step, least_us(start.at), found.heads)
-    if found.rows:
-        return onward if hurries or found.since_rows >= pace.between_rows else start
+    keeps = found.is_at_end and pace.keeps_last_rows
+    if found.rows and not keeps:
+        return onward if hurries or min(found.since_rows, found.since_new) >= pace.between_rows else start
     if found.is_at_end and step > start.step:
         return Offset(start.of, step, onward.fired_us, found.heads)
-    if start.step or not _is_tick_due(start, found.heads, pace):
+    if start.step or not (found.rows or _is_tick_due(start, found.heads, pace)):
         return start
-    if found.is_at_end and found.since_end < STEP_S:
-        return start  # the flush moves event time further than this tick would, and is about to come
-    return onward if hurries or found.since_tick >= pace.between_ticks else start
+    if keeps or (found.is_at_end and found.since_end < STEP_S):
+        return start  # the flush takes these rows along, moves event time further than this would, and is about to come
+    return onward if hurries or min(found.since_tick, found.since_new) >= pace.between_ticks else start
 
 
 def _is_tick_due(start: Offset, heads: Sequence[Place], pace: Pace) -> bool:

@@ -726,6 +726,28 @@ def test_what_is_no_row_is_not_sent() -> None:
     calls.close()
 
 
+def test_a_row_without_columns_is_no_way_to_send_nothing() -> None:
+    """A task without a stream has nowhere to put any row."""
+
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            collector.send({})
+
+    calls = Calls("Watch-0", Watch, pa.schema([]), 1, Limits(None, None))
+    calls.begin(None)
+    with pytest.raises(SamzaAzureError, match=r"no stream to put it into.*output=…"):
+        calls.process(messages(1), lambda: False)
+    calls.close()
+
+
+def test_what_makes_a_handler_is_no_async_function() -> None:
+    application = Application()
+    with pytest.raises(PipelineRefused, match=r"as an async function it returns none\. Write def watch\(\)"):
+
+        @application.task("numbers")
+        async def watch() -> Any: ...
+
+
 def test_a_handler_that_yields_is_refused() -> None:
     application = Application()
     with pytest.raises(PipelineRefused, match=r"process of task Watch is a generator.*collector\.send"):

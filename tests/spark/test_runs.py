@@ -204,6 +204,28 @@ def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> No
         assert last_offset(restored) == [ends[f"bare/{name[-1]}"]]
 
 
+def test_the_last_rows_of_a_drain_come_in_the_batch_that_fires(fleet: MakeFleet) -> None:
+    """Late is what the watermark of the batch before says. A batch for the rows and another one cost twice as much."""
+    run = fleet(counting("at-once"), COUNTED % ("at-once", "32 MiB"))
+    rows = rows_of(400)
+    daily = ("daily-0", "daily-1")
+    produce(run, "at-once", rows[:200], flush_rows=50)
+    run.start("clean-0", "clean-1", *daily)
+    run.until_all_is_read("at-once")
+    run.until(lambda: all(run.tasks[name].report.batch >= 0 for name in daily))
+    for name in daily:
+        run.release(name)
+    before = [run.tasks[name].report.batch for name in daily]
+    produce(run, "at-once", rows[200:], flush_rows=50)
+    run.until_all_is_read("at-once")
+    run.flush(run.freeze())
+    run.until(lambda: all(run.tasks[name].report.phase is Phase.DRAINED for name in ("clean-0", "clean-1")))
+    run.start(*daily, first=False)
+    run.until(run.is_drained)
+    assert [run.tasks[name].report.batch for name in daily] == [batch + 1 for batch in before]
+    assert put_out(run) == as_batch(rows)
+
+
 def last_offset(restored: Restored) -> list[Position]:
     """Where the last record of a restored log says that its task stood."""
     *_, line = restored.files[f"offsets/{restored.last_batch}"].decode().splitlines()

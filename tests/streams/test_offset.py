@@ -136,6 +136,23 @@ def test_a_flush_begins_when_all_is_read() -> None:
     assert onward(replace(at_end, rows=3, heads=heads), step=1, draining=True) == Offset("s", 0, 7, heads)
 
 
+def test_a_task_that_may_fire_with_its_last_rows_keeps_them_for_that_batch() -> None:
+    pace, heads = replace(PACE, keeps_last_rows=True), (place(8, DRAINED, 20), place(9, DRAINED, 10))
+    at_end = replace(FOUND, is_at_end=True, rows=3, heads=heads)
+
+    assert onward(at_end, pace=pace, draining=True) is START
+    assert onward(at_end, pace=pace, draining=True, step=2) == Offset("s", 2, 7, heads)
+    assert onward(replace(at_end, is_at_end=False), pace=pace, draining=True) == Offset("s", 0, 7, heads)
+
+
+def test_rows_of_a_flush_wait_for_those_of_the_other_producers_from_when_they_came() -> None:
+    """Whoever had nothing to read for long would else have a batch for the first producer that ends."""
+    found = replace(FOUND, heads=(place(8, DRAINED, 20), place(9, end=10)), rows=1, since_new=0.9)
+
+    assert onward(found, draining=True) is START
+    assert onward(replace(found, since_new=1.0), draining=True) == Offset("s", 0, 7, found.heads)
+
+
 def test_at_the_end_the_flush_is_waited_for_a_while_before_event_time_moves_by_itself() -> None:
     """It comes at once, unless another source of the task has much to read still."""
     at_end = replace(FOUND, heads=(place(8, end=20), place(9, end=10)), is_at_end=True)

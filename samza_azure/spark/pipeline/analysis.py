@@ -33,6 +33,7 @@ from samza_azure.spark.pipeline.catalyst import (
 from samza_azure.spark.pipeline.describe import operator_facts, stage_facts
 from samza_azure.spark.pipeline.emission import check_emission, puts_out_changes
 from samza_azure.spark.pipeline.operators import (
+    FIRE_AFTER_ROWS,
     check_functions,
     check_operators,
     described,
@@ -98,6 +99,7 @@ class Analysis:
     placement: Placement
     puts_out_changes: bool  # several rows for what is one row of a batch
     needs_rocksdb: bool
+    fires_after_rows: bool  # one batch may have the last rows of a drain, and fire with them
     warnings: tuple[str, ...]
 
 
@@ -142,6 +144,7 @@ def analyse(
         placement=placement,
         puts_out_changes=puts_out_changes(stage, root),
         needs_rocksdb=any(node.kind.startswith("TransformWithState") for node in operators),
+        fires_after_rows=bool(operators) and all(node.kind in FIRE_AFTER_ROWS for node in operators),
         warnings=_warnings(stage, plan, root),
     )
 

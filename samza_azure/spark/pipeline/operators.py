@@ -34,6 +34,10 @@ STATEFUL = {
     "TransformWithStateInPySpark": "state machine",
 }
 JOIN = "join of two streams"
+#: Of these Spark 4.3 drops late rows by the watermark of the batch before, puts the others into the state, and then
+#: fires by its own. So the last rows of a drain may come in one batch with a watermark of infinity. A join would keep
+#: no row of that batch for the rows of its other side, and a function would see the infinity beside rows.
+FIRE_AFTER_ROWS = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"})
 #: Operators that treat each row by itself.
 STATELESS = frozenset(
     {

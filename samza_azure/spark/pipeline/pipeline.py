@@ -276,6 +276,7 @@ def _router(
         placement=Placement({}, ()),
         puts_out_changes=False,
         needs_rocksdb=False,
+        fires_after_rows=False,
         warnings=(),
     )
     plan = StagePlan(

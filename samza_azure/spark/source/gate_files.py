@@ -109,6 +109,7 @@ class Spec:
     idle_timeout_s: float
     commit_s: float
     batch_bytes: int
+    keeps_last_rows: bool = False  # those of a drain, until the batch that fires: see `Pace`
     key: Sequence[str] = ()  # what the job file says of a source stream: its logs must say the same
     partitions: int = 0  # the same
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements

@@ -6,6 +6,7 @@ are downloaded before the offset is returned, larger ones are read in a worker, 
 """
 
 import json
+import math
 import os
 import pickle
 import time
@@ -42,6 +43,9 @@ UNASKED_EACH_S = 0.5
 #: The same while a run flushes: what is waited for is seconds away.
 LAST_WORDS_S = 0.2
 LAST_WORDS_EACH_S = 0.01
+#: At the end of a drain: how long one call waits for the container's answer, and how often it looks.
+STEP_PATIENCE_S = 0.1
+STEP_LOOK_S = 0.005
 #: A hint that was ahead of the log is not believed again at once.
 DOUBT_S = 1.0
 #: After a storage error.
@@ -120,14 +124,14 @@ class Poller:
         self.spec = spec = Spec.read(Path(path))
         self.schema = arrow_schema(schema)
         self.readers = _readers(spec, logs)
-        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark)
+        self.pace = Pace(spec.commit_s, TICK_S, spec.has_watermark, spec.keeps_last_rows)
         self.thread = ThreadPoolExecutor(1, "poller")
         self.round: tuple[Gate, Future[Offset]] | None = None
         self.acknowledged: Acknowledgement | None = None
         self.file = Path(spec.files["acknowledgements"]) / f"{os.getpid()}-{id(self)}"
         self._acknowledge(Acknowledgement(version=-1))
         self.hints = HintFile(Path(spec.files["hints"]), [prefix for prefix, _, _ in spec.producers])
-        self.based_on: tuple[Offset, int] | None = None
+        self.based_on: tuple[Offset, Gate] | None = None
         self.heads: list[Place] = []
         self.parts: list[list[Part]] = []
         self.due = [0.0] * len(self.readers)
@@ -137,6 +141,7 @@ class Poller:
         self.has_more = False  # beyond what the last look has found
         self.last_rows = self.last_tick = -1e9
         self.at_end_since: float | None = None  # in a drain
+        self.new_since: float | None = None  # something was found beyond where Spark stands
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
         self.found: tuple[str, str, list[list[Part]]] | None = None  # of a range that a worker reads
         self.questioned_at = -1e9
@@ -155,7 +160,10 @@ class Poller:
                 return start
             if boot_time() >= _permit(self.spec):
                 return start
-            return self._next(start, gate)
+            offset = self._next(start, gate)
+            if offset == start and self._awaits_step(gate) and (stepped := self._next_gate(gate)) is not None:
+                return self._next(start, stepped)
+            return offset
         except StorageUnavailable as error:
             self._failed(trouble=str(error))
         except SamzaAzureError as error:
@@ -181,11 +189,25 @@ class Poller:
         self._answered(gate, result, self._is_at_end(offset.at, gate) or self._has_only_the_end_before_it(start, gate))
         return result
 
+    def _awaits_step(self, gate: Gate) -> bool:
+        """Whether the container is about to answer what we have said, so that Spark need not ask again first."""
+        said = self.acknowledged
+        return self.spec.keeps_last_rows and not gate.step and said is not None and said.is_at_end
+
+    def _next_gate(self, gate: Gate) -> Gate | None:
+        """The gate after this one, if it comes within a moment."""
+        until = boot_time() + STEP_PATIENCE_S
+        while boot_time() < until:
+            if (found := Gate.read(Path(self.spec.files["gate"]))).version != gate.version:
+                return None if found.shut else found
+            time.sleep(STEP_LOOK_S)
+        return None
+
     def _has_only_the_end_before_it(self, start: dict[str, Any], gate: Gate) -> bool:
-        """Whether no row lies between here and the end, so that the flush needs no batch to get there first."""
+        """Whether the flush needs no batch to get to the end first: no row lies before it, or rows that it may have."""
         if self.based_on is None or self.based_on[0].to_json() != start:
             return False  # what was seen is about another place
-        return not any(self.parts) and self._is_at_end(self.heads, gate)
+        return (self.spec.keeps_last_rows or not any(self.parts)) and self._is_at_end(self.heads, gate)
 
     def prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
         """The rows of this range, if they are here. None: a worker reads them."""
@@ -212,10 +234,12 @@ class Poller:
 
     def _look(self, start: Offset, gate: Gate) -> Offset:
         """What lies beyond `start`. A round that took too long is answered in a later call, for the same start."""
-        if self.based_on != (start, gate.version):
+        under = replace(gate, version=0, step=0)  # the last step changes nothing of what there is
+        if self.based_on != (start, under):
             if self.heads != list(start.at):  # what was seen beyond is seen again
                 self.due = [0.0] * len(self.readers)
-            self.based_on, self.heads = (start, gate.version), list(start.at)
+            self.based_on, self.heads = (start, under), list(start.at)
+            self.new_since = None
             self.parts = [[] for _ in self.readers]
         if gate.frozen and gate.ends is None and self.spec.is_source_stream:
             return start
@@ -225,11 +249,14 @@ class Poller:
         self._question_the_idle(now)
         is_at_end = bool(start.step) or self._is_at_end(self.heads, gate)
         self.at_end_since = (self.at_end_since or now) if is_at_end else None
+        if self.new_since is None and self.heads != list(start.at):
+            self.new_since = now
         found = Progress(
             heads=tuple(self.heads),
             rows=sum(part.rows for parts in self.parts for part in parts),
             is_at_end=is_at_end,
             since_end=now - (self.at_end_since or now),
+            since_new=now - self.new_since if gate.draining and self.new_since is not None else math.inf,
             since_rows=now - self.last_rows,
             since_tick=now - self.last_tick,
             has_more=self.has_more,

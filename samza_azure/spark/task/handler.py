@@ -67,12 +67,17 @@ class _Collector:
                 f"A row was sent after {self._what} had ended. Send it before process returns; if something still runs "
                 "then, write async def process and await it."
             )
+        if not self._columns:
+            raise SamzaAzureError(
+                "A row was sent, and this task has no stream to put it into. Name one, @app.task(…, output=…), and "
+                "its schema in the job file."
+            )
         if not isinstance(row, Mapping):
             raise SamzaAzureError(f"{row!r:.80} is no row. Send a mapping from columns to values, such as a dict.")
         if row.keys() != set(self._columns):
             raise SamzaAzureError(
                 f"The row has the columns {', '.join(row) or 'none'}, and the stream has "
-                f"{', '.join(self._columns) or 'none'}. Send a value for each, None where there is none."
+                f"{', '.join(self._columns)}. Send a value for each, None where there is none."
             )
         self.rows.append(copy.deepcopy(dict(row)))  # laid out with the commit; a list of it may change until then
 

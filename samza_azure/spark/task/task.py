@@ -292,6 +292,9 @@ class Task:
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
             batch_bytes=self._most_bytes,
+            # Several sources may see the last step one after the other, and the watermark of the first one's batch
+            # would make the rows of the second one late.
+            keeps_last_rows=self.stage.analysis.fires_after_rows and self.stage.analysis.sources == 1,
             key=each.key if is_source else (),
             partitions=each.partitions,
             files={
@@ -440,7 +443,8 @@ class Task:
             return
         self.follow(drain)
         self._advance(drain, said)
-        self._perhaps_idle(said)
+        if drain.step is None:  # else whoever reads its log would run a batch for that, and one for its end
+            self._perhaps_idle(said)
 
     def _query_ended(self) -> None:
         assert self._batches is not None and self._query is not None

@@ -37,6 +37,8 @@ TELL_S = 0.5
 LIFE_S = 1.0
 #: And how often what else is known of its batches, while there are none.
 TELL_PROGRESS_S = 10.0
+#: A query that is drained is stopped so much later.
+DRAINED_S = 5.0
 
 
 class Tasks:
@@ -49,6 +51,7 @@ class Tasks:
         self._permit = permit
         self._drain = Drain(None)
         self._tasks: dict[str, Task | SinkTask] = {}
+        self._drained: dict[Task, float] = {}  # since when
         self._told: dict[str, tuple[float, TaskReport]] = {}
         self._starts = ThreadPoolExecutor(32, "start")
         self._ends = ThreadPoolExecutor(32, "end")  # of its own: a start may wait for long, and a hand-over must not
@@ -97,6 +100,8 @@ class Tasks:
             self._channel.tell(_failed(command, error, self._around))
             return
         self._tasks[command.task] = task
+        if isinstance(before, Task):
+            self._drained.pop(before, None)
         self._around.hints.wanted = True
         task.follow(self._drain)
         self._starts.submit(_start_after, before, task, self._patience_s)
@@ -115,9 +120,15 @@ class Tasks:
             except Exception:
                 log.exception("%s could not be looked at", task.name)
             self._tell(task)
-            if task.is_over and task.begins_to_finish():
+            if task.is_over and self._may_finish(task) and task.begins_to_finish():
                 self._ends.submit(task.finish)
         self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
+
+    def _may_finish(self, task: Task | SinkTask) -> bool:
+        """To stop a query takes time of the cores that others flush with, and mostly this process ends before that."""
+        if task.report.phase is not Phase.DRAINED or isinstance(task, HandlerTask | SinkTask):
+            return True
+        return boot_time() >= self._drained.setdefault(task, boot_time()) + DRAINED_S
 
     def _tell(self, task: Task | SinkTask) -> None:
         """A new phase at once, new batches now and then."""

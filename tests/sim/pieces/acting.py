@@ -166,7 +166,8 @@ def _check_look(view: View) -> None:
 def _follow(view: View) -> list[Any]:
     row, control, said = view.others.leader_row, view.control, list[Any]()
     leads, campaigns = view.leadership is not None, view.candidacy.campaign is not None
-    due = not leads and view.others.leader_read_at + view.read_interval() <= NOW
+    every = min(view.read_interval(), 0.2) if drains(control) else view.read_interval()
+    due = not leads and view.others.leader_read_at + every <= NOW
     if _free(view, a.LEADER_ROW) and (row is None or due):
         said.append(a.ReadLeaderRow())
     if leads:
@@ -285,6 +286,15 @@ def _check_leader(view: View, control: Control) -> None:
     _check_lead(view, control, said)
 
 
+def drains(control: object) -> bool:
+    """Plain: whether its steps are waited for."""
+    if not isinstance(control, Control):
+        return False
+    return control.phase is RunPhase.DRAINING or (
+        control.phase is RunPhase.DRAINED and not control.kept.keys() >= {*control.uncleaned}
+    )
+
+
 def _check_lead(view: View, control: Control, signs: list[Any]) -> None:
     """One turn as leader: what it renews and reads, or why it steps down."""
     office = view.leadership
@@ -300,9 +310,9 @@ def _check_lead(view: View, control: Control, signs: list[Any]) -> None:
         return
     wanted: list[Any] = [a.RenewLease(office.lease.id)] if asked + 20.0 <= NOW and _free(view, a.LEASE) else []
     wanted += signs
-    if _free(view, a.SCAN) and view.others.scanned_at + 1.0 <= NOW:
+    if _free(view, a.SCAN) and view.others.scanned_at + (0.2 if drains(control) else 1.0) <= NOW:
         wanted.append(a.ScanMembers())
-    if _free(view, a.REQUESTS) and office.requests_read_at + 1.0 <= NOW:
+    if _free(view, a.REQUESTS) and office.requests_read_at + 0.25 <= NOW:
         wanted.append(a.ReadRequests())
     same("what a leader does first", said[: len(wanted)], wanted)
     rest = said[len(wanted) :]
