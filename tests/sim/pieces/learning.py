@@ -466,6 +466,18 @@ def _trusted(case: Case, kind: str) -> None:
     }
 
 
+def _running(case: Case, row: ProcessorRow) -> ProcessorRow:
+    """The same, in which half of its tasks that somebody has given up run, some of them for a while."""
+    control, dice, said = case.before["life.control"], case.dice, dict(row.tasks)
+    for task in control.given_up if isinstance(control, Control) else ():
+        owner, known = control.tasks[task].owner, case.before["others.well"].get(task)
+        if owner is not None and (owner.processor, owner.incarnation) == (row.processor, row.incarnation):
+            attempt = known.attempt if known is not None and dice.random() < 0.5 else dice.randrange(1, 3)
+            if dice.random() < 0.5:
+                said[task] = TaskReport(task, owner.generation, attempt, Phase.RUNNING)
+    return replace(row, tasks=said)
+
+
 def scan(case: Case) -> None:
     before, dice, drawn = case.before, case.dice, case.drawn
     rows = tuple(drawn.row(name) for name in NAMES if dice.random() < 0.8)
@@ -474,6 +486,7 @@ def scan(case: Case) -> None:
         replace(old[row.processor], etag=row.etag) if row.processor in old and dice.random() < 0.5 else row
         for row in rows
     )
+    rows = tuple(_running(case, row) for row in rows)
     answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE])
     case.answered(a.ScanMembers(), answer)
     if answer is rows:
