@@ -8,7 +8,9 @@ PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 BIN := .venv/bin
 READY := .venv/.ready
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
+TRAINED := .venv/.trained
+# Python compiles what is imported when it is imported: that is a small part of what is installed.
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --constraint constraints.txt
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
@@ -45,8 +47,10 @@ help:
 demo: setup
 	$(BIN)/python examples/flights/demo.py
 
-# All checks and tests, the quick ones first. Each part ends with its slowest tests.
-test: check
+# All checks and tests, the quick ones first. Each part ends with its slowest tests. The training takes one core, and so
+# do the checks.
+test: $(READY)
+	@$(MAKE) --no-print-directory $(TRAINED) & trained=$$!; $(MAKE) --no-print-directory check && wait $$trained
 	@echo "== Tests without storage"
 	$(BIN)/python -m pytest -q $(TWO) $(QUICK_TESTS)
 	@echo "== Tests of the storage, on Azurite"
@@ -59,7 +63,7 @@ test: check
 	$(BIN)/python -m pytest -q $(TWO) $(SPARK_TESTS)
 
 # What can be said without running anything.
-check: setup
+check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -69,7 +73,7 @@ check: setup
 	$(BIN)/python -m infra.check
 
 # Rewrite files in the format that `check` demands.
-format: setup
+format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
@@ -101,7 +105,7 @@ prove: setup
 	@$(PIP) --quiet --group browser
 	@failed=; try() { echo "== $$*"; $(BIN)/python "$$@" || failed="$$failed\n  $$*"; }; \
 	for trial in tests/prove/*.py; do try $$trial; done; \
-	try -m pytest -q -m long tests/host tests/commands tests/segments tests/storage tests/fleet tests/spark; \
+	try -m pytest -q -m long tests/sim tests/logs tests/host tests/commands tests/segments tests/storage tests/fleet tests/spark; \
 	try -m pytest -q -m "" tests/end_to_end; \
 	try tests/prove/pipelines.py --replay; \
 	try tests/prove/pipelines.py --drains; \
@@ -124,7 +128,7 @@ image: setup
 	$(BIN)/python infra/image/try_out.py
 
 # Everything that the other targets need; done again when what is needed has changed.
-setup: $(READY)
+setup: $(READY) $(TRAINED)
 
 $(READY): pyproject.toml constraints.txt
 ifeq ($(PYTHON),)
@@ -140,10 +144,13 @@ endif
 	@$(BIN)/python -m samza_azure.commands.azurite
 	@$(BIN)/python -m infra.check.kql
 	@$(BIN)/python -m infra.check.prometheus
-	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
-	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
 	@touch $(READY)
 	@echo "== Ready"
+
+$(TRAINED): $(READY)
+	@echo "== Training Java's class-data archive, once per machine, about a minute: Spark starts in half the time"
+	@$(BIN)/python -m samza_azure.spark.training >/dev/null 2>&1 || echo "   It was not made; containers start more slowly."
+	@touch $(TRAINED)
 
 # Azurite stays in the user's cache: others use it too.
 clean:

@@ -255,17 +255,10 @@ def test_status_without_a_run_says_so(emulator: Azurite) -> None:
     assert "STOPPED" in said
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        *("run", "dev", "azurite", "produce", "export", "peek", "follow"),
-        *("status", "drain", "stop", "rewind", "delete", "explain", "check", "simulate"),
-    ],
-)
-def test_every_command_has_an_example_in_its_help(command: str) -> None:
-    code, said, _ = samza_azure(command, "--help")
+def test_the_help_of_a_command_has_its_example() -> None:
+    code, said, _ = samza_azure("peek", "--help")
     assert code == 0
-    assert f"Example: samza-azure {command}" in said
+    assert "Example: samza-azure peek" in said
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -273,3 +266,4 @@ def test_help_says_of_each_command_what_its_own_help_says(name: str) -> None:
     command = importlib.import_module(f"samza_azure.commands.{name}").command
     sentence = str(command.__doc__).split("\n\n")[0]
     assert COMMANDS[name] == " ".join(sentence.split())
+    assert f"Example: samza-azure {name}" in command.__doc__

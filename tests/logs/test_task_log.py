@@ -73,7 +73,9 @@ def race(owners: list[Owner], choose: Dice, faults: int, limits: Limits | None =
     return found
 
 
-@pytest.mark.parametrize("second", [NEW, Writer(3, 2)], ids=["a new owner", "a new attempt"])
+@pytest.mark.parametrize(
+    "second", [NEW, pytest.param(Writer(3, 2), marks=pytest.mark.long)], ids=["a new owner", "a new attempt"]
+)
 def test_two_writers_in_every_order_with_one_lost_answer(second: Writer) -> None:
     ends = set()
 
