@@ -16,12 +16,13 @@ from samza_azure.commands.terminal import say
 from samza_azure.config import Config, table_of
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
+from samza_azure.group.drain import is_forgotten
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.host.runs import run_prefix
 from samza_azure.host.status import CALL_S
 from samza_azure.logs.operations import large_prefix
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import log_indexes, stream_of, streams
+from samza_azure.storage.export import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, READERS, hint_name
 from samza_azure.storage.reader import forget_reader
@@ -66,8 +67,8 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
     """The logs of a drained run. Its id stays known, so that no late code begins it again."""
     control, _ = look(config, account)
     past = () if control is None else control.past
-    if run not in past:
-        blobs = account.blobs()
+    blobs = account.blobs()
+    if run not in past and not (is_forgotten(past, run) and run in runs_in(blobs)):
         left = [each for each in past if blobs.list(run_prefix(each))]
         current = control is not None and run == control.run_id and control.phase is not RunPhase.NONE
         why = (
@@ -77,7 +78,6 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
             else f"No drained run has the id {run!r}."
         )
         raise ConfigError(f"{why} Drained runs with rows: {', '.join(left) or 'none'}.")
-    blobs = account.blobs()
     found = blobs.list(run_prefix(run))
     confirm(f"This deletes {sized(found)} of the drained run {run}.", run, yes=yes)
     return deleted(f"run {run}", found, delete(blobs, found, lambda: None))
@@ -155,13 +155,13 @@ def refuse_unless_over(config: Config, control: Control | None, what: str) -> No
         )
 
 
-def confirm(what: str, word: str, *, yes: bool) -> None:
+def confirm(what: str, word: str, *, yes: bool, back: str = "There is no way back.", done: str = "deleted") -> None:
     """Go on only if somebody types the name of what is to go."""
     if yes:
         return
-    say(f"{what} There is no way back.\nType {word} to go on:")
+    say(f"{what} {back}\nType {word} to go on:")
     if sys.stdin is None or sys.stdin.readline().strip() != word:
-        raise ConfigError("Nothing was deleted: that is not the name. A script says --yes.")
+        raise ConfigError(f"Nothing was {done}: that is not the name. A script says --yes.")
 
 
 def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str, str]:

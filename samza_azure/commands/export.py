@@ -18,8 +18,10 @@ from samza_azure.commands.reach import look, reach
 from samza_azure.commands.terminal import Progress
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import Control
+from samza_azure.group.drain import is_forgotten
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import batches_of
+from samza_azure.storage.export import batches_of, runs_in
+from samza_azure.storage.interface import Blobs
 
 
 def export(account: Account, control: Control | None, stream: str, to: Path, *, progress: Callable[[int], None]) -> int:
@@ -28,7 +30,7 @@ def export(account: Account, control: Control | None, stream: str, to: Path, *, 
         raise ConfigError(f"{to} is a folder. Name the file to write, for example {to / stream}.parquet.")
     if not to.parent.is_dir():
         raise ConfigError(f"There is no folder {to.parent} to write {to.name} into.")
-    runs = None if control is None else list(dict.fromkeys([*control.past, *filter(None, [control.run_id])]))
+    runs = None if control is None else in_order(account.blobs(), control)
     try:
         with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as unfinished:
             parts, rows = _written(batches_of(account.blobs(), stream, runs), Path(unfinished), progress)
@@ -39,6 +41,12 @@ def export(account: Account, control: Control | None, stream: str, to: Path, *, 
     except OSError as error:
         raise SamzaAzureError(f"{to} cannot be written: {error}") from error
     return rows
+
+
+def in_order(blobs: Blobs, control: Control) -> list[str]:
+    """The ids of all runs: first those that are so long ago that only their logs remember them."""
+    known = dict.fromkeys([*control.past, *filter(None, [control.run_id])])
+    return [*(run for run in runs_in(blobs) if is_forgotten(control.past, run)), *known]
 
 
 def _written(

@@ -8,13 +8,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import SecretStr, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from samza_azure.config import jobfile
 from samza_azure.config.account import (
     default_container,
     default_table,
+    valid_connect,
 )
 from samza_azure.config.sections import (
     AZURE_FACTORY,
@@ -233,20 +234,40 @@ class _Check:
                 "azure.storage.connect and azure.storage.account are both set. Keep the connection string, "
                 "or the URL for an identity."
             )
+        connect, file = keys.connect, keys.connect_file and self.file.path.parent / keys.connect_file.expanduser()
+        if file is not None:
+            if keys.connect is not None or keys.account is not None:
+                other = "azure.storage.account" if keys.connect is None else "azure.storage.connect"
+                self.mistakes.append(f"azure.storage.connect.file and {other} are both set. Keep one of them.")
+            elif self.reaches_storage:
+                connect = self._from_file(file)
         # Another factory than Azure's may do without an account.
         needed = self.reaches_storage and coordinator is not None and coordinator.factory == AZURE_FACTORY
-        if needed and keys.connect is None and keys.account is None:
+        if needed and keys.connect is None and file is None and keys.account is None:
             self.mistakes.append(
                 "azure.storage.connect is missing. Set it to a connection string, best as "
                 '"${AZURE_STORAGE_CONNECTION_STRING}", or to "UseDevelopmentStorage=true"; '
-                "or set azure.storage.account to the account's URL."
+                "to the path of a file with one, as azure.storage.connect.file; or set azure.storage.account to the "
+                "account's URL."
             )
         return Storage(
-            connect=keys.connect,
+            connect=connect,
+            connect_file=file,
             account=keys.account,
             container=keys.container or default_container(app.name, app.id),
             table=keys.table or default_table(app.name, app.id),
         )
+
+    def _from_file(self, file: Path) -> SecretStr | None:
+        """The connection string in it. Its path is not shown: who writes the secret itself there should not see it."""
+        try:
+            return valid_connect(SecretStr(file.read_text().strip()))
+        except (OSError, UnicodeDecodeError) as error:
+            why = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it is not text"
+            self.mistakes.append(f"azure.storage.connect.file should be the path of a file that can be read: {why}.")
+        except ValueError as error:
+            self.mistakes.append(f"The file that azure.storage.connect.file names {error}.")
+        return None
 
     def _spark(self) -> Mapping[str, str]:
         settings: dict[str, str] = {}

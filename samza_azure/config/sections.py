@@ -104,6 +104,7 @@ class Storage:
     """The account, by connection string or by URL and identity, and the application's two names in it."""
 
     connect: SecretStr | None
+    connect_file: Path | None  # where it was read, absolute
     account: str | None
     container: str
     table: str
@@ -116,6 +117,7 @@ class StorageKeys:
     __pydantic_config__ = _AS_WRITTEN
 
     connect: Annotated[SecretStr | None, Field(alias="azure.storage.connect"), AfterValidator(valid_connect)] = None
+    connect_file: Annotated[Path | None, Field(alias="azure.storage.connect.file")] = None
     account: Annotated[str | None, Field(alias="azure.storage.account"), AfterValidator(valid_account)] = None
     container: Annotated[str | None, Field(alias="azure.storage.container"), AfterValidator(valid_container)] = None
     table: Annotated[str | None, Field(alias="azure.storage.table"), AfterValidator(valid_table)] = None

@@ -163,8 +163,8 @@ class Control(Grows):
     stop: Stop | None = None
     withdrawn: tuple[str, ...] = ()  # the cancellations obeyed last; until they stand here they are not answered
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
-    past: tuple[str, ...] = ()  # run ids of drained runs, oldest first
-    finished: tuple[str, ...] = ()  # the fingerprints that they had, each once
+    past: tuple[str, ...] = ()  # run ids of the drained runs that are remembered, oldest first
+    finished: tuple[str, ...] = ()  # the last fingerprints that they had, each once
     failure: Failure | None = None
     uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
     kept: Mapping[str, int] = field(default_factory=dict)  # those of which only what cannot be is: how many blobs

@@ -8,6 +8,7 @@ Which tasks read which source partitions was written down when the run began. Th
 it may be the one that the drain makes room for, in which another stage reads the source, or none of that name.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +18,11 @@ from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of, stage_and_number
+
+#: So many drained runs are remembered, of those whose ids a leader has made: such an id never comes again. What a
+#: person has named is remembered for ever, since that may be named again. And so many pipelines that have run.
+REMEMBERED = 365
+_MADE = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None) -> Control:
@@ -37,12 +43,26 @@ def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | No
             phase=RunPhase.DRAINED,
             given_up={},
             positions=drain.ends,
-            past=(*control.past, control.run_id),
-            finished=(*(each for each in control.finished if each != control.fingerprint), control.fingerprint),
+            past=(*_remembered(control.past), control.run_id),
+            finished=(*(each for each in control.finished if each != control.fingerprint), control.fingerprint)[
+                -REMEMBERED:
+            ],
             uncleaned=(*control.uncleaned, control.run_id),
             drain=replace(drain, history=(*drain.history, "DRAINED")),
         )
     return control
+
+
+def _remembered(past: Sequence[str]) -> tuple[str, ...]:
+    made = [run_id for run_id in past if _MADE.fullmatch(run_id)]
+    forgotten = set(made[:-REMEMBERED])
+    return tuple(run_id for run_id in past if run_id not in forgotten)
+
+
+def is_forgotten(past: Sequence[str], run_id: str) -> bool:
+    """Whether this is the id of a run that was drained before those that are remembered. Ids begin with a time."""
+    made = [each for each in past if _MADE.fullmatch(each)]
+    return len(made) >= REMEMBERED and _MADE.fullmatch(run_id) is not None and run_id < made[0]
 
 
 def furthest(reported: Sequence[Ends], begun: Ends) -> Ends:

@@ -93,6 +93,8 @@ class Interval:
 
 #: All the time there is.
 ETERNITY = Interval(-(1 << 63), (1 << 63) - 1)
+#: The time of which there are granularities.
+CALENDAR = Interval(_LEAST_US, _MOST_US)
 
 
 class Granularity(StrEnum):

@@ -61,6 +61,14 @@ class Segment:
     published: tuple[Publish, ...] = ()
 
     def __post_init__(self) -> None:
+        alone, interval = ((self.partition, self.partition + 1),), self.interval
+        if (
+            self.covers is self.group
+            and self.covers.runs == alone
+            and not self.generation
+            and interval.start < interval.end
+        ):
+            return  # an append, as most segments are
         if self.interval.is_empty:
             raise ValueError(f"{self.id}: the interval of a segment cannot be empty.")
         if self.partition not in self.group:

@@ -66,6 +66,7 @@ class Scenario:
     audited: bool = False  # a second stage reads the source
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
     timing: Timing | None = None  # a job's own; else the profile's
+    rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that half of those that wait, wait for
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:

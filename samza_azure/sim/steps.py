@@ -116,9 +116,14 @@ def pairs(seen: Mapping[str, int]) -> dict[str, int]:
     }
 
 
-def missing(seen: Mapping[str, int], enough: int = ENOUGH) -> list[str]:
-    """The pairs that have not met often enough."""
-    return [f"{pair}: {times}" for pair, times in pairs(seen).items() if times < enough]
+def missing(seen: Mapping[str, int], enough: int = ENOUGH) -> dict[str, list[str]]:
+    """The pairs that have not met often enough: by fault, the steps with how often."""
+    found: dict[str, list[str]] = {}
+    for pair, times in pairs(seen).items():
+        if times < enough:
+            fault, _, step = pair.partition(" / ")
+            found.setdefault(fault, []).append(f"{step} {times}")
+    return found
 
 
 __all__ = ["ENOUGH", "IMPOSSIBLE", "MET_FAULTS", "RARE", "STEPS", "Steps", "missing", "pairs", "table"]

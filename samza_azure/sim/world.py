@@ -172,7 +172,10 @@ class World:
         while self.loop.time() < scenario.fault_s:
             if scenario.faults:
                 if dice.random() < scenario.aimed:
-                    self._aim(dice.choice(scenario.aims or scenario.faults), dice.choice((*STEPS, *RARE, *RARE)))
+                    if scenario.rare and dice.random() < 0.5:
+                        self._aim(*dice.choice(scenario.rare))
+                    else:
+                        self._aim(dice.choice(scenario.aims or scenario.faults), dice.choice((*STEPS, *RARE, *RARE)))
                 else:
                     self._fault(dice.choice(scenario.faults))
             await self._wait(dice.expovariate(1 / scenario.every_s))

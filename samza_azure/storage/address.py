@@ -1,4 +1,4 @@
-"""Where the storage account is and what opens it, read from `azure.storage.connect` or `azure.storage.account`.
+"""Where the storage account is and what opens it, from `azure.storage.connect`, its file, or `azure.storage.account`.
 
 Nothing here talks to the account. `samza_azure.config` has checked both settings; what is checked again is only what
 must not go wrong even without it: nothing goes unencrypted over a network. Keys and signatures are kept out of `repr`
@@ -6,7 +6,8 @@ and of every message.
 """
 
 import ipaddress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -38,6 +39,10 @@ class StorageSettings(Protocol):
         """A connection string."""
 
     @property
+    def connect_file(self) -> Path | None:
+        """The file that `connect` was read from, if it was."""
+
+    @property
     def account(self) -> str | None:
         """Or the account's blob URL, entered by an identity."""
 
@@ -60,6 +65,7 @@ class Address:
     setting: str  # the setting to mend when the account refuses us
     key: str | None = field(default=None, repr=False)
     signature: str | None = field(default=None, repr=False)
+    file: Path | None = None  # where the secret is read again when the account refuses us
 
     @property
     def host(self) -> str:
@@ -76,6 +82,8 @@ def address(storage: StorageSettings) -> Address:
     """The address that the configuration gives; `ConfigError` if it gives none or one that is not safe."""
     if storage.connect is not None:
         found = from_connection_string(storage.connect.get_secret_value())
+        if storage.connect_file is not None:
+            found = replace(found, setting="azure.storage.connect.file", file=storage.connect_file)
     elif storage.account is not None:
         found = from_account_url(storage.account)
     else:

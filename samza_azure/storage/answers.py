@@ -18,6 +18,7 @@ from azure.core.exceptions import AzureError, ClientAuthenticationError, HttpRes
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.storage.identity import Identity
 from samza_azure.storage.interface import Missing, NotModified, Refused
+from samza_azure.storage.secret_file import SecretFile
 
 Reading: TypeAlias = Refused | Missing | NotModified
 T = TypeVar("T")
@@ -65,13 +66,17 @@ class Calls:
     remedy: str
     quiet: bool = False
     identity: Identity | None = None
+    file: SecretFile | None = None
 
     def make(self, call: Callable[[], T], doing: str, *, write: bool) -> T | Reading:
-        """Make one synchronous call, to its end."""
+        """Make one synchronous call, to its end. With a new secret it is made again: what is refused was not done."""
+        used = self.file.version if self.file else 0
         try:
             return call()
         except AzureError as error:
-            return self.reading(error, doing, write=write)
+            if self.file is None or not is_refusal(error) or self.file.read_again() == used:
+                return self.reading(error, doing, write=write)
+        return self.make(call, doing, write=write)
 
     async def wait(self, call: Awaitable[T], doing: str, *, write: bool, timeout: float) -> T | Reading:
         """Make one asynchronous call, for at most `timeout` seconds from now."""
@@ -89,9 +94,11 @@ class Calls:
         cause = None if self.quiet else error
         status = error.status_code if isinstance(error, HttpResponseError) else None
         code = error_code(error)
-        if status in (401, 403) or isinstance(error, ClientAuthenticationError):
+        if is_refusal(error):
             if self.identity is not None:
                 self.identity.refused()
+            if self.file is not None:
+                self.file.read_again()
             raise AccessDenied(
                 f"{doing}: the storage account {self.account} refuses us ({code or 'no credential'}). {self.remedy}",
                 may_pass=code in _NO_RIGHT or (code == _NO_RIGHT_OR_WRONG_KEY and self.identity is not None),
@@ -114,6 +121,12 @@ class Calls:
         if write and not nothing_was_sent(error):
             raise Unsettled(f"{message}. It may have happened all the same.") from cause
         raise StorageUnavailable(f"{message}.") from cause
+
+
+def is_refusal(error: AzureError) -> bool:
+    """Whether the account does not let us in, or not do this."""
+    status = error.status_code if isinstance(error, HttpResponseError) else None
+    return status in (401, 403) or isinstance(error, ClientAuthenticationError)
 
 
 def error_code(error: AzureError) -> str:

@@ -33,6 +33,7 @@ from samza_azure.storage.answers import Calls, error_code
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
 from samza_azure.storage.limits import READERS
+from samza_azure.storage.secret_file import SecretFile
 from samza_azure.storage.transactions import Transactions
 
 CONNECT_S = 3.0
@@ -61,7 +62,15 @@ class Account:
         self._container = container
         self._table = table
         self._identity = (identity or of_this_process()) if where.by_identity else None
-        self._calls = Calls(where.host, _remedy(where), quiet=where.signature is not None, identity=self._identity)
+        self._secret = _secret(where)
+        self._file = None if where.file is None or self._secret is None else SecretFile(where.file, where, self._secret)
+        self._calls = Calls(
+            where.host,
+            _remedy(where),
+            quiet=where.signature is not None,
+            identity=self._identity,
+            file=self._file,
+        )
         self._lock = threading.Lock()
         self._now: _Clients | None = None
         self._soon: _AsyncClients | None = None
@@ -208,26 +217,31 @@ class Account:
     def _synchronous(self) -> "_Clients":
         with self._lock:
             if self._now is None:
-                self._now = _Clients(self._where, self._container, self._table, self._identity)
+                self._now = _Clients(self._where, self._container, self._table, self._secret or self._identity)
+                if self._file is not None:
+                    self._file.serve(self._now.container)
             return self._now
 
     def _asynchronous(self) -> "_AsyncClients":
         with self._lock:
             if self._soon is None:
-                self._soon = _AsyncClients(self._where, self._container, self._table, self._identity)
+                opens = self._secret or (self._identity.asynchronous if self._identity else None)
+                self._soon = _AsyncClients(self._where, self._container, self._table, opens)
+                if self._file is not None:
+                    self._file.serve(self._soon.container)
             return self._soon
 
 
 class _Clients:
     """The synchronous clients, over one pool of connections."""
 
-    def __init__(self, where: Address, container: str, table: str, identity: Identity | None) -> None:
+    def __init__(self, where: Address, container: str, table: str, opens: object) -> None:
         self._session = requests.Session()
         self._session.trust_env = where.blob_url.startswith("https:")  # proxies and certificates; not for an emulator
         self._session.mount("https://", adapter := HTTPAdapter(pool_maxsize=_THREADS_MAX, max_retries=Retry(False)))
         self._session.mount("http://", adapter)
         self._transport = RequestsTransport(session=self._session, session_owner=False, **_TRANSPORT)
-        common: dict[str, Any] = {"transport": self._transport, "credential": _secret(where) or identity, **_ONCE}
+        common: dict[str, Any] = {"transport": self._transport, "credential": opens, **_ONCE}
         self.container = ContainerClient(where.blob_url, container, **(common | _SIZES))
         self.table = TableClient(where.table_url, table, **common)
 
@@ -245,11 +259,10 @@ class _Clients:
 class _AsyncClients:
     """The asynchronous clients, over one session."""
 
-    def __init__(self, where: Address, container: str, table: str, identity: Identity | None) -> None:
+    def __init__(self, where: Address, container: str, table: str, opens: object) -> None:
         self._transport = _OneTry(use_env_settings=_goes_by_proxy(where.blob_url), **_TRANSPORT)
         self._transport.idle_s = _IDLE_S if where.blob_url.startswith("https:") else _IDLE_EMULATOR_S
-        credential = _secret(where) if identity is None else identity.asynchronous
-        common: dict[str, Any] = {"transport": self._transport, "credential": credential, **_ONCE}
+        common: dict[str, Any] = {"transport": self._transport, "credential": opens, **_ONCE}
         self.container = AsyncContainerClient(where.blob_url, container, **(common | _SIZES))
         self.table = AsyncTableClient(where.table_url, table, **common)
 

@@ -88,6 +88,11 @@ def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
     return [(key[-1], first[key]) for key in sorted(first)]
 
 
+def runs_in(blobs: Blobs) -> list[str]:
+    """The runs of which there is a log, by name: that of a run which a leader has named begins with its time."""
+    return list(dict.fromkeys(prefix.split("/")[1] for prefix, _ in first_blobs(blobs, "runs/")))
+
+
 def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
     """The logs below a prefix and the blobs that each has, from the first; a task's log without a record is none."""
     found: dict[str, list[int]] = {}

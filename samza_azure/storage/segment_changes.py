@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from samza_azure.segments import Segment
+from samza_azure.segments import Publish, Segment
 from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage.interface import Row, Value
 from samza_azure.storage.segment_rows import SegmentReader, segment_key, segment_values
@@ -39,6 +39,12 @@ _COLUMNS = pa.schema([*((name, pa.int64()) for name in _NUMBERS), *((name, pa.st
 def change_key(lock: int, number: int) -> str:
     """The row of a publish."""
     return f"{CHANGE}{lock:012d}.{number:012d}"
+
+
+def changed_key(key: str) -> tuple[int, int]:
+    """The lock and the number of a publish, from the key of its row."""
+    lock, number = key.removeprefix(CHANGE).split(".")
+    return int(lock), int(number)
 
 
 def change_values(segments: Sequence[Segment], *, is_staged: bool) -> dict[str, Value]:
@@ -67,6 +73,16 @@ class Checkpoint:
     restored: int
     segments: Sequence[Segment]
 
+    def parts(self) -> tuple[list[Segment], list[Segment]]:
+        """The segments that count, and those that wait for a publish which does not count yet."""
+        known: dict[tuple[Publish, ...], bool] = {}  # most of them have come with others
+        counted, waiting = list[Segment](), list[Segment]()
+        for one in self.segments:
+            if (counts := known.get(one.published)) is None:
+                counts = known[one.published] = self.sequence.includes(one)
+            (counted if counts else waiting).append(one)
+        return counted, waiting
+
     def encode(self) -> bytes:
         """As a blob."""
         rows = [_columns(one) for one in self.segments]
@@ -84,8 +100,7 @@ class Checkpoint:
             facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
             if facts.get("format") != _FORMAT:
                 return None
-            columns = (table[name].to_pylist() for name in (*_NUMBERS, *_TEXTS))
-            segments = [reader.of_columns(*values) for values in zip(*columns, strict=True)]
+            segments = reader.of_columns({name: table[name].to_pylist() for name in (*_NUMBERS, *_TEXTS)})
             return cls(SequenceNumber.parse(facts["sequence"]), int(facts["restored"]), segments)
         except (pa.ArrowInvalid, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
             log.warning("The checkpoint of a table is damaged, and its rows are read instead: %r", error)

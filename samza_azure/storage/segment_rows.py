@@ -14,8 +14,9 @@ Moments are written as 16 hexadecimal digits from 2**63 below zero on, so keys a
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import File, Interval, Lock, LockType, Owner, Partitions, Publish, Segment, SegmentId
@@ -23,11 +24,14 @@ from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.segments.locks import Replaced
 from samza_azure.storage.interface import Row, Value
 
+T = TypeVar("T")
+
 HEAD = "head"
 LOCK, NEXT, POSITION, READER, SEGMENT = "lock.", "next.", "position.", "reader.", "segment."
 FORMAT = 1
 
 _ZERO = 1 << 63
+_ESCAPED, _ESCAPE = re.compile(r"[=|\\#?%]"), re.compile(r"=([0-9A-F]{2})")
 #: The partitions of a segment lock that has none left; an interval lock has nothing there.
 _NONE = "none"
 
@@ -59,8 +63,13 @@ def segment_key(name: SegmentId) -> str:
 
 
 def position_key(stream: str) -> str:
-    """The row of a stream's position."""
-    return POSITION + stream.replace("/", "|")
+    """The row of a stream's position. A slash is a bar there; what no key has, or means a slash, is escaped."""
+    return POSITION + _ESCAPED.sub(lambda found: f"={ord(found[0]):02X}", stream).replace("/", "|")
+
+
+def position_stream(key: str) -> str:
+    """The stream of such a row."""
+    return _ESCAPE.sub(lambda found: chr(int(found[1], 16)), key.removeprefix(POSITION).replace("|", "/"))
 
 
 def _interval(interval: Interval) -> str:
@@ -161,6 +170,12 @@ class _Statistics(Mapping[str, Any]):
         return self._found
 
 
+def _each_once(values: Iterable[Any], make: Callable[[Any], T]) -> list[T]:
+    """What is made of each value; of equal ones the same object."""
+    made: dict[Any, T] = {}
+    return [made[one] if one in made else made.setdefault(one, make(one)) for one in values]
+
+
 def _publishes(text: str) -> tuple[Publish, ...]:
     return tuple(Publish(*map(int, one.split(":"))) for one in text.split(",") if one)
 
@@ -172,7 +187,6 @@ class SegmentReader:
         self._datasource = datasource
         self._sets: dict[str, Partitions] = {}
         self._intervals: dict[str, Interval] = {}
-        self._by_bounds: dict[tuple[int, int], Interval] = {}
 
     def segment(self, row: Row) -> Segment:
         """The segment of a row. CorruptState if it is none."""
@@ -196,41 +210,26 @@ class SegmentReader:
                 published,
             )
 
-    def of_columns(
-        self,
-        start: int,
-        end: int,
-        version: int,
-        partition: int,
-        generation: int,
-        lock: int,
-        number: int,
-        rows: int | None,
-        size: int | None,
-        covers: str,
-        group: str,
-        overshadows: str,
-        more: str,
-        file: str | None,
-        statistics: str | None,
-    ) -> Segment:
-        """The segment of a checkpoint's row."""
-        published = (Publish(lock, number), *_publishes(more)) if more else (Publish(lock, number),)
-        there = None if file is None else File(file, rows or 0, size or 0, _Statistics(statistics or "{}"))
-        if (interval := self._by_bounds.get((start, end))) is None:
-            interval = self._by_bounds[start, end] = Interval(start, end)
-        return Segment(
-            self._datasource,
-            interval,
-            version,
-            partition,
-            self._set(covers),
-            generation,
-            self._set(group),
-            self._set(overshadows),
-            there,
-            published,
-        )
+    def of_columns(self, of: Mapping[str, Sequence[Any]]) -> list[Segment]:
+        """The segments of a checkpoint's columns. Most of what they have is had by many of them, and is one object."""
+        intervals = _each_once(zip(of["start"], of["end"], strict=True), lambda bounds: Interval(*bounds))
+        numbered = zip(of["lock"], of["number"], of["more"], strict=True)
+        published = _each_once(numbered, lambda one: (Publish(*one[:2]), *_publishes(one[2])))
+        files = [
+            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}"))
+            for name, rows, size, text in zip(of["file"], of["rows"], of["bytes"], of["statistics"], strict=True)
+        ]
+        named = zip(intervals, of["version"], of["partition"], strict=True)
+        sets = (_each_once(of[name], self._set) for name in ("covers", "group", "overshadows"))
+        carried = zip(*sets, of["generation"], files, published, strict=True)
+        return [
+            Segment(
+                self._datasource, interval, version, partition, covers, generation, group, overshadows, file, publishes
+            )
+            for (interval, version, partition), (covers, group, overshadows, generation, file, publishes) in zip(
+                named, carried, strict=True
+            )
+        ]
 
     def _set(self, text: str) -> Partitions:
         if (known := self._sets.get(text)) is None:

@@ -21,6 +21,7 @@ How:
 No clock is used but in `collect`, whose caller says what time it is and how long garbage is kept.
 """
 
+import itertools
 import json
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -61,6 +62,7 @@ from samza_azure.storage.segment_changes import (
     change_key,
     change_values,
     changed_by,
+    changed_key,
     no_collection,
 )
 from samza_azure.storage.segment_rows import (
@@ -81,10 +83,11 @@ from samza_azure.storage.segment_rows import (
     partitions_value,
     past,
     position_key,
+    position_stream,
     segment_key,
     segment_values,
 )
-from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
+from samza_azure.storage.transactions import OPERATIONS_MAX, Act, AtOnce, Transactions, Write
 
 T = TypeVar("T")
 
@@ -92,6 +95,8 @@ T = TypeVar("T")
 CHECKPOINT_AFTER = 500
 #: So many locks are asked for their publishes one by one; of more all publishes are read.
 _RANGES_MAX = 6
+#: So many publishes that are known are read once more, if that saves reading the locks alone.
+_REPEATS_MAX = 100
 #: So many locks are given back at once.
 _LOCKS_MAX = OPERATIONS_MAX - 2
 #: So many locks learn at once what a REPLACE is about to write, its own among them.
@@ -135,6 +140,13 @@ class _Known:
     restored: Value
     collected: Value
     waiting: tuple[Segment, ...] = ()
+    repeats: int = 0  # publishes that were read at the last look, and were known
+
+    @property
+    def oldest(self) -> int:
+        """The first lock under which anything may have been published since."""
+        since = self.snapshot.sequence
+        return min([since.granted + 1, *since.counts])
 
 
 class _Stale:
@@ -171,7 +183,9 @@ class SegmentStore:
 
     def state(self) -> State:
         """The locks, as they are. ConfigError if there is no such table."""
-        found = self._read(HEAD, past(LOCK))
+        return self._state_of(self._read(HEAD, past(LOCK)))
+
+    def _state_of(self, found: Sequence[Row]) -> State:
         if not found or found[0].key != HEAD:
             raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
         head = checked_head(found[0], self.name)
@@ -362,12 +376,13 @@ class SegmentStore:
                 if settled := self._settled(outputs):
                     return settled
                 raise ValueError(f"Lock {lead.id} has replaced {lead.interval} already. Ask for another one.")
-            if lead.type is LockType.REPLACE and overwrites and not lead.writes:
-                self._announce(lead, outputs)
+            is_new = lead.type is LockType.REPLACE and bool(overwrites) and not lead.writes
+            if lead.staged > lead.count and (is_new or not self._is_staged(lead, outputs)):
+                self._clean(lead.id)  # of an earlier publish that was given up
                 self._etags.clear()
                 continue
-            if lead.staged > lead.count and not self._is_staged(lead, outputs):
-                self._clean(lead.id)  # of an earlier publish that was given up
+            if is_new:
+                self._announce(lead, outputs)
                 self._etags.clear()
                 continue
             if inputs and (gone := self._gone(inputs)):
@@ -389,9 +404,9 @@ class SegmentStore:
         return None if found is None else json.loads(str(found.values["position"]))
 
     def positions(self) -> dict[str, Any]:
-        """All positions, by their stream, in which a slash is a bar."""
+        """All positions, by their stream."""
         rows = self._read(POSITION, past(POSITION))
-        return {row.key.removeprefix(POSITION): json.loads(str(row.values["position"])) for row in rows}
+        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows}
 
     def forget(self, stream: str) -> None:
         """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
@@ -661,12 +676,12 @@ class SegmentStore:
     def latest(self) -> Snapshot:
         """What the table shows now, without what is staged. Only what has changed since the last call is read."""
         while True:
-            state = self.state()
+            state, published = self._look()
             known = self._known
             restored, collected = state.head.values.get("restored", 0), state.head.values.get("collected", "")
             if known is None or (known.restored, known.collected) != (restored, collected):
-                known = self._from_checkpoint(state)
-            changed = None if known is None else self._changed_since(known, state)
+                known, published = self._from_checkpoint(state), None
+            changed = None if known is None else self._changed_since(known, state, published)
             if known is None or changed is None:
                 return self._all_known(state)
             if not changed and (known.snapshot.sequence, known.snapshot.overwritten) == (
@@ -677,7 +692,7 @@ class SegmentStore:
                 self._known = replace(known, snapshot=snapshot)
                 return snapshot
             # Garbage collection deletes the rows of old publishes, but says so in the head before.
-            (head,) = self._read(HEAD, HEAD + ".")
+            (head,) = [state.head] if published is not None else self._read(HEAD, HEAD + ".")
             if (head.values.get("restored", 0), head.values.get("collected", "")) != (restored, collected):
                 self._known = None
                 continue
@@ -692,7 +707,8 @@ class SegmentStore:
             waiting = tuple(
                 one for one in dict.fromkeys((*known.waiting, *changed)) if not state.sequence.includes(one)
             )
-            self._known = _Known(snapshot, restored, collected, waiting)
+            after = _Known(snapshot, restored, collected, waiting)
+            self._known = replace(after, repeats=known.repeats) if after.oldest == known.oldest else after
             return snapshot
 
     def checkpoint(self) -> str:
@@ -737,33 +753,63 @@ class SegmentStore:
                 return None
             if collected and not SequenceNumber.parse(collected) <= found.sequence:
                 return None
-            timeline = Timeline(one for one in found.segments if found.sequence.includes(one))
-        waiting = tuple(one for one in found.segments if not found.sequence.includes(one))
+            counted, waiting = found.parts()
+            timeline = Timeline(counted)
         overwritten = state.head.values.get("overwritten")
         return _Known(
-            Snapshot(self.name, found.sequence, timeline, overwritten=overwritten), restored, collected, waiting
+            Snapshot(self.name, found.sequence, timeline, overwritten=overwritten), restored, collected, tuple(waiting)
         )
 
-    def _changed_since(self, known: "_Known", state: State) -> list[Segment] | None:
-        """The segments of all publishes since then. None: that cannot be said, and all rows have to be read."""
+    def _look(self) -> tuple[State, list[Row] | None]:
+        """The locks and, if both are to be had in one answer, the rows of all publishes since the table was seen.
+
+        Keys are in this order: publishes, head, locks. Where many publishes of other locks lie between that are known,
+        the locks are read alone: it is not known before which locks have published.
+        """
+        known = self._known
+        if known is None or known.repeats > _REPEATS_MAX:
+            return self.state(), None
+        since = known.snapshot.sequence
+        found = self._read(change_key(known.oldest, since.counts.get(known.oldest, -1) + 1), past(LOCK))
+        count = next((number for number, row in enumerate(found) if not row.key.startswith(CHANGE)), len(found))
+        state, published = self._state_of(found[count:]), found[:count]
+        now, there = state.sequence, {row.key for row in published}
+        self._known = replace(known, repeats=sum(since.has(*changed_key(row.key)) for row in published))
+        # A publish writes both rows or neither. If one of them is not here, this was no answer of one moment.
+        missing = any(
+            change_key(lock, number) not in there
+            for lock, count in now.counts.items()
+            for number in range((since.count(lock) or 0) + 1, count + 1)
+        )
+        return state, None if missing or not isinstance(found, AtOnce) else published
+
+    def _changed_since(
+        self, known: "_Known", state: State, published: Sequence[Row] | None = None
+    ) -> list[Segment] | None:
+        """The segments of all publishes since then, of which the rows may have been read with the locks. None: that
+        cannot be said, and all rows have to be read."""
         since, now = known.snapshot.sequence, state.sequence
+        reader, found = SegmentReader(self.name), dict[SegmentId, Segment]()
+        for row in self._published_since(since, now) if published is None else published:
+            lock, number = changed_key(row.key)
+            if since.has(lock, number) or not now.has(lock, number):
+                continue
+            if (segments := changed_by(row, reader)) is None:
+                return None
+            found |= {one.id: one for one in segments}
+        found |= {one.id: one for one in known.waiting if now.includes(one)}
+        return [one for one in found.values() if not now.includes(one) or self._is_there(one)]
+
+    def _published_since(self, since: SequenceNumber, now: SequenceNumber) -> Iterator[Row]:
+        """The rows of publishes between two sequence numbers, and perhaps others."""
         ranges = [(change_key(since.granted + 1, 0), past(CHANGE))] if now.granted > since.granted else []
         for lock, count in since.counts.items():
             if (later := now.count(lock)) is None or later > count:
                 ranges.append((change_key(lock, count + 1), change_key(lock + 1, 0)))
         if len(ranges) > _RANGES_MAX:
             ranges = [(min(first for first, _ in ranges), past(CHANGE))]
-        reader, found = SegmentReader(self.name), dict[SegmentId, Segment]()
         for first, end in ranges:
-            for row in self._read(first, end):
-                lock, number = map(int, row.key.removeprefix(CHANGE).split("."))
-                if since.has(lock, number) or not now.has(lock, number):
-                    continue
-                if (segments := changed_by(row, reader)) is None:
-                    return None
-                found |= {one.id: one for one in segments}
-        found |= {one.id: one for one in known.waiting if now.includes(one)}
-        return [one for one in found.values() if not now.includes(one) or self._is_there(one)]
+            yield from self._read(first, end)
 
     def _is_there(self, segment: Segment) -> bool:
         """Whether what a publish has repeated is in the table. A copy is taken back if its REPLACE gives up, and that
@@ -773,10 +819,11 @@ class SegmentStore:
     def pin(self, reader: str, snapshot: Snapshot, until_us: int) -> None:
         """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it."""
         values: dict[str, Value] = {"sequence": str(snapshot.sequence), "until": until_us}
-        key = READER + reader
-        done = self._try(lambda: self.rows.transact([Write(Act.INSERT, key, values)]))
-        if isinstance(done, Refused):
-            self._try(lambda: self.rows.transact([Write(Act.MERGE, key, values)]))
+        for act in itertools.islice(itertools.cycle((Act.INSERT, Act.MERGE)), TRIES_MAX):
+            # It may be there from before, and go at this moment since it has expired.
+            if not isinstance(self._try(partial(self.rows.transact, [Write(act, READER + reader, values)])), Refused):
+                return
+        raise StorageUnavailable(f"Pinning {self.name} for {reader}: others wrote first {TRIES_MAX} times.")
 
     def unpin(self, reader: str) -> None:
         """The snapshot is not needed any more. Idempotent."""
@@ -888,7 +935,7 @@ class SegmentStore:
     def _delete_changes(self, mark: SequenceNumber) -> None:
         """Delete what the publishes up to a mark have repeated: nobody goes on from before it."""
         keys = [row.key for row in self._read(CHANGE, past(CHANGE))]
-        old = [key for key in keys if mark.has(*map(int, key.removeprefix(CHANGE).split(".")))]
+        old = [key for key in keys if mark.has(*changed_key(key))]
         for part in _parts([Write(Act.DELETE, key) for key in old], OPERATIONS_MAX):
             if isinstance(self._try(partial(self.rows.transact, part)), Refused):
                 for write in part:
@@ -901,11 +948,14 @@ class SegmentStore:
         return not number.isdigit() or int(number) in state.box.locks or int(number) > state.box.granted
 
     def _pinned(self, now_us: int) -> list[SequenceNumber]:
+        """What readers have pinned. The rows of pins that are over are deleted, unless they are prolonged now."""
         found = []
         for row in self._read(READER, past(READER)):
             until = row.values["until"]
             if isinstance(until, int) and until > now_us:
                 found.append(SequenceNumber.parse(str(row.values["sequence"])))
+            else:
+                self._sent([Write(Act.DELETE, row.key, etag=row.etag)])
         return found
 
     def _mark(
@@ -946,23 +996,28 @@ class SegmentStore:
         """Delete what was staged under a lock and does not count.
 
         First the announcement is taken back, which fences appends that put copies there, and the lock's row is
-        written, which fences its owner. After that no more of it can come.
+        written, which fences its owner. After that no more of it can come. It is said in many locks in several
+        transactions; `staged` says until the end that there is something to clean, and the first transaction that new
+        locks are not told of it any more.
         """
 
-        def decide(state: State) -> tuple[None, list[Write]]:
+        def decide(state: State) -> tuple[bool, list[Write]]:
             found = state.box.locks.get(lock)
             if found is None:
-                return None, []
+                return True, []
             owners = {task.id: task.owner for task in state.box.tasks.values()}
-            writes = [Write(Act.MERGE, lock_key(lock), {"writes": "", "staged": found.staged})]
+            said = []
             for other in state.box.locks.values():
                 rest = tuple(one for one in other.replaced if (one.lock, one.number) != (lock, found.count + 1))
                 if rest != other.replaced:
                     values = lock_values(replace(other, replaced=rest), owners)
-                    writes.append(Write(Act.MERGE, lock_key(other.id), {"replaced": values["replaced"]}))
-            return None, writes
+                    said.append(Write(Act.MERGE, lock_key(other.id), {"replaced": values["replaced"]}))
+            staged = max(found.staged, found.count + 1)
+            mine = Write(Act.MERGE, lock_key(lock), {"writes": "", "staged": staged})
+            return len(said) <= _LOCKS_MAX, [mine, *said[:_LOCKS_MAX]]
 
-        self._with_head(decide)
+        while not self._with_head(decide):
+            pass
         self._delete(self._leftovers(lock))
         self._try(lambda: self.rows.transact([Write(Act.MERGE, lock_key(lock), {"staged": 0})]))
 

@@ -37,6 +37,10 @@ class Write:
     etag: str | None = None
 
 
+class AtOnce(list[Row]):
+    """Rows that one answer of the service had, all of them as they were at one moment."""
+
+
 class Transactions(Protocol):
     """The rows of one partition."""
 
@@ -46,7 +50,8 @@ class Transactions(Protocol):
 
     def query(self, first: str, end: str) -> list[Row]:
         """The rows with keys from `first` to just before `end`, in their order. One call per 1,000 rows: each is
-        consistent in itself, and a later one may see what was written after an earlier one."""
+        consistent in itself, and a later one may see what was written after an earlier one. `AtOnce` if there was no
+        later one."""
 
 
 def checked(writes: Sequence[Write]) -> Sequence[Write]:
@@ -78,7 +83,7 @@ class MemoryTransactions:
 
     def query(self, first: str, end: str) -> list[Row]:
         with self._lock:
-            return [row for key, row in sorted(self._rows.items()) if first <= key < end]
+            return AtOnce(row for key, row in sorted(self._rows.items()) if first <= key < end)
 
     def _refusal(self, write: Write) -> Refused | None:
         row = self._rows.get(write.key)
@@ -127,18 +132,19 @@ class AzureTransactions:
         doing = f"Reading the rows of {self._partition}"
         found = self._calls.make(
             lambda: [
-                row(one)
-                for one in self._table.query_entities(
-                    "PartitionKey eq @partition and RowKey ge @first and RowKey lt @end",
+                [row(one) for one in page]
+                for page in self._table.query_entities(
+                    # The end first: an emulator that looks at each row has most of them behind it with that.
+                    "PartitionKey eq @partition and RowKey lt @end and RowKey ge @first",
                     parameters={"partition": self._partition, "first": checked_key(first), "end": checked_key(end)},
-                )
+                ).by_page()
             ],
             doing,
             write=False,
         )
         if not isinstance(found, list):
             raise StorageUnavailable(f"{doing}: unexpected answer {found}.")
-        return found
+        return AtOnce(found[0]) if len(found) == 1 else [one for page in found for one in page]
 
     def _operation(self, write: Write) -> tuple[Any, ...]:
         from azure.core import MatchConditions

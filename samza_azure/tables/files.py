@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import File, Interval
-from samza_azure.segments.interval import microseconds
+from samza_azure.segments.interval import CALENDAR, microseconds
 from samza_azure.storage.interface import Blobs, Missing
 
 ROW_GROUP_ROWS = 64 << 10
@@ -27,15 +27,30 @@ def microseconds_of(table: pa.Table, time: str) -> pa.ChunkedArray:
     if time not in table.column_names:
         raise ConfigError(f"The rows have no column {time!r}, which decides their interval. table.time names it.")
     column = table[time]
-    if pa.types.is_date(column.type):
-        column = column.cast(pa.timestamp("us"))
-    if not pa.types.is_timestamp(column.type):
+    if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
         raise ConfigError(f"The column {time!r} is of type {column.type}; table.time must be a timestamp or a date.")
     if column.null_count:
         raise ConfigError(f"{column.null_count} rows have no {time!r}: nobody could say to which interval they belong.")
-    if column.type.unit == "ns":  # a cast rounds towards 1970, and so into the next interval before it
+    if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
+        # A cast rounds towards 1970, and so into the next interval before it.
         column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
-    return column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    try:
+        return column.cast(pa.timestamp("us")).cast(pa.int64())
+    except pa.ArrowInvalid as error:
+        raise ConfigError(
+            f"A {time!r} is farther from 1970 than microseconds reach: {error}. Correct it, or leave the row out."
+        ) from error
+
+
+def check_moments(moments: pa.ChunkedArray, time: str) -> None:
+    """ConfigError for moments that no calendar has: they would lie in no interval."""
+    outside = pc.or_(pc.less(moments, CALENDAR.start), pc.greater_equal(moments, CALENDAR.end))
+    if count := pc.sum(outside).as_py():
+        first = moments.filter(outside)[0].as_py()
+        raise ConfigError(
+            f"{count} rows have a {time!r} outside the years 1 to 9999, the first {first} µs from 1970: they would lie "
+            "in no interval. Correct them, or leave them out before they are written."
+        )
 
 
 def encode(table: pa.Table) -> bytes:

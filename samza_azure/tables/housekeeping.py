@@ -85,9 +85,9 @@ class Housekeeping:
         mine = self.owner.processor.partition("/")[0]
         drained: dict[str, list[str]] = {}
         for stream, position in self.store.positions().items():
-            run, _, task = stream.partition("|")
+            run, _, task = stream.partition("/")
             if run != mine and task and is_drained(position):
-                drained.setdefault(run, []).append(f"{run}/{task}")
+                drained.setdefault(run, []).append(stream)
         gone = [run for run in drained if not self.store.blobs.list(f"runs/{run}/")]
         for stream in (stream for run in gone for stream in drained[run]):
             self.store.forget(stream)

@@ -296,7 +296,7 @@ def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
 
 def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
     """The rows of each interval, in the order of time."""
-    files.microseconds_of(rows, time)  # says what is wrong with the column
+    files.check_moments(files.microseconds_of(rows, time), time)
     rows = rows.sort_by(time)
     moments = files.microseconds_of(rows, time)
     first = 0

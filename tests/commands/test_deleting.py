@@ -12,12 +12,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.drain import REMEMBERED
 from samza_azure.group.rows import MEMBERS, ProcessorRow, State, columns
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Slice, Writer
@@ -143,6 +145,18 @@ def test_a_drained_run_goes_when_its_name_is_typed_and_stays_otherwise(place: Pl
     code, _, said = place.command("delete", "--run", "1-b")
     assert code == 2 and "No drained run has the id '1-b'. Drained runs with rows: none." in said
     assert place.control() == replace(place.control() or Control(""), past=("1-a",)), "its id never comes back"
+
+
+def test_a_run_that_only_its_logs_remember_is_exported_first_and_can_be_deleted(place: Place, tmp_path: Path) -> None:
+    made = [f"{1_700_000_000_000 + number}-{number:08x}" for number in range(REMEMBERED + 1)]
+    for number in (0, 1, REMEMBERED):
+        place.output(made[number], number)
+    place.drained(made[-1], past=tuple(made[1:]))
+    to = tmp_path / "out.parquet"
+    assert place.command("export", "out", "--to", str(to))[0] == 0
+    assert pq.read_table(to).column(0).to_pylist() == [0, 1, REMEMBERED]
+    assert place.command("delete", "--run", made[0], types=f"{made[0]}\n")[0] == 0
+    assert sorted({name.split("/")[1] for name in names(place, "runs/")}) == [made[1], made[-1]]
 
 
 def test_a_run_in_progress_and_its_streams_are_not_deleted(place: Place) -> None:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, Verdict
 from samza_azure.storage.connection import Account
 from tests.storage.proxy import Guard
+from tests.storage.test_secrets import signature_of
 
 JOB = """
 app = {{ name = "rights", id = "{id}", main = "none:none" }}
@@ -62,6 +64,7 @@ class Place:
 
     job: Path
     connect: str
+    emulator: Azurite
     guarded: str
     blobs: Guard
     tables: Guard
@@ -108,6 +111,11 @@ class Place:
             assert time.monotonic() < begun + 60, (self.blobs.refused, self.tables.refused)
             time.sleep(0.02)  # the pace of asking
 
+    def signed(self, signature: str) -> str:
+        """The guarded account, opened by a signature."""
+        kept = [part for part in self.guarded.split(";") if "Endpoint=" in part or "AccountName" in part]
+        return ";".join([*kept, f"SharedAccessSignature={signature}"])
+
     @property
     def container(self) -> str:
         return self.config(self.connect).storage.container
@@ -125,7 +133,7 @@ def place(
         tables = stack.enter_context(Guard(emulator.table_port, creates))
         guarded = connect.replace(f":{emulator.blob_port}/", f":{blobs.port}/")
         guarded = guarded.replace(f":{emulator.table_port}/", f":{tables.port}/")
-        yield Place(job, connect, guarded, blobs, tables, monkeypatch, capsys)
+        yield Place(job, connect, emulator, guarded, blobs, tables, monkeypatch, capsys)
 
 
 def test_where_container_and_table_are_there_no_command_needs_the_right_to_create_them(
@@ -229,3 +237,20 @@ def test_a_role_that_counts_only_later_keeps_a_processor_waiting(
         f"Asking for the container {place.container}",
         "Inserting the row members/p0",
     ]
+
+
+def test_a_processor_whose_signature_ends_goes_on_with_the_one_that_is_in_the_file_by_then(
+    place: Place, tmp_path: Path
+) -> None:
+    """As Kubernetes mounts a secret. Nobody has to start the processor again."""
+    place.create()
+    old, new = (signature_of(place.emulator, timedelta(hours=hours)) for hours in (1, 2))
+    file = tmp_path / "connect"
+    file.write_text(place.signed(old))
+    place.job.write_text(place.job.read_text().replace('connect = "${CONNECT}"', f'connect.file = "{file.name}"'))
+    with place.running(place.guarded) as tasks:
+        place.allow(*[lambda method, path: old.rpartition("sig=")[2] in path] * 2)
+        place.until(lambda: not tasks.may_act)
+        file.write_text(place.signed(new))
+        place.until(lambda: tasks.may_act)
+        assert len(tasks.tasks) == 2

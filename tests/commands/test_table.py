@@ -1,5 +1,6 @@
 """`samza-azure table` and `samza-azure compact`, on a table that a library call has filled."""
 
+import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -42,7 +43,9 @@ def samza_azure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
     return run
 
 
-def test_a_table_is_shown_and_compacted(connect: str, samza_azure: Command) -> None:
+def test_a_table_is_shown_compacted_and_dropped(
+    connect: str, samza_azure: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     account = Account.from_config(Config.load(JOB).storage)
     account.ensure_created()
     store = tables.store_of(account, "delays")
@@ -68,7 +71,29 @@ def test_a_table_is_shown_and_compacted(connect: str, samza_azure: Command) -> N
     assert "lock" not in said
     assert sorted(tables.open(Config.load(JOB).storage, "delays").to_arrow()["delay"].to_pylist()) == [0, 1, 2]
 
+    day = "2024-01-01/2024-01-02"
+    monkeypatch.setattr(sys, "stdin", io.StringIO("another\n"))
+    code, _, said = samza_azure("table", str(JOB), "delays", "--drop", day)
+    assert code == 2
+    assert f"This hides the rows of {day} of delays: 1 segments of 3 rows. --restore {day} takes it back" in said
+    assert "Nothing was dropped" in said
+    monkeypatch.setattr(sys, "stdin", io.StringIO("delays\n"))
+    code, said, _ = samza_azure("table", str(JOB), "delays", "--drop", day)
+    assert (code, f"{day} is dropped; --restore {day} takes that back" in said) == (0, True)
+    assert tables.open(Config.load(JOB).storage, "delays").to_arrow().num_rows == 0
+    code, said, _ = samza_azure("table", str(JOB), "delays", "--restore", day, "--json")
+    assert (code, json.loads(said)["dropped"]) == (0, [])
+    assert sorted(tables.open(Config.load(JOB).storage, "delays").to_arrow()["delay"].to_pylist()) == [0, 1, 2]
+    code, said, _ = samza_azure("table", str(JOB), "delays", "--drop", "2024-01-01T01:00/2024-01-01T02:00", "--yes")
+    assert "2024-01-01T01:00:00/2024-01-01T02:00:00 is dropped" in said
+    assert sorted(tables.open(Config.load(JOB).storage, "delays").to_arrow()["delay"].to_pylist()) == [0, 2]
+
     for arguments, message in (
+        (("delays", "--drop", day, "--restore", day), "cannot be asked for at once"),
+        (("delays", "--drop", "2024-01-02/2024-01-01"), "before it begins"),
+        (("delays", "--drop", "2024-01-02/2024-01-02"), "is empty: it ends where it begins"),
+        (("delays", "--drop", "2025-01-01/2025-01-02", "--yes"), "shows no rows in 2025-01-01/2025-01-02"),
+        (("delays", "--restore", day), "Dropped are: 2024-01-01T01:00:00/2024-01-01T02:00:00."),
         (("delays", "--interval", "2024-02-01/2024-01-01"), "before it begins"),
         (("delays", "--end", "99"), "has no lock 99"),
         (("nothing",), "There is no table nothing"),

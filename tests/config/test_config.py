@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import json
 import pickle
+import re
 import subprocess
 import sys
 import textwrap
@@ -518,3 +519,41 @@ def test_how_long_the_calls_of_a_handler_may_take(lines: str, process_s: float |
     """testGetDrainCallbackTimeoutMs; where only the other timeout is set, it counts."""
     task = Config.parse(f"{lines}\n{MINIMAL}").task
     assert (task.callback_timeout_s, task.callback_drain_timeout_s) == (process_s, drain_s)
+
+
+BY_FILE = MINIMAL.replace('connect = "UseDevelopmentStorage=true"', 'connect.file = "secret/connect"')
+
+
+def test_a_connection_string_may_stand_in_a_file_beside_the_job(tmp_path: Path) -> None:
+    file = tmp_path / "secret/connect"
+    file.parent.mkdir()
+    file.write_text(f"{CONNECT}\n")
+    storage = Config.parse(BY_FILE, path=tmp_path / "job.toml").storage
+    assert storage.connect is not None
+    assert (storage.connect.get_secret_value(), storage.connect_file) == (CONNECT, file)
+    url = "https://house.blob.core.windows.net"
+    with pytest.raises(ConfigError, match=r"connect\.file and azure\.storage\.account are both set"):
+        Config.parse(BY_FILE + f'account = "{url}"', path=tmp_path / "job.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "should be the path of a file that can be read: No such file or directory"),
+        (b"\xff", "should be the path of a file that can be read: it is not text"),
+        (b" \n", "The file that azure.storage.connect.file names is empty"),
+        (b"nonsense", "The file that azure.storage.connect.file names is not a connection string"),
+    ],
+)
+def test_a_file_without_a_connection_string_is_refused(text: bytes | None, said: str, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "secret").mkdir()
+        (tmp_path / "secret/connect").write_bytes(text)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        Config.parse(BY_FILE, path=tmp_path / "job.toml")
+
+
+def test_who_writes_the_secret_itself_where_its_file_belongs_is_not_shown_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Config.parse(BY_FILE.replace("secret/connect", CONNECT), path=tmp_path / "job.toml")
+    assert KEY not in "".join(traceback.format_exception(raised.value))

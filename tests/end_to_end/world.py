@@ -227,9 +227,9 @@ class World:
             account.close()
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
-    def kill_at(self, processor: str, kind: str, point: str) -> None:
-        """From now on the processor's "supervisor" or "container" dies when it comes to a point of a drain."""
-        (self.kills / f"{processor} {kind} {point}").touch()
+    def kill_at(self, processor: str, kind: str, point: str, how: signal.Signals = signal.SIGKILL) -> None:
+        """From now on the processor's "supervisor" or "container" gets a signal when it comes to a point of a drain."""
+        (self.kills / f"{processor} {kind} {point}").write_text(how.name)
 
     def kills_to_come(self) -> list[str]:
         """The points that nobody has come to."""
@@ -248,7 +248,7 @@ class World:
                 batches += [batch for data in reader.fetch(found.parts) for batch in decode(data)]
                 start = found.end
         account.close()
-        return pa.Table.from_batches(batches)
+        return pa.Table.from_batches(batches) if batches else self.flights.slice(0, 0)
 
     def emulator_signal(self, number: signal.Signals) -> None:
         """A signal to the emulator."""

@@ -48,7 +48,7 @@ from samza_azure.group.control import (
     signal,
 )
 from samza_azure.group.decide import lead
-from samza_azure.group.drain import furthest, progress
+from samza_azure.group.drain import REMEMBERED, furthest, progress
 from samza_azure.group.election import successors_of
 from samza_azure.group.ending import GIVEN_UP, RESTORED, verdict
 from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally, turn
@@ -1220,6 +1220,21 @@ def test_a_drained_runs_fingerprint_is_remembered_once() -> None:
     )
     rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
     assert progress(flushing, rows, PLAN).finished == ("x", CONTROL.fingerprint)
+
+
+def test_of_very_many_drained_runs_the_latest_are_remembered_and_all_that_people_have_named() -> None:
+    assert DRAINING.drain is not None
+    made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(1000))
+    flushing = replace(
+        DRAINING,
+        drain=replace(DRAINING.drain, step=DrainStep.FLUSH),
+        past=("by-hand", *made),
+        finished=tuple(f"{number:064}" for number in range(1000)),
+    )
+    rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
+    after = progress(flushing, rows, PLAN)
+    assert after.past == ("by-hand", *made[-REMEMBERED:], "run")
+    assert after.finished == (*flushing.finished[-REMEMBERED + 1 :], CONTROL.fingerprint)
 
 
 # The number of a source stream's partitions.

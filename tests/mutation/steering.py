@@ -124,7 +124,8 @@ def joined(parts: list[dict[str, dict[str, object]]]) -> Record:
 def kept(first: int, seconds: float) -> Path:
     """Where the record of this state of the code stands."""
     state = hashlib.sha256(f"{first} {seconds}".encode())
-    for path in [*files(), *sorted((ROOT / "samza_azure/sim").glob("*.py"))]:
+    pieces = sorted((ROOT / "tests/sim/pieces").rglob("*.py"))
+    for path in [*files(), *sorted((ROOT / "samza_azure/sim").glob("*.py")), *pieces]:
         state.update(path.read_bytes())
     return ROOT / "build" / f"met-{state.hexdigest()[:16]}.json"
 

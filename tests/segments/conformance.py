@@ -43,9 +43,9 @@ INVARIANTS = {
     "I19": "adding and removing shows what building anew shows",
     "I20": "adding and removing again changes nothing, nor does garbage",
     "I21": "a complete cover that is present is visible",
-    "I22": "the timeline shows what the rule says",
+    "I22": "sets, ranges and the rule show the same, and so does the timeline",
     "I23": "visible rows are those published without those dropped",
-    "I24": "an append beside a REPLACE is read or carried: neither breaks I16, both break I17",
+    "I24": "an append beside a REPLACE is either read or carried, by sequence numbers",
 }
 #: The properties that look at each of them, besides the mutants.
 _HISTORIES, _WORLD = "test_timeline.py", "test_world.py"

@@ -43,14 +43,17 @@ def history(choose: Choose, version: int = 0) -> History:
         if max(group[0].generation for group in inputs) >= DEPTH_MAX:
             visible.extend(inputs)
             continue
-        visible.append(_compacted(inputs, 1 + choose(3), len(segments), version))
+        visible.append(compacted(inputs, 1 + choose(3), len(segments), version))
         segments += visible[-1]
         for _ in range(choose(3)):
             append()
     return History(segments, frozenset(group[0].covers for group in visible))
 
 
-def _compacted(inputs: Sequence[Sequence[Segment]], count: int, number: int, version: int) -> list[Segment]:
+def compacted(inputs: Sequence[Sequence[Segment]], count: int, number: int, version: int) -> list[Segment]:
+    """So many segments of the rows of others; of none, a root."""
+    if not inputs:
+        return [Segment.root("d", CHUNK, version, number)]
     covers = Partitions.union_of(group[0].covers for group in inputs)
     generation = 1 + max(group[0].generation for group in inputs)
     group = Partitions.between(number, number + count)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from samza_azure.segments import Chunk, Datasource, Granted, Lock, LockBox, Sequence, Timeline, Wait
+from samza_azure.segments import Chunk, Datasource, Granted, Lock, LockBox, Segment, Sequence, Timeline, Wait
 from samza_azure.segments import chunk as chunk_module
 from samza_azure.segments import timeline as timeline_module
 from samza_azure.segments.locks import Decision
@@ -160,6 +160,17 @@ def nobody_catches_up(patch: Patch) -> None:
     patch.setattr(Datasource, "_caught_up", lambda *how: [])
 
 
+def an_append_is_carried_twice(patch: Patch) -> None:
+    def caught_up(table: Datasource, segment: Any) -> Any:
+        return [*true(table, segment), *(replace_number(one) for one in true(table, segment))]
+
+    def replace_number(one: Any) -> Any:
+        return Segment.root("d", one.interval, one.version, one.partition + 1, file=one.file, published=one.published)
+
+    true = Datasource._caught_up
+    patch.setattr(Datasource, "_caught_up", caught_up)
+
+
 def what_was_read_is_carried_too(patch: Patch) -> None:
     def carried(table: Datasource, lock: Lock, made: Any, inputs: Any) -> Any:
         return true(table, replace(lock, read=Sequence(0)), made, ())
@@ -236,9 +247,10 @@ MUTANTS = [
     Mutant("a publish twice is two", "I12", a_publish_twice_is_two),
     Mutant("the dead keep their locks", "I13", the_dead_keep_their_locks),
     Mutant("revoked locks do", "I13", revoked_locks_do),
-    Mutant("nothing is carried", "I16", nothing_is_carried),
+    Mutant("nothing is carried", "I24", nothing_is_carried),
     Mutant("nobody catches up", "I16", nobody_catches_up),
-    Mutant("what was read is carried, too", "I17", what_was_read_is_carried_too),
+    Mutant("what was read is carried, too", "I24", what_was_read_is_carried_too),
+    Mutant("an append is carried twice", "I17", an_append_is_carried_twice),
     Mutant("garbage is what is old", "I20", garbage_is_what_is_old),
     Mutant("the highest version wins", "I22", the_highest_version_wins, "history"),
     Mutant("half groups are complete", "I15", half_groups_are_complete, "history"),

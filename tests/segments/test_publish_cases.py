@@ -1,5 +1,6 @@
 """The conformance cases of cover check, allocation and publish (S), and of appending while replacing (C), by name."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -506,6 +507,37 @@ def test_two_replaces_one_after_the_other(both: Both) -> None:
         both.box.release("R", held.id)
     both.appends(name)
     assert shows(both) == [f"{held.version}.0", f"{held.version}.1"]
+
+
+@pytest.mark.parametrize("order", [*itertools.permutations(range(3))])
+def test_ids_of_three_versions(both: Both, order: Sequence[int]) -> None:
+    """Allocated before and between two REPLACEs and after them; published after both, in any order."""
+    names = [both.allocates()]
+    for _ in range(2):
+        held = both.replacing(DAY)
+        both.commit(held, DAY)
+        both.box.release("R", held.id)
+        names.append(both.allocates(previous=names[-1]))
+    assert len({name.version for name in names}) == 3
+    for number in order:
+        answer = both.publish("P", [root(*names[number], file=f"id {number}")])
+        assert isinstance(answer, Published)
+    found = sorted(one.file.name for one in both.timeline.visible() if one.file)
+    assert found == [f"R {DAY}", "id 0", "id 1", "id 2"]
+    assert {one.version for one in both.timeline.visible()} == {held.version}
+
+
+def test_a_number_is_not_used_again_after_all_is_gone(both: Both) -> None:
+    """S16 as far as the rules say it: unused, compacted or deleted, a number is gone."""
+    unused = both.allocates()
+    both.box.release("P", 1)
+    first = both.allocates(previous=unused)
+    both.appends(first)
+    both.drop(list(both.timeline))
+    both.box.release("P", 2)
+    assert len(both.timeline) == 0
+    again = both.allocates(previous=first)
+    assert (first.partition, again) == (1, SegmentId(DAY, 0, 2))
 
 
 def test_a_lock_of_the_same_group_on_an_equal_interval(both: Both) -> None:

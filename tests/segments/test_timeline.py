@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from samza_azure.segments import Partitions, Timeline
-from tests.segments import histories
-from tests.segments.script import shown
+from samza_azure.segments import Partitions, Segment, Timeline
+from tests.segments import encodings, histories, rule
+from tests.segments.script import CHUNK, shown
 
 numbers = st.sets(st.integers(0, 40))
 
@@ -65,6 +65,53 @@ def test_adding_and_removing_in_turn(data: st.DataObject) -> None:
             histories.remove(timeline, segment)
         else:
             histories.add(timeline, segment)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_a_segment_of_no_legal_history_changes_nothing(data: st.DataObject) -> None:
+    """It crosses a cover, comes with another group, or has the number of another one."""
+    choose = choosing(data)
+    made = histories.history(choose).segments
+    timeline = Timeline(one for one in made if choose(4))
+    for _ in range(4):
+        covers = Partitions(1 + choose(9) for _ in range(1 + choose(4)))
+        number, generation = choose(12), 1 + choose(3)
+        group = Partitions.of(number, number + choose(3))
+        if covers == Partitions.of(number):
+            continue  # only a root covers itself
+        odd = Segment("d", CHUNK, 0, number, covers, generation, group)
+        before = shown(timeline), set(timeline), timeline.fully_overshadowed()
+        try:
+            added = timeline.add(odd)
+        except ValueError:
+            assert (shown(timeline), set(timeline), timeline.fully_overshadowed()) == before
+        else:
+            histories.check(timeline)
+            if added:
+                timeline.remove(odd)
+            assert (shown(timeline), set(timeline)) == before[:2]
+        histories.check(timeline)
+
+
+@given(st.data())
+def test_sets_ranges_and_the_rule_show_the_same(data: st.DataObject) -> None:
+    """I22: after each publish of a history that ranges can say, whatever garbage has gone by then."""
+    choose = choosing(data)
+    timeline, ever = Timeline(), list[Segment]()
+    for group in encodings.adjacent(choose):
+        ever += group
+        for segment in group:
+            timeline.add(segment)
+        present = list(timeline)
+        shown_by = {"sets": encodings.by_sets(present, ever), "ranges": encodings.by_ranges(present, ever)}
+        shown_by["rule"] = rule.chunk(present)[0]
+        assert all(set(timeline.visible()) == each for each in shown_by.values()), f"I22: {shown_by}"
+        garbage = timeline.fully_overshadowed()
+        assert set(garbage) == set(present) - shown_by["rule"], "I22: other garbage"
+        for segment in garbage:
+            if choose(3) == 0:
+                timeline.remove(segment)
 
 
 @given(numbers, numbers)

@@ -23,6 +23,7 @@ from samza_azure.segments import (
     LockType,
     Owner,
     Partitions,
+    Publish,
     Published,
     Refused,
     Request,
@@ -71,6 +72,7 @@ class World:
         self.numbers = itertools.count()
         self.files: dict[str, list[Row]] = {}
         self.rows: Counter[Row] = Counter()  # what has been published
+        self.came: dict[Row, Publish] = {}  # by which publish of an append
         self.given: dict[SegmentId, str] = {}
         self.versions: list[tuple[Interval, int]] = []
         self.ended: set[int] = set()  # locks that a death ended
@@ -191,6 +193,7 @@ class World:
             return
         table, task = self.table, worker.task
         before, visible, positions = set(table.timeline), self.visible(), dict(table.positions)
+        replacing = next((one for one in table.box.held(task.id) if one.type is LockType.REPLACE), None)
         ended = all(
             lock.id in self.ended or lock.revoked
             for lock in table.box.held(task.id)
@@ -207,6 +210,9 @@ class World:
                 assert table.positions.get(worker.name) == worker.advance.end, "I12: published without its position"
                 assert positions.get(worker.name) == worker.advance.start, "I12: published from another position"
             self.rows.update(worker.rows)
+            self.came |= dict.fromkeys(worker.rows, answer.segments[0].published[0])
+            if replacing is not None and any(one.version == replacing.version for one in worker.outputs):
+                self.look_at_replaced(replacing, worker.outputs, answer.segments, visible)
             if worker.advance is not None and self.choose(3) == 0:
                 self.send_again(worker)
             again = visible, set(table.timeline), dict(table.positions), self.visible()
@@ -304,6 +310,20 @@ class World:
             assert now.revoked >= lock.revoked, f"I3: revoked no more: {lock}"
             if now.revoked and not lock.revoked:
                 assert any(one.rank > lock.rank for one in new), f"I2: revoked by no higher priority: {lock}"
+
+    def look_at_replaced(
+        self, lock: Lock, outputs: Sequence[Segment], published: Sequence[Segment], before: Counter[Row]
+    ) -> None:
+        """Each row where the outputs are is in them if it had come when the lock was granted, and in a copy if not."""
+        assert lock.read is not None
+        mine, places = {one.id for one in outputs}, {one.interval for one in outputs}
+        read = Counter(row for one in outputs for row in self.rows_of(one))
+        carried = Counter(row for one in published if one.id not in mine for row in self.rows_of(one))
+        for row in before:
+            if any(place.start <= row[1] < place.end for place in places):
+                had_come = lock.read.has(*self.came[row])
+                found = read[row], carried[row]
+                assert found == (had_come, not had_come), f"I24: {row} is read and carried {found} times"
 
     def look_at_covers(self) -> None:
         for chunk in self.table.timeline.chunks:

@@ -9,6 +9,7 @@ import os
 import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
 import pytest
@@ -44,6 +45,7 @@ class Settings:
     account: str | None
     container: str
     table: str
+    connect_file: Path | None = None
 
 
 @dataclass(slots=True)

@@ -357,7 +357,9 @@ from samza_azure.machine import boot_time
 from samza_azure.library.lease_lock import AzureLock
 from types import SimpleNamespace
 connect, container, table = sys.argv[1:]
-settings = SimpleNamespace(connect=SecretStr(connect), account=None, container=container, table=table)
+settings = SimpleNamespace(
+    connect=SecretStr(connect), connect_file=None, account=None, container=container, table=table
+)
 told = threading.Event()
 def on_lost(reason):
     print("lost", lock.ends_at, boot_time(), flush=True)

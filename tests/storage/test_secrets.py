@@ -21,8 +21,8 @@ from samza_azure.storage.connection import Account
 Connect = Callable[[str], Account]
 
 
-def signature_of(azurite: Azurite) -> str:
-    """A signature that opens Azurite's account for an hour."""
+def signature_of(azurite: Azurite, lasts: timedelta = timedelta(hours=1)) -> str:
+    """A signature that opens Azurite's account for so long."""
     emulator = from_connection_string(azurite.connection_string)
     return generate_account_sas(
         emulator.name,
@@ -31,7 +31,7 @@ def signature_of(azurite: Azurite) -> str:
         AccountSasPermissions(
             read=True, write=True, delete=True, list=True, add=True, create=True, update=True, process=True
         ),
-        expiry=datetime.now(UTC) + timedelta(hours=1),
+        expiry=datetime.now(UTC) + lasts,
         services="bt",
     )
 

@@ -13,6 +13,7 @@ from samza_azure.segments import Advance, Granularity, Interval, LockType, Owner
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
 from samza_azure.tables import compaction, files
+from samza_azure.tables.write import by_bucket
 from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -166,12 +167,24 @@ def test_a_refused_append_leaves_nothing_and_can_be_sent_again(stores: Stores) -
     [
         (pa.table({"number": [1]}), "no column 'at'"),
         (pa.table({"at": pa.array([None], pa.timestamp("us", "UTC"))}), "1 rows have no 'at'"),
+        (pa.table({"at": pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC"))}), "outside the years 1 to 9"),
+        (pa.table({"at": pa.array([-62_135_596_800_000_001], pa.timestamp("us", "UTC"))}), "leave them out"),
     ],
 )
 def test_rows_without_a_time(store: SegmentStore, rows: pa.Table, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         appended(store, rows)
     assert numbers(store) == []
+
+
+@pytest.mark.parametrize(
+    "column",
+    [pa.array([1 << 60], pa.timestamp("s", "UTC")), pa.array([(1 << 31) - 1], pa.int32()).cast(pa.date32())],
+    ids=["seconds", "days"],
+)
+def test_moments_that_microseconds_do_not_reach(column: pa.Array) -> None:
+    with pytest.raises(ConfigError, match="farther from 1970 than microseconds reach"):
+        list(by_bucket(pa.table({"at": column}), "at", Granularity.DAY))
 
 
 def test_bad_names_and_tables_that_are_divided_otherwise(stores: Stores) -> None:
@@ -184,6 +197,9 @@ def test_bad_names_and_tables_that_are_divided_otherwise(stores: Stores) -> None
         tables.store_of(None, "No Such/Name")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="has no column 'nothing'"):
         tables.snapshot_of(store).to_arrow(columns=["nothing"])
+    dates = pa.schema([("at", pa.date32())])
+    with pytest.raises(ConfigError, match=r"is a date, .* cannot divide a table by hour\. Take day or coarser"):
+        tables.create(stores(), dates, time="at", granularity=Granularity.HOUR)
 
 
 def test_rows_of_too_many_days_at_once(store: SegmentStore) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from samza_azure.errors import AccessDenied, StorageUnavailable
@@ -33,6 +34,7 @@ class _Secret:
 @dataclass(frozen=True, slots=True)
 class _Settings:
     connect: _Secret | None
+    connect_file: Path | None
     account: str | None
     container: str
     table: str
@@ -42,6 +44,7 @@ def to_environment(storage: StorageSettings) -> dict[str, str]:
     """The variable that `account` reads in a process started with it."""
     settings = {
         "connect": storage.connect.get_secret_value() if storage.connect else None,
+        "connect_file": str(storage.connect_file) if storage.connect_file else None,
         "account": storage.account,
         "container": storage.container,
         "table": storage.table,
@@ -55,8 +58,8 @@ def account() -> "Account":
     from samza_azure.storage.connection import Account
 
     fields = json.loads(os.environ[VARIABLE])
-    secret = fields.pop("connect")
-    return Account.from_config(_Settings(_Secret(secret) if secret else None, **fields))
+    secret, file = fields.pop("connect"), fields.pop("connect_file")
+    return Account.from_config(_Settings(_Secret(secret) if secret else None, Path(file) if file else None, **fields))
 
 
 def blobs() -> "Blobs":

@@ -1,7 +1,8 @@
 """Taking secrets out of what people are shown: an exception may quote a URL, a header or a setting."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from samza_azure.config import Config
 
@@ -20,16 +21,23 @@ class Secrets:
     def __init__(self, config: Config) -> None:
         found = [value for name, value in config.spark.items() if _SENSITIVE.search(name)]
         if config.storage.connect is not None:
-            text = config.storage.connect.get_secret_value()
-            parts = [part.partition("=") for part in text.split(";")]
-            found += [value for name, _, value in parts if _SENSITIVE.search(name)]
-        self._values = _longest_first(found)
+            found += _secrets_in(config.storage.connect.get_secret_value())
+        self._values = set(found)
+        self._file = config.storage.connect_file
 
     def removed_from(self, text: str) -> str:
-        """The text without any of them."""
-        for value in self._values:
+        """The text without any of them, and without what a file of a secret holds by now."""
+        if self._file is not None:
+            with suppress(OSError, UnicodeDecodeError):
+                self._values |= set(_secrets_in(self._file.read_text()))
+        for value in _longest_first(self._values):
             text = text.replace(value, _REDACTED)
         return _SIGNATURE.sub(lambda match: match[1] + _REDACTED, text)
+
+
+def _secrets_in(connect: str) -> Iterator[str]:
+    parts = [part.strip().partition("=") for part in connect.split(";")]
+    return (value for name, _, value in parts if _SENSITIVE.search(name))
 
 
 def _longest_first(values: Iterable[str]) -> list[str]:

@@ -1,8 +1,8 @@
-"""Kills a processor's process with SIGKILL at a named point of a drain. It is no part of the product.
+"""Sends a signal to a processor's process at a named point of a drain: SIGKILL, or SIGTERM. No part of the product.
 
 Python imports a module of this name at its start, wherever it finds one; `World` puts this folder into PYTHONPATH. The
-folder in SAMZA_AZURE_KILL_AT holds an empty file for each kill that is still to come, "p1 container FLUSHING" say. The
-first thread of that process that comes to the point deletes the file and dies there.
+folder in SAMZA_AZURE_KILL_AT holds a file for each signal that is still to come, "p1 container FLUSHING" say, with the
+signal's name in it. The first thread of that process that comes to the point deletes the file and sends it there.
 
 A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
 stays, and whoever asked for the kill fails.
@@ -55,12 +55,14 @@ class Points(MetaPathFinder):
         return spec
 
     def at(self, point: str) -> None:
-        """Die here, if that is wanted."""
+        """Die here, or be told to go, if that is wanted."""
+        file = self._folder / f"{self._prefix} {point}"
         try:
-            (self._folder / f"{self._prefix} {point}").unlink()
+            name = file.read_text()
+            file.unlink()
         except FileNotFoundError:
             return
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.Signals[name])
 
     def _reports(self, module: Any) -> None:
         """A task of this container comes to a phase; nobody has been told."""

@@ -16,7 +16,8 @@ from samza_azure.group.rows import LeaderRow, ProcessorRow, State
 from samza_azure.group.view import Campaign, Lease, View
 from samza_azure.sim.ledger import demand
 
-from .decisions import LIVES, NOW, Drawn, alive, same, who_leads_next
+from .decisions.drawn import LIVES, NOW, Drawn, alive, same
+from .decisions.election import who_leads_next
 
 ME = Member("p0", LIVES[0])
 

@@ -30,7 +30,9 @@ from samza_azure.group.view import (
 from samza_azure.messages import Drain, DrainStep, Permit, Phase, ReleaseTask, StartTask, TaskReport
 from samza_azure.sim.ledger import demand
 
-from .decisions import LIVES, NAMES, NOW, PLAN, TASKS, Drawn, alive, closed, word
+from .decisions.drain import word
+from .decisions.drawn import LIVES, NAMES, NOW, PLAN, TASKS, Drawn, alive
+from .decisions.tasks import closed
 
 #: What is known, by field: "life.etag".
 Known = dict[str, Any]

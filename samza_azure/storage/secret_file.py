@@ -1,0 +1,76 @@
+"""A connection string in a file that others write, as Kubernetes does where it mounts a secret.
+
+After a refusal the file is read again. All clients of the account share what it holds: a new key or signature counts
+from the next call on. What else the file says cannot change while a process runs: another account, or a signature in
+the place of a key. A file that is being written, or is away for a moment, is read again after the next refusal.
+"""
+
+import logging
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+from azure.core.credentials import AzureNamedKeyCredential, AzureSasCredential
+from azure.storage.blob import ContainerClient
+from azure.storage.blob.aio import ContainerClient as AsyncContainerClient
+
+from samza_azure.errors import ConfigError
+from samza_azure.storage.address import Address, from_connection_string
+
+log = logging.getLogger(__name__)
+
+
+class SecretFile:
+    """What opens the account, and the file that it comes from. Any thread may ask."""
+
+    def __init__(self, path: Path, where: Address, credential: AzureNamedKeyCredential | AzureSasCredential) -> None:
+        self._path = path
+        self._where = where
+        self._credential = credential
+        self._containers: list[ContainerClient | AsyncContainerClient] = []
+        self.version = 0  # rises with each secret that is found
+        self._lock = threading.Lock()
+
+    def serve(self, container: ContainerClient | AsyncContainerClient) -> None:
+        """Keep this client's key up to date, too: clients of blobs copy it when they are made."""
+        with self._lock:
+            self._containers.append(container)
+            self._give()
+
+    def read_again(self) -> int:
+        """After a refusal. What the file holds is in use from now on; the version of that."""
+        with self._lock:
+            found = self._found()
+            if found is None or found == self._where:
+                return self.version
+            if replace(found, key=None, signature=None) != replace(self._where, key=None, signature=None) or (
+                (found.key is None) != (self._where.key is None)
+            ):
+                log.warning(
+                    "The file of %s names another account, or a signature in the place of a key. Processes that run "
+                    "go on with what they have: start them again.",
+                    self._where.setting,
+                )
+                return self.version
+            self._where = found
+            self.version += 1
+            self._give()
+            log.info("The account %s is asked with the secret that is now in the file.", self._where.host)
+            return self.version
+
+    def _found(self) -> Address | None:
+        try:
+            found = from_connection_string(self._path.read_text())
+        except (OSError, ValueError, ConfigError):
+            return None
+        return replace(found, setting=self._where.setting, file=self._path)
+
+    def _give(self) -> None:
+        if isinstance(self._credential, AzureSasCredential):
+            assert self._where.signature is not None
+            self._credential.update(self._where.signature)
+            return
+        assert self._where.key is not None
+        self._credential.update(self._where.name, self._where.key)
+        for container in self._containers:
+            container.credential.account_key = self._where.key

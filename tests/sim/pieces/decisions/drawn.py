@@ -1,0 +1,288 @@
+"""A drawn state of all that a processor knows, and what every question about it needs."""
+
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+from samza_azure.errors import Verdict
+from samza_azure.group.actions import (
+    HOUSEKEEPING,
+    OWN_ROW,
+    SCAN,
+    Finish,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent
+from samza_azure.group.control import (
+    Assignment,
+    Barrier,
+    BarrierState,
+    Control,
+    Failure,
+    GivenUp,
+    Member,
+    Owner,
+    RunPhase,
+    Stop,
+)
+from samza_azure.group.notification import DrainNotification
+from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, RequestKind, State
+from samza_azure.group.timing import Timing
+from samza_azure.group.view import (
+    Denial,
+    Failing,
+    Leadership,
+    Lease,
+    Life,
+    LocalTask,
+    Settings,
+    View,
+    Well,
+)
+from samza_azure.messages import (
+    DrainStep,
+    Phase,
+    Plan,
+    StagePlan,
+    TaskError,
+    TaskReport,
+)
+from samza_azure.sim.ledger import demand
+
+NAMES, LIVES, TASKS = ("p0", "p1", "p2", "p3"), ("a-life-1", "b-life-2"), ("clean-0", "clean-1", "daily-0")
+#: The time of every question; what was before it is drawn around the durations below.
+NOW = 1000.0
+TIMING = Timing(heartbeat_s=2.0, heartbeat_timeout_s=8.0, leader_timeout_s=5.0, scan_s=1.0, debounce_s=2.0)
+SHUTDOWN_S = 4.0
+PLAN = Plan(
+    (StagePlan("clean", ("flights",), "between", 2), StagePlan("daily", ("between",), "out", 1)), {"flights": 3}, "f"
+)
+OTHER = replace(PLAN, fingerprint="g")
+CLOSED = (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
+
+
+class Drawn:
+    """Values of everything that is known, from a small world."""
+
+    def __init__(self, dice: Random) -> None:
+        self.dice = dice
+
+    def often(self, value: Any, otherwise: Any, share: float = 0.5) -> Any:
+        """One of the two."""
+        return value if self.dice.random() < share else otherwise
+
+    def before(self) -> float:
+        """An instant a while ago, or never."""
+        ago = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 30.0, 100.0, 599.0, 600.0, 601.0, 5000.0)
+        return NOW - self.dice.choice(ago)
+
+    def life(self) -> str:
+        return self.dice.choice(LIVES)
+
+    def owner(self) -> Owner:
+        return Owner(self.dice.choice(NAMES), self.life(), self.dice.randrange(1, 4))
+
+    def report(self, task: str) -> TaskReport:
+        phase, dice = self.dice.choice(list(Phase)), self.dice
+        at = {f"flights/{number}": (0, dice.randrange(4)) for number in range(dice.choice([1, 3, 3]))}
+        return TaskReport(
+            task,
+            dice.randrange(1, 4),
+            dice.randrange(1, 3),
+            phase,
+            dice.randrange(-1, 2),
+            ends=self.often(at, None),
+            frozen_for=dice.choice(["u", "u", "v"]),
+            read=self.often({"flights/0": (0, dice.randrange(4))}, None, 0.3),
+            error=TaskError("no", "trace") if phase is Phase.FAILED else None,
+        )
+
+    def row(self, name: str, share: float = 0.7) -> ProcessorRow:
+        dice = self.dice
+        return ProcessorRow(
+            name,
+            dice.choice([*LIVES, *LIVES, *LIVES, ""]),
+            dice.choice(["e1", "e2"]),
+            3,
+            dice.choice([0, 4, 5, 6]),
+            State.ACTIVE if dice.random() < share else dice.choice(list(State)),
+            {task: dice.randrange(1, 4) for task in TASKS if dice.random() < 0.3},
+            {task: self.report(task) for task in TASKS if dice.random() < 0.4},
+            dice.choice(["f", "f", "f", "g", ""]),
+            dice.choice(["", "", "new", "r9", "r1"]),
+            too_old_for=self.often(7, 0, 0.1),
+            format=self.often(2, 1, 0.05),
+        )
+
+    def control(self) -> Control:
+        dice = self.dice
+        step = dice.choice([None, DrainStep.FREEZE, DrainStep.FLUSH])
+        ends = {"flights/0": (0, 3), "flights/1": (0, 3), "flights/2": (0, 3)}
+        asked = DrainNotification(dice.choice(["u", "v", "k0"]), "r2", step=step, ends=ends, history=("FREEZE",))
+        members = tuple(sorted({Member(dice.choice(NAMES), self.life()) for _ in range(3)}))
+        run_id = dice.choice(["r2", "r2", "r1"])
+        sources = self.often({"flights": 3}, {}, 0.8)
+        return Control(
+            "group",
+            revision=6,
+            epoch=3,
+            version=dice.choice([0, 5, 5, 5]),
+            leader=self.often(Member("p0", LIVES[0]), None, 0.8),
+            successor=dice.choice([None, "p0", "p1"]),
+            run_id=run_id,
+            phase=dice.choice([*RunPhase, RunPhase.RUNNING, RunPhase.RUNNING, RunPhase.DRAINING]),
+            fingerprint=dice.choice(["f", "f", "f", "g", ""]),
+            sources=sources,
+            readers=self.often({"clean": ("flights",)}, {}, 0.8) if sources else {},
+            members=members,
+            tasks={
+                task: Assignment(
+                    self.often(self.owner(), None, 0.8),
+                    tuple(self.owner() for _ in range(dice.choice([0, 0, 1, 2]))),
+                    dice.random() < 0.5,
+                )
+                for task in TASKS
+            },
+            given_up={task: GivenUp(self.owner(), "why") for task in TASKS if dice.random() < 0.15},
+            barrier=Barrier(5, dice.choice(list(BarrierState))),
+            drain=asked if step is not None else None,
+            stop=self.often(Stop(dice.choice(["u", "k0"]), members[:2]), None, 0.25),
+            withdrawn=tuple(f"k{number}" for number in range(3) if dice.random() < 0.3),
+            positions={"flights/0": (0, dice.randrange(4))},
+            past=self.often(("r0", "r2"), ("r0",), 0.3),
+            finished=dice.choice([(), ("f",), ("g",)]),
+            failure=self.often(Failure("clean", "clean-0", "no", "trace"), None),
+            uncleaned=dice.choice([(), (), ("r0",), ("r0", "r2")]),
+            kept=dice.choice([{}, {}, {"r0": 2}]),
+            deposed=self.often(Member(dice.choice(NAMES), self.life()), None, 0.3),
+            churn=dice.randrange(7),
+            nonce="n",
+        )
+
+    def requests(self) -> tuple[Request, ...]:
+        dice = self.dice
+        return tuple(
+            Request(
+                f"k{number}",
+                "e",
+                dice.choice([None, *RequestKind, *RequestKind]),
+                dice.choice(["", "", "r2", "r1", "r0"]),
+                dice.choice(["", "", "", "accepted"]),
+                frozenset(self.often({life[:8] for life in LIVES[:1]}, set())),
+            )
+            for number in range(dice.choice([0, 1, 2, 3, 12]))
+        )
+
+    def local(self, task: str) -> LocalTask:
+        dice = self.dice
+        report = self.often(self.report(task), None, 0.85)
+        return LocalTask(
+            dice.randrange(1, 4),
+            1,
+            self.before(),
+            report,
+            self.often(self.before(), None, 0.3),
+            dice.randrange(7),
+            self.before(),
+            lost=dice.random() < 0.2,
+            former=dice.random() < 0.1,
+        )
+
+    def view(self) -> View:
+        """All that a processor knows: `p0`, of the first life."""
+        dice = self.dice
+        settings = Settings(
+            "p0",
+            TIMING,
+            SHUTDOWN_S,
+            dice.choice([0, 1, 5]),
+            run_id=dice.choice(["", "", "", "r2", "r9", "r0"]),
+            new_run=dice.random() < 0.2,
+            wait_for_upgrade=dice.random() < 0.2,
+            boot="boot",
+            holds_directory=dice.random() < 0.5,
+        )
+        rows = {name: self.row(name) for name in NAMES if dice.random() < 0.85}
+        view = View(settings, Life(LIVES[0]))
+        view.life.control = self.control() if dice.random() < 0.93 else self.often(Absent(), None)
+        view.life.accepted_at, view.life.beat = self.before(), 3
+        view.life.etag = self.often("e", None, 0.9)
+        if dice.random() < 0.8:
+            view.life.written = replace(self.row("p0", 0.9), incarnation=LIVES[0])
+        view.life.active_run = dice.choice(["", "r2", "r1"])
+        view.life.older_copy = dice.random() < 0.05
+        view.life.waiting_since = {task: self.before() for task in TASKS if dice.random() < 0.3}
+        view.others.members = rows
+        view.others.scanned_at = self.before()
+        view.others.ages = {
+            name: Age(
+                dice.choice(["e1", "e2"]), dice.choice([0.0, 4.0, 7.9, 8.0, 86400.0]), dice.choice([2, 3, 9]), NOW
+            )
+            for name in rows
+        }
+        view.others.seen_alive = frozenset(life for life in LIVES if dice.random() < 0.6)
+        view.others.read_at = {name: self.before() for name in NAMES if dice.random() < 0.3}
+        view.others.leader_age = Age("e", dice.choice([0.0, 5.0, 7.0, 10.0, 20.0, 99.0]), dice.choice([0, 2, 3]), NOW)
+        view.others.leader_row = dice.choice(
+            [None, Absent(), LeaderRow(3, 5, "s", "c", 1, tuple(dice.sample(NAMES, dice.randrange(4))), "e")]
+        )
+        view.others.back = {name: (self.life(), self.before()) for name in NAMES if dice.random() < 0.2}
+        view.others.well = {task: Well(dice.randrange(1, 4), 1, self.before()) for task in TASKS if dice.random() < 0.4}
+        view.candidacy.patience = dice.choice([0.0, 0.5, 0.9])
+        view.work.plan = dice.choice([PLAN, PLAN, PLAN, OTHER, None])
+        view.work.container = dice.random() < 0.8
+        view.work.rejected = self.often("bad", "", 0.05)
+        view.work.tasks = {task: self.local(task) for task in TASKS if dice.random() < 0.7}
+        view.work.permit_told = self.before()
+        view.group_id = dice.choice(["group", "group", "group", "", "another"])
+        view.too_old_for = self.often(7, 0, 0.07)
+        view.leaving = dice.random() < 0.15
+        view.calls.let_in = dice.random() < 0.7
+        if dice.random() < 0.08:
+            since = self.before()
+            view.calls.denied = {
+                "MergeOwnRow": Denial(since, self.dice.choice([since, NOW]), "no", dice.random() < 0.5)
+            }
+        view.calls.failing = {SCAN: Failing(dice.choice([1, 4, 5, 9]), NOW - 1.0)} if dice.random() < 0.4 else {}
+        view.calls.busy = {name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING) if dice.random() < 0.15}
+        if dice.random() < 0.2:
+            view.ending, view.ending_since = Finish(Verdict.DONE, "bye"), self.before()
+        if dice.random() < 0.7:
+            view.leadership = self.leadership()
+        view.random, view.fresh_id, view.wall_ms = dice.random(), "0123456789ab", 77
+        return view
+
+    def leadership(self) -> Leadership:
+        dice = self.dice
+        found = Leadership(Lease("l", self.before()), self.before(), self.before(), self.before())
+        found.deposed_etag = dice.choice(["", "e1", "e2"])
+        found.requests = self.requests()
+        found.request_ages = {
+            each.key: Age("e", dice.choice([0.0, 86399.0, 86400.0]), dice.choice([2, 3]), NOW)
+            for each in found.requests
+        }
+        found.requests_read_at = self.before()
+        found.clean_done = dice.choice(["", "r0", "r2"])
+        found.clean_kept = dice.choice([("", 0), ("r0", 2), ("r2", 1)])
+        found.clean_tries = dice.randrange(3)
+        return found
+
+
+def same(what: str, found: Any, wanted: Any) -> None:
+    demand(found == wanted, f"Plain: {what}: {str(found)[:300]}, and {str(wanted)[:300]} is right")
+
+
+def alive(row: ProcessorRow | None) -> bool:
+    return row is not None and row.state not in ("DEAD", "LEFT") and bool(row.incarnation)
+
+
+def present(view: View) -> dict[str, ProcessorRow]:
+    rows = {name: row for name, row in view.others.members.items() if alive(row) and name != "p0"}
+    own = view.life.written
+    if own is not None and alive(own):
+        rows["p0"] = replace(own, state=State.LEAVING) if view.ending is not None else own
+    return rows
+
+
+def drawn_draining(control: Control) -> bool:
+    return control.phase in ("RUNNING", "DRAINING")

@@ -1,0 +1,98 @@
+"""Whether a processor is to end, how, and what it waits for first."""
+
+from samza_azure.group import (
+    ending,
+)
+from samza_azure.group.actions import (
+    LEADER_ROW,
+)
+from samza_azure.group.answers import Absent
+from samza_azure.group.control import (
+    Control,
+    Member,
+)
+from samza_azure.group.view import (
+    View,
+)
+
+from .drawn import LIVES, NOW, SHUTDOWN_S, alive, same
+from .next_run import wanted_run
+from .tasks import assigned, closed
+
+
+def check_ending(view: View) -> None:
+    found = ending.verdict(view)
+    same("the verdict", found.code if found is not None else None, _verdict(view))
+    control, patience = view.control, 1.5 * SHUTDOWN_S
+    last = isinstance(control, Control) and (control.phase == "DRAINED" or control.stop is not None)
+    until = view.ending_since + patience + ((patience + 24.0) if view.leadership is not None and last else 0.0)
+    same("how long it waits", ending.rest_until(view), until)
+    if view.ending is None:
+        return
+    same("what it waits for", ending.waits_for(view, NOW), _waits_for(view, until))
+
+
+def _verdict(view: View) -> int | None:
+    control, plan, by_hand = view.control, view.work.plan, view.settings.run_id
+    if view.leaving:
+        return 0
+    for denial in view.calls.denied.values():
+        patience = 120.0 if view.calls.let_in else 600.0 if denial.may_pass else 0.0
+        if denial.last - denial.since >= patience:
+            return 5 if view.calls.let_in else 2
+    if view.work.rejected:
+        return 2
+    if view.too_old_for:
+        return None
+    if view.life.older_copy or (isinstance(control, Absent) and view.group_id):
+        return 1
+    if not isinstance(control, Control):
+        return None
+    if control.group_id != view.group_id:
+        return 1
+    if control.stop is not None and Member("p0", LIVES[0]) in control.stop.members:
+        return 0
+    took_part, waits = view.life.active_run == control.run_id, view.settings.wait_for_upgrade
+    if control.phase == "NONE":
+        return None
+    if control.phase == "FAILED" and took_part and control.failure is not None:
+        return 1
+    if control.phase == "DRAINED":
+        if took_part:
+            return None if waits else 0
+        if plan is None:
+            return None
+        if wanted_run(view) or plan.fingerprint not in (control.fingerprint, *control.finished):
+            return 2 if by_hand in control.past else None
+        if waits:
+            return None
+        if plan.fingerprint != control.fingerprint:
+            return 2
+        return 0 if all(run in control.kept for run in control.uncleaned) else None
+    if plan is not None and control.fingerprint and plan.fingerprint != control.fingerprint:
+        return 0 if waits and not took_part else 2
+    return 2 if by_hand and by_hand != control.run_id else None
+
+
+def _waits_for(view: View, until: float) -> ending.Wait | None:
+    control, patience = view.control, 1.5 * SHUTDOWN_S
+    for local in view.work.tasks.values():
+        releases = local.releasing_since
+        if view.work.container and not closed(local) and (releases is None or releases + patience > NOW):
+            return ending.Wait.OWN_TASKS
+    if view.leadership is not None and isinstance(control, Control) and until > NOW:
+        if control.stop is not None:
+            others = [Member(row.processor, row.incarnation) for row in view.others.members.values() if alive(row)]
+            if [other for other in others if other in control.members and other != Member("p0", LIVES[0])]:
+                return ending.Wait.OTHERS
+        elif view.leaving and view.work.plan is not None and assigned(view):
+            return ending.Wait.NEW_OWNERS
+        if control.phase == "DRAINED" and not all(run in control.kept for run in control.uncleaned):
+            return ending.Wait.CLEAN_UP
+    if view.life.etag is None or until + 5.0 <= NOW:
+        return None
+    if view.life.written is None or view.life.written.state != "LEFT":
+        return ending.Wait.OWN_ROW
+    if view.leadership is not None:
+        return ending.Wait.LEASE
+    return ending.Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None

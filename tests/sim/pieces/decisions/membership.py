@@ -1,0 +1,78 @@
+"""Who is dead, who is in, and when a new model may be used."""
+
+from samza_azure.group import (
+    membership,
+    publish,
+)
+from samza_azure.group.actions import (
+    MarkDead,
+)
+from samza_azure.group.control import (
+    Barrier,
+    BarrierState,
+    Control,
+    Member,
+)
+from samza_azure.group.view import (
+    View,
+)
+
+from .drawn import LIVES, NOW, alive, present, same
+from .next_run import wanted_run
+from .tasks import closed
+
+
+def candidates(view: View, control: Control) -> list[str]:
+    return [
+        name
+        for name, row in present(view).items()
+        if row.state != "LEAVING" and row.fingerprint == control.fingerprint
+        if row.adopted > 0 or control.version == 0 or Member(name, row.incarnation) in control.members
+    ]
+
+
+def check_members(view: View, control: Control) -> None:
+    able = candidates(view, control)
+    same("the candidates", sorted(membership.candidates(view, control)), sorted(able))
+    own = membership.own_row(view)
+    known = view.control
+    adopted = known.version if isinstance(known, Control) else 0
+    leaves = view.leaving or view.too_old_for > 0
+    state = "LEAVING" if leaves else "ACTIVE" if adopted else "UNASSIGNED"
+    same("our row", (own.processor, own.incarnation, own.adopted, own.state), ("p0", LIVES[0], adopted, state))
+    open_ones = [task for task, local in view.work.tasks.items() if not closed(local)]
+    stands_by = view.too_old_for if not open_ones else 0
+    plan = view.work.plan.fingerprint if view.work.plan is not None else ""
+    same(
+        "what our row says",
+        (own.too_old_for, own.fingerprint, own.new_run, own.boot, own.beat),
+        (stands_by, plan, wanted_run(view), "boot", view.life.beat),
+    )
+    if view.leadership is None:
+        return
+    late = max(view.leadership.barrier_since, view.leadership.since) + 30.0 <= NOW
+    same("an overdue barrier", membership.is_overdue(view, NOW), late)
+    overdue = control.barrier.state == "TIMEOUT" and late
+    marks = []
+    for name, row in view.others.members.items():
+        age = view.others.ages[name]
+        silent = age.seconds >= 8.0 and age.reads >= 3
+        stuck = overdue and name in able and row.adopted < control.version
+        if name != "p0" and alive(row) and (silent or stuck) and view.life.accepted_at + 4.0 >= NOW:
+            marks.append(MarkDead(name, row.etag, 3))
+    same("who is marked dead", membership.mark_dead(view, control, NOW), marks)
+    _check_barrier(view, control, able, late=late)
+
+
+def _check_barrier(view: View, control: Control, able: list[str], *, late: bool) -> None:
+    after, rows = publish.with_barrier(view, control, NOW), present(view)
+    if control.barrier.state == "END":
+        same("a barrier that is over", after, control)
+    elif all(rows[name].adopted >= control.version for name in able):
+        same("the end of a barrier", after.barrier, Barrier(control.version, BarrierState.END))
+    else:
+        known = view.control
+        published = isinstance(known, Control) and known.version == control.version
+        times_out = control.barrier.state == "START" and published and late
+        wanted = Barrier(control.version, BarrierState.TIMEOUT) if times_out else control.barrier
+        same("a barrier", after.barrier, wanted)

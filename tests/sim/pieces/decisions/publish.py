@@ -1,0 +1,182 @@
+"""What the leader writes."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from samza_azure.errors import CorruptState
+from samza_azure.group import (
+    publish,
+)
+from samza_azure.group.control import (
+    Barrier,
+    BarrierState,
+    Control,
+    GivenUp,
+    Member,
+    Owner,
+    RunPhase,
+)
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.group.view import (
+    View,
+)
+from samza_azure.sim.ledger import demand
+
+from .drain import word
+from .drawn import LIVES, NAMES, NOW, Drawn, present, same
+from .membership import candidates
+from .tasks import closed, has_let_go
+
+
+def check_publish(drawn: Drawn, view: View, control: Control) -> None:
+    rows = present(view)
+    after = publish.with_births(view, control, control)
+    everybody = {**view.others.members, **rows}
+    owned = [task for task, each in control.tasks.items() if each.first and each.owner is not None]
+    words = {task: word(control, task, everybody) for task in owned}
+    born = {
+        task
+        for task, word in words.items()
+        if word is not None and (word.phase in ("RUNNING", "DRAINED") or word.batch >= 0)
+    }
+    if not born or len(born) < len(owned):
+        same("births alone", after, control)
+    else:
+        same(
+            "who is born",
+            {task for task, each in after.tasks.items() if each.first},
+            {task for task, each in control.tasks.items() if each.first} - born,
+        )
+    with_more = publish.with_births(view, control, replace(control, churn=control.churn + 1))
+    firsts = {task for task, each in control.tasks.items() if each.first}
+    same("births along", {task for task, each in with_more.tasks.items() if each.first}, firsts - born)
+    pardoned = publish.with_pardon(view, control, NOW).given_up
+    kept = {}
+    for task, each in control.given_up.items():
+        row, well, owner = rows.get(each.owner.processor), view.others.well.get(task), control.tasks[task].owner
+        lives = row is not None and row.incarnation == each.owner.incarnation
+        runs = (
+            well is not None and owner is not None and well.generation == owner.generation and well.since + 600.0 <= NOW
+        )
+        if lives and not runs:
+            kept[task] = each
+    same("who gave what up", dict(pardoned), kept)
+    _check_failures(view, control, rows)
+    _check_failures(view, _failing(drawn, control, rows), rows)
+    if view.leadership is not None:
+        _check_assignment(view, control, rows)
+    _check_checked(drawn, control)
+
+
+def _failing(drawn: Drawn, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
+    """The same, where those own tasks who give them up now; some of these tasks were given up before."""
+    owned, given_up = dict(control.tasks), {}
+    for name, row in rows.items():
+        for task, report in row.tasks.items():
+            if report.phase == "FAILED" and task in owned:
+                owned[task] = replace(owned[task], owner=Owner(name, row.incarnation, report.generation))
+                earlier = drawn.dice.choice([name, name, *NAMES, None])
+                given_up[task] = earlier and GivenUp(Owner(earlier, row.incarnation, 1), "earlier")
+    return replace(control, tasks=owned, given_up={task: each for task, each in given_up.items() if each})
+
+
+def _check_failures(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> None:
+    able = {name: rows[name] for name in candidates(view, control)}
+    after = publish.with_failures(view, control, able)
+    given_up = dict(control.given_up)
+    for name, row in rows.items():
+        for task, report in row.tasks.items():
+            if report.phase != "FAILED" or word(control, task, {name: row}) is not report:
+                continue
+            before = given_up.get(task)
+            elsewhere = before is not None and before.owner.processor != name
+            if elsewhere or not set(able) - {name}:
+                same("a run that fails", (after.phase, dict(after.given_up)), ("FAILED", {}))
+                told = after.failure
+                told_of = told is not None and (told.stage, told.task, told.traceback) == (task[:-2], task, "trace")
+                told_who = told is not None and name in told.message and told.message.startswith("no\n")
+                told_where = told is not None and (not elsewhere or before.owner.processor in told.message)  # type: ignore[union-attr]
+                demand(told_of and told_who and told_where, f"Plain: {task} failed on {name}, and {told} is said")
+                return
+            owner = control.tasks[task].owner
+            assert owner is not None
+            given_up[task] = GivenUp(owner, "no")
+    same("what is given up", after, replace(control, given_up=given_up))
+
+
+def _check_assignment(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> None:
+    """What holds of every new assignment, whatever it is."""
+    able = {name: rows[name] for name in candidates(view, control)}
+    after = publish.with_assignment(view, control, able, NOW)
+    if after is control:
+        return
+    same("the version", (after.version, after.barrier), (7, Barrier(7, BarrierState.START)))
+    members = tuple(sorted(Member(name, row.incarnation) for name, row in able.items()))
+    same("the members", after.members, members)
+    for task, now in after.tasks.items():
+        before = control.tasks[task]
+        if now == before:
+            continue
+        same(f"whether {task} is first", now.first, before.first)
+        if now.owner is not None:
+            row = able.get(now.owner.processor)
+            demand(row is not None, f"Plain: {task} is given to {now.owner.processor}, which cannot run it")
+            assert row is not None
+            same(f"the owner of {task}", now.owner, Owner(row.processor, row.incarnation, 7))
+        waits = [each for each in before.after if not has_let_go(view, task, each)]
+        owner = before.owner
+        if owner is not None and owner.processor in rows and rows[owner.processor].incarnation == owner.incarnation:
+            local = view.work.tasks.get(task)
+            ours = (owner.processor, owner.incarnation) == ("p0", LIVES[0])
+            if not (ours and (local is None or closed(local))):
+                waits.append(owner)
+        same(f"whom {task} waits for", list(now.after), waits)
+
+
+def _check_checked(drawn: Drawn, control: Control) -> None:
+    """What may follow each other."""
+    after = replace(control, revision=control.revision + 1)
+    change = drawn.dice.choice(
+        ["", "revision", "epoch", "version", "own version", "phase", "ends", "no drain", "before"]
+    )
+    flushes = control.phase == "DRAINING" and (control.drain is None or control.drain.step != "FREEZE")
+    wrong = change in ("revision", "epoch", "version")
+    match change:
+        case "revision":
+            after = replace(after, revision=control.revision + 2)
+        case "epoch":
+            after = replace(after, epoch=control.epoch + drawn.dice.choice([1, -1]))
+        case "version":
+            after = replace(after, version=control.version + 1)
+            wrong = after.version != after.revision
+        case "own version":
+            after = replace(after, version=after.revision)
+        case "phase":
+            after = replace(after, phase=RunPhase.RUNNING)
+            wrong = control.phase == "DRAINED"
+        case "ends" if control.drain is not None:
+            after = replace(after, drain=replace(control.drain, ends={"flights/0": (1, 9)}))
+            wrong = flushes
+        case "no drain":
+            after = replace(after, drain=None)
+            wrong = flushes
+        case "before" if control.drain is not None:
+            after = replace(after, run_id="r3", drain=replace(control.drain, ends={}))
+            wrong = flushes and bool(control.positions)
+    if change in ("", "revision", "epoch", "version", "own version") and flushes:
+        ends = control.drain.ends if control.drain is not None else None
+        wrong = wrong or ends is None  # a drain that flushes without any drain
+        short = ends is not None and any(at > ends.get(name, (0, 0)) for name, at in control.positions.items())
+        wrong = wrong or short
+    if change == "ends" and control.drain is None and flushes:
+        wrong = True
+    if change == "before" and control.drain is None and flushes:
+        wrong = True
+    if change == "phase" and flushes:
+        wrong = control.drain is None
+    try:
+        publish.checked(control, after)
+    except CorruptState:
+        demand(wrong, f"Plain: a leader may not change {change or 'nothing'}: {control.phase}, {control.drain}")
+        return
+    demand(not wrong, f"Plain: a leader may change {change}")
