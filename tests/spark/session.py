@@ -42,6 +42,7 @@ class Settings:
     account: str | None
     container: str
     table: str
+    connect_file: Path | None = None
 
 
 @contextmanager

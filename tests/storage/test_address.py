@@ -1,6 +1,7 @@
 """What `azure.storage.connect` and `azure.storage.account` mean."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
@@ -19,6 +20,7 @@ class Settings:
     account: str | None = None
     container: str = "flights-1"
     table: str = "flights1"
+    connect_file: Path | None = None
 
 
 def test_a_connection_string_of_the_portal_gives_both_endpoints() -> None:

@@ -51,6 +51,7 @@ class Tasks:
         self._permit = permit
         self._drain = Drain(None)
         self._tasks: dict[str, Task | SinkTask] = {}
+        self._counted_at = 0.0
         self._drained: dict[Task, float] = {}  # since when
         self._told: dict[str, tuple[float, TaskReport]] = {}
         self._starts = ThreadPoolExecutor(32, "start")
@@ -113,10 +114,13 @@ class Tasks:
             self._ends.submit(task.release, self._patience_s)
 
     def _look(self) -> None:
+        counts = boot_time() >= self._counted_at + LOOK_S
+        self._counted_at = boot_time() if counts else self._counted_at
         for task in list(self._tasks.values()):
             try:
                 task.check(self._drain)
-                task.count()
+                if counts:
+                    task.count()
             except Exception:
                 log.exception("%s could not be looked at", task.name)
             self._tell(task)
