@@ -11,7 +11,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.errors import ConfigError
 from samza_azure.segments import ETERNITY, Interval, Owner, Published, Task, Timeline
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.segments import SegmentStore, versions_of_drops
 from samza_azure.tables import plan, store_of
 
 Table = Annotated[str, typer.Argument(help="The table's name.", show_default=False)]
@@ -144,10 +144,12 @@ def dropped(timeline: Timeline, interval: Interval) -> list[Interval]:
         for entry in timeline.lookup(interval)
         if not any(one.file for one in entry.segments)
     }
+    drops = versions_of_drops(timeline)
     return [
         one
         for one, version in empty.items()
-        if any(other.interval.overlaps(one) and other.version < version for other in timeline.chunks)
+        if version in drops
+        and any(other.interval.overlaps(one) and other.version < version for other in timeline.chunks)
     ]
 
 

@@ -17,6 +17,8 @@ _LEAST_US = -62_135_596_800_000_000
 _MOST_US = 253_402_300_800_000_000
 _WEEK_US = 7 * 86_400_000_000
 _MONDAY_US = -3 * 86_400_000_000  # 1969-12-29
+#: Where the last of these years ends, as `str` says it. Python has no such moment.
+_MOST = "10000-01-01"
 _SHORT = re.compile(r"(\d{4})(?:-(\d{2}))?")
 
 
@@ -28,6 +30,8 @@ def microseconds(moment: datetime | date | str | int) -> int:
     if isinstance(moment, int):
         return moment
     if isinstance(moment, str):
+        if moment == _MOST:
+            return _MOST_US
         if short := _SHORT.fullmatch(moment):
             moment = datetime(int(short[1]), int(short[2] or 1), 1, tzinfo=UTC)
         else:
@@ -118,7 +122,7 @@ class Granularity(StrEnum):
             return Interval(start, start + length)
         if self is Granularity.WEEK:
             start = (moment_us - _MONDAY_US) // _WEEK_US * _WEEK_US + _MONDAY_US
-            return Interval(start, start + _WEEK_US)
+            return Interval(start, min(start + _WEEK_US, _MOST_US))
         moment = _EPOCH + timedelta(microseconds=moment_us)
         months = _MONTHS[self]
         first = moment.year * 12 + (moment.month - 1) // months * months
@@ -155,6 +159,8 @@ def _month(number: int) -> int:
 
 
 def _text(moment_us: int) -> str:
+    if moment_us == _MOST_US:
+        return _MOST
     if not _LEAST_US <= moment_us < _MOST_US:
         return "-∞" if moment_us < 0 else "∞"
     text = (_EPOCH + timedelta(microseconds=moment_us)).isoformat().removesuffix("+00:00")

@@ -11,7 +11,7 @@ from samza_azure.storage.interface import Value
 APPEND_BYTES_MAX = 100 << 20
 APPEND_BLOCKS_MAX = 50_000
 
-_TEXT_MAX = 32 << 10  # a string column holds 64 KiB of UTF-16
+TEXT_MAX = 32 << 10  # a string column holds 64 KiB of UTF-16
 _INTEGER_MAX = 1 << 63
 _FORBIDDEN = re.compile(r"[/\\#?\x00-\x1f\x7f-\x9f]")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}")
@@ -32,8 +32,8 @@ def checked_values(values: Mapping[str, Value]) -> Mapping[str, Value]:
             raise ValueError(f"{name!r} is no column name: letters, digits and _ only.")
         if name in _OF_THE_SERVICE:
             raise ValueError(f"{name} is a column of the service's own.")
-        if isinstance(value, str) and len(value) > _TEXT_MAX:
-            raise ValueError(f"Column {name} holds {len(value)} characters, a table takes {_TEXT_MAX}.")
+        if isinstance(value, str) and len(value) > TEXT_MAX:
+            raise ValueError(f"Column {name} holds {len(value)} characters, a table takes {TEXT_MAX}.")
         if not isinstance(value, str) and not -_INTEGER_MAX <= value < _INTEGER_MAX:
             raise ValueError(f"Column {name} holds {value}, which does not fit into 64 bit.")
     return values

@@ -24,6 +24,7 @@ No clock is used but in `collect`, whose caller says what time it is and how lon
 import itertools
 import json
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -214,6 +215,14 @@ class SegmentStore:
 
         self._etags.clear()
         return self._with_head(decide)
+
+    def acquire_anew(self, task: Task, request: Request) -> Granted | Revoked | Wait:
+        """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now."""
+        answer = self.acquire(task, request)
+        while isinstance(answer, Revoked):
+            self.release(task.id, answer.lock.id)
+            answer = self.acquire(task, request)
+        return answer
 
     def allocate(
         self, task: Task, moment: int, granularity: Granularity, count: int = 1
@@ -418,6 +427,7 @@ class SegmentStore:
     def move(self, stream: str, start: Any, end: Any) -> bool:
         """Move a stream's position without publishing anything. False: it is not at `start`."""
         key, values = position_key(stream), {"position": json.dumps(end)}
+        start, end = _stored(start), _stored(end)
         for tries in range(1, TRIES_MAX):
             at = self._position(stream)
             now = None if at is None else json.loads(str(at.values["position"]))
@@ -444,7 +454,7 @@ class SegmentStore:
         if advance is not None:
             at = self._position(advance.stream)
             now = None if at is None else json.loads(str(at.values["position"]))
-            if now != advance.start:
+            if now != _stored(advance.start):
                 return self._settled(made) or Lost(f"{advance.stream} is at {now!r}, not at {advance.start!r}.")
             values: dict[str, Value] = {"position": json.dumps(advance.end)}
             key = position_key(advance.stream)
@@ -844,7 +854,7 @@ class SegmentStore:
 
     def drop(self, task: Task, interval: Interval) -> Published | Lost | Wait | Revoked:
         """Hide all of an interval, until `restore`. Its segments are garbage from now on."""
-        answer = self.acquire(task, Request(task.id, self.name, interval))
+        answer = self.acquire_anew(task, Request(task.id, self.name, interval))
         if not isinstance(answer, Granted):
             return answer
         try:
@@ -867,6 +877,8 @@ class SegmentStore:
             chunk = timeline.chunk(interval, visible[0].version) if visible else None
             # All that have no file: they may have been merged, and below the outcome lie the inputs.
             dropped = [one for one in chunk.segments.values() if one.file is None] if chunk is not None else []
+            if dropped and dropped[0].version not in versions_of_drops(timeline):
+                return False, []  # an empty interval of a REPLACE: without it the others would count no longer
             if dropped and any(one.file is not None for one in visible):
                 raise ConfigError(
                     f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
@@ -1151,6 +1163,16 @@ def _given_up(lock: Lock, after: Lock) -> dict[str, Value]:
 def _number(write: Write) -> int:
     """The number of a lock that is granted by a write."""
     return int(write.key.removeprefix(LOCK)) if write.act is Act.INSERT and write.key.startswith(LOCK) else 0
+
+
+def versions_of_drops(timeline: Timeline) -> set[int]:
+    """The versions that a drop may have. A drop has one interval; a REPLACE has them all, with and without rows."""
+    return {version for version, count in Counter(chunk.version for chunk in timeline.chunks).items() if count == 1}
+
+
+def _stored(position: Any) -> Any:
+    """A position as it is read again: JSON knows no tuples, and no keys but texts."""
+    return json.loads(json.dumps(position))
 
 
 def _parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -39,8 +39,8 @@ from samza_azure.tables.write import Shape, by_bucket
 #: So many sorted runs of rows are merged at once: a batch of each is in memory.
 FAN_IN_MAX = 32
 BATCH_ROWS = 16 << 10
-#: So many intervals a REPLACE makes at most.
-INTERVALS_MAX = 10_000
+#: So many intervals a REPLACE makes at most: the row of its lock names each, and has room for about a thousand.
+INTERVALS_MAX = 900
 TARGET_BYTES = 128 << 20
 #: An interval that is still written to is compacted when it has so many small segments.
 SMALL_MAX = 16
@@ -163,11 +163,11 @@ def rewrite(
         if number >= INTERVALS_MAX:
             raise ConfigError(
                 f"{whole} would be divided into more than {INTERVALS_MAX:,} intervals by {granularity}. Name a shorter "
-                "interval, or a coarser granularity."
+                "interval, or a coarser granularity; from there it can be divided again."
             )
     if all(entry.chunk.interval == granularity.bucket(entry.interval.start) for entry in entries):
         return Compacted()
-    answer = store.acquire(task, Request(task.id, store.name, whole, LockType.REPLACE))
+    answer = store.acquire_anew(task, Request(task.id, store.name, whole, LockType.REPLACE))
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{whole}: others hold it, or a part of it.")
     lock = answer.lock
@@ -241,7 +241,7 @@ def _divided(
 def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
     one, there = inputs[0], Partitions(segment.partition for segment in inputs)
     request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
-    answer = store.acquire(task, request)
+    answer = store.acquire_anew(task, request)
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{one.interval}: others hold {there}.")
     try:
@@ -320,7 +320,7 @@ class _Output:
         data = self._out.getvalue()
         name = self._store.file_name(self._lock, uuid.uuid4().hex)
         self._store.upload(name, data)
-        return files.file_of(name, data)
+        return files.file_of(name, data, self._shape.time)
 
 
 #: Files of which none has a row before the last one of the file before it, and the intervals of which their rows count.

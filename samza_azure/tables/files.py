@@ -1,6 +1,7 @@
 """The files of a table: Parquet, zstd, sorted by time, with statistics; read in ranges, so that memory is bounded."""
 
 import io
+import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
@@ -18,6 +19,8 @@ from samza_azure.storage.interface import Blobs, Missing
 ROW_GROUP_ROWS = 64 << 10
 #: A longer text is no statistic.
 _TEXT_MAX = 64
+#: The statistics of a file have at most so many characters as JSON: a row and a transaction have to hold them.
+_STATISTICS_MAX = 8_000
 #: What a reader asks for at once at least: many small ranges cost more than the bytes between them.
 _READ_AHEAD = 1 << 20
 
@@ -66,8 +69,11 @@ def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:
     return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True)
 
 
-def file_of(name: str, data: bytes) -> File:
-    """What is known of a file's rows, from its own footer: least, greatest and nulls of each plain column."""
+def file_of(name: str, data: bytes, time: str) -> File:
+    """What is known of a file's rows, from its own footer: least, greatest and nulls of each plain column.
+
+    Of a file with many columns: of the time, and of the columns with the shortest statistics.
+    """
     found = pq.read_metadata(io.BytesIO(data))
     statistics: dict[str, dict[str, Any]] = {}
     for column in range(found.num_columns):
@@ -82,7 +88,17 @@ def file_of(name: str, data: bytes) -> File:
         if bounds and all(None not in pair for pair in bounds):
             entry |= {"least": min(least for least, _ in bounds), "most": max(most for _, most in bounds)}
         statistics[path] = entry
-    return File(name, found.num_rows, len(data), statistics)
+    return File(name, found.num_rows, len(data), _shortened(statistics, time))
+
+
+def _shortened(statistics: dict[str, dict[str, Any]], time: str) -> dict[str, dict[str, Any]]:
+    sizes = {name: len(json.dumps({name: entry})) for name, entry in statistics.items()}
+    kept, left = set[str](), _STATISTICS_MAX
+    for name in sorted(sizes, key=lambda one: (one != time, sizes[one])):
+        if (left := left - sizes[name]) < 0:
+            break
+        kept.add(name)
+    return {name: entry for name, entry in statistics.items() if name in kept}
 
 
 def _bounds(group: Any) -> tuple[Any, Any]:

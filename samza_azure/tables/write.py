@@ -23,6 +23,7 @@ from samza_azure.segments import (
     Wait,
 )
 from samza_azure.storage.interface import Row
+from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_rows import HEAD
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
@@ -66,6 +67,10 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
     Without a granularity any is right that a table has, and a new one has days; `divide` changes it.
     """
     _check_names(schema, store.name)
+    if untyped := [field.name for field in schema if pa.types.is_null(field.type)]:
+        raise ConfigError(
+            f"The column {untyped[0]!r} of {store.name} has no type but null. Give it the type of its values."
+        )
     wanted = granularity or Granularity.DAY
     files.microseconds_of(schema.empty_table(), time)
     if granularity in WITHIN_A_DAY and pa.types.is_date(schema.field(time).type):
@@ -102,13 +107,15 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
         state = store.state()
         shape = Shape.of(state.head, store.name)
         for field in schema:
+            if pa.types.is_null(field.type):
+                continue
             index = shape.schema.get_field_index(field.name)
             if index >= 0 and shape.schema.field(index).type != field.type:
                 raise ConfigError(
                     f"{store.name} has {field.name!r} as {shape.schema.field(index).type}, and the rows have it as "
                     f"{field.type}. Cast it to {shape.schema.field(index).type}, or write to a table of another name."
                 )
-        added = [field for field in schema if field.name not in shape.schema.names]
+        added = [one for one in schema if one.name not in shape.schema.names and not pa.types.is_null(one.type)]
         if not added:
             return shape
         wider = pa.schema([*shape.schema, *(field.with_nullable(True) for field in added)])
@@ -157,6 +164,8 @@ class Appender:
         elsewhere. Sending the same rows again, from the same position, is then harmless.
         """
         _check_names(rows.schema, self._store.name)
+        # Nobody gave a value, so nobody knows the type: for readers that is the same as rows without the column.
+        rows = rows.drop_columns([field.name for field in rows.schema if pa.types.is_null(field.type)])
         if any(self._shape.schema.get_field_index(field.name) < 0 for field in rows.schema):
             self._shape = widen(self._store, rows.schema)
         else:
@@ -228,7 +237,7 @@ class Appender:
                     part.lock.interval,
                     part.lock.version,
                     part.partition,
-                    file=files.file_of(name, data),
+                    file=files.file_of(name, data, self._shape.time),
                 )
             )
         if not segments and advance is None:
@@ -314,7 +323,14 @@ def _check_names(schema: pa.Schema, table: str) -> None:
 
 
 def _text(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+    text = base64.b64encode(schema.remove_metadata().serialize().to_pybytes()).decode()
+    if len(text) > TEXT_MAX:
+        raise ConfigError(
+            f"The {len(schema)} columns of the table do not fit into its head: their schema has {len(text):,} "
+            f"characters, and {TEXT_MAX:,} are possible. Put columns that belong together into one of type struct or "
+            "map, with shorter names, or divide the table."
+        )
+    return text
 
 
 __all__ = ["WITHIN_A_DAY", "Appender", "Placed", "Shape", "by_bucket", "create", "divide", "widen"]

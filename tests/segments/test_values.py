@@ -45,7 +45,9 @@ def test_months_are_as_long_as_they_are() -> None:
         "2024-07-01/2024-10-01",
     ]
     assert len(list(Granularity.DAY.buckets(year))) == 366
-    assert str(Granularity.YEAR.bucket(microseconds("9999-05-05"))) == "9999-01-01/∞"
+    assert str(Granularity.YEAR.bucket(microseconds("9999-05-05"))) == "9999-01-01/10000-01-01"
+    assert Interval.parse("9999-01-01/10000-01-01") == Granularity.YEAR.bucket(microseconds("9999-05-05"))
+    assert Granularity.WEEK.bucket(microseconds("9999-12-31")).end == microseconds("10000-01-01")
     assert [one.value for one in Granularity.MONTH.finer()] == ["month", "day", "hour", "minute", "second"]
     assert [one.value for one in Granularity.WEEK.finer()][:2] == ["week", "day"]
     with pytest.raises(ValueError, match="outside the years"):

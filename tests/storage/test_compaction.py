@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import tables
+from samza_azure.commands.table import dropped
 from samza_azure.config import Table
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.segments import (
@@ -17,6 +18,7 @@ from samza_azure.segments import (
     Interval,
     LockType,
     Owner,
+    Partitions,
     Published,
     Refused,
     Request,
@@ -224,7 +226,7 @@ def test_days_become_months_and_days_again(store: SegmentStore) -> None:
 
 def test_a_granularity_that_makes_too_many_intervals(store: SegmentStore) -> None:
     appended(store, rows(0, 1))
-    with pytest.raises(ConfigError, match="more than 10,000 intervals by second"):
+    with pytest.raises(ConfigError, match="more than 900 intervals by second"):
         tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.SECOND)
     assert store.state().box.locks == {}
 
@@ -366,3 +368,33 @@ def test_an_interval_that_too_many_append_to_is_not_written_anew(
     writers[0].close()
     assert tables.rewrite(store, who, month, Granularity.MONTH).outputs == 1
     assert numbers(store) == list(range(124))
+
+
+def test_a_revoked_lock_that_was_not_given_back_is_asked_for_again(segment_stores: Stores) -> None:
+    """Whoever could not give it back in an outage was answered that it is revoked, for all its life."""
+    tables.create(store := segment_stores(), SCHEMA, time="at", granularity=Granularity.DAY)
+    appended(store, rows(0), rows(0, first=1))
+    low, high = Task("low", "low", 0, Owner("low")), Task("high", "high", 9, Owner("high"))
+    segments = store.snapshot().timeline.visible()
+    there = Partitions(one.partition for one in segments)
+    store.acquire(low, Request("low", store.name, DAYS[0], LockType.EXCLUSIVE, there, segments[0].version))
+    store.acquire(high, Request("high", store.name, DAYS[0]))
+    store.release_all("high")
+    assert [(one.inputs, one.outputs) for one in tables.compact(store, low)] == [(2, 1)]
+    store.acquire(low, Request("low", store.name, DAYS[0]))
+    store.acquire(high, Request("high", store.name, DAYS[0]))
+    store.release_all("high")
+    assert isinstance(store.drop(low, DAYS[0]), Published)
+    assert store.state().box.locks == {}
+
+
+def test_an_empty_interval_of_what_was_written_anew_is_no_drop(store: SegmentStore) -> None:
+    """It was listed as one, and to take it back deleted a row of the REPLACE."""
+    appended(store, rows(0))
+    assert tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.HOUR).outputs == 24
+    timeline = store.latest().timeline
+    assert dropped(timeline, DAYS[0]) == []
+    empty = [entry.interval for entry in timeline.lookup(DAYS[0]) if not any(one.file for one in entry.segments)]
+    assert len(empty) == 23
+    assert [store.restore(one) for one in empty] == [0] * 23
+    assert numbers(store) == [0]

@@ -358,3 +358,43 @@ def test_two_columns_of_one_name(segment_stores: Stores) -> None:
     with pytest.raises(ConfigError, match=r"Two columns .* have the name 'number'"):
         tables.Appender(store, task("a")).append(rows)
     assert numbers(store) == []
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_more_columns_than_a_row_has_statistics_of(segment_stores: Stores) -> None:
+    """The append was refused with a ValueError, since a column of the segment's row was too long."""
+    wide = pa.schema([*((f"column_{number}", pa.string()) for number in range(300)), SCHEMA.field("at")])
+    tables.create(store := segment_stores(), wide, time="at")
+    appended(store, pa.table([*[["x" * 60]] * 300, [START]], schema=wide))
+    (part,) = tables.snapshot_of(store).files()
+    assert files.span(part.file, "at") is not None, "the time is what files are chosen by"
+    assert tables.snapshot_of(store).to_arrow(columns=["column_299"])["column_299"].to_pylist() == ["x" * 60]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_more_columns_than_a_head_has_room_for(segment_stores: Stores) -> None:
+    wide = pa.schema([*((f"column_{number}", pa.string()) for number in range(1000)), SCHEMA.field("at")])
+    with pytest.raises(ConfigError, match="1001 columns of the table do not fit into its head"):
+        tables.create(segment_stores(), wide, time="at")
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_column_of_nulls_alone_has_no_type_yet(store: SegmentStore) -> None:
+    """Python's `[None]` was a column of type null for ever, and refused where the table has texts."""
+    at = pa.array([START], SCHEMA.field("at").type)
+    nothing = pa.array([None])
+    appended(store, pa.table({"at": at, "name": nothing, "note": nothing}))
+    appended(store, pa.table({"at": at, "name": ["x"], "note": ["y"]}))
+    assert sorted(tables.snapshot_of(store).to_arrow()["note"].to_pylist(), key=str) == [None, "y"]
+    with pytest.raises(ConfigError, match=r"'note' of .* has no type but null"):
+        tables.create(store, pa.schema([SCHEMA.field("at"), ("note", pa.null())]), time="at")
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_position_is_compared_as_it_is_stored(store: SegmentStore) -> None:
+    """A tuple comes back as a list, and every publish after the first one was refused."""
+    appender = tables.Appender(store, task("a"))
+    for first in range(3):
+        position = Advance("s", (0, first) if first else None, (0, first + 1))
+        assert isinstance(appender.append(made(first, 1), position), Published)
+    assert store.move("s", (0, 3), (0, 4)) and store.position("s") == [0, 4]
