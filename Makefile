@@ -9,8 +9,7 @@ PYTHON := $(shell for python in python3.11 python3 python3.12 python3.13 python3
 BIN := .venv/bin
 READY := .venv/.ready
 TRAINED := .venv/.trained
-# Python compiles what is imported when it is imported: that is a small part of what is installed.
-PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile --constraint constraints.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --constraint constraints.txt
 # The same question that the program asks when it starts, so that the answers agree.
 HAS_JAVA := $(BIN)/python -c 'import os; from samza_azure.spark.jvm.java import find_java; find_java(os.environ)'
 HAS_NODE := $(BIN)/python -c 'from samza_azure.commands.azurite.emulator import find_node; find_node()'
