@@ -41,8 +41,8 @@ class Housekeeping:
 
     def turn(self, now_us: int) -> bool:
         """Do what is due; whether there was anything."""
-        table, name = self.table, f"{self.task}.housekeeping@{self.owner.incarnation}"
-        who = Task(name, group_of(self.task), PRIORITY, self.owner)
+        table, name = self.table, f"{group_of(self.task)}@{self.owner.incarnation}"
+        who = Task(name, name, PRIORITY, self.owner)
         did = False
         if table.compact:
             groups = due(self.store, now_us, target_bytes=table.target)
