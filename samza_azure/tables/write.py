@@ -155,6 +155,7 @@ class Appender:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
         self._held: list[_Held] = []
+        self._is_unsure = False  # whether there may be a lock of ours that we do not know of
         self._appends = 0
 
     def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
@@ -283,13 +284,25 @@ class Appender:
         for held in self._held:
             if held.free and held.span.start <= moment < held.span.end:
                 return held
+        if self._is_unsure:
+            self._release_unknown()
+        self._is_unsure = True
         answer = self._store.allocate(self._task, moment, self._shape.granularity, self._numbers)
         if not isinstance(answer, Granted):
+            self._is_unsure = False
             return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
         assert answer.lock.partitions is not None
         span = self._shown_around(moment, answer.lock)
         self._held.append(_Held(answer.lock, span, [*answer.lock.partitions], self._appends))
+        self._is_unsure = False
         return self._held[-1]
+
+    def _release_unknown(self) -> None:
+        """Give back what we were granted without learning of it, since the storage did not answer."""
+        known = {held.lock.id for held in self._held}
+        for lock in self._store.state().box.held(self._task.id):
+            if lock.id not in known:
+                self._store.release(self._task.id, lock.id)
 
 
 def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
