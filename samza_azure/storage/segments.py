@@ -21,7 +21,6 @@ How:
 No clock is used but in `collect`, whose caller says what time it is and how long garbage is kept.
 """
 
-import itertools
 import json
 import uuid
 from collections import Counter
@@ -217,9 +216,12 @@ class SegmentStore:
         return self._with_head(decide)
 
     def acquire_anew(self, task: Task, request: Request) -> Granted | Revoked | Wait:
-        """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now."""
+        """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now.
+
+        Revoked only if another task of the group has that lock, who alone can give it back.
+        """
         answer = self.acquire(task, request)
-        while isinstance(answer, Revoked):
+        while isinstance(answer, Revoked) and task.id in answer.lock.holders:
             self.release(task.id, answer.lock.id)
             answer = self.acquire(task, request)
         return answer
@@ -301,13 +303,16 @@ class SegmentStore:
 
     def release(self, task: str, lock: int) -> None:
         """Give a lock back. What was staged under it and does not count goes first."""
-        found = self.state().box.locks.get(lock)
-        if found is None:
-            return
-        if not found.holders - {task} and _has_leftovers(found):
-            self._clean(lock)
+
+        def decide(state: State) -> tuple[bool, list[Write]]:
+            found = state.box.locks.get(lock)
+            if found is not None and not found.holders - {task} and _has_leftovers(found):
+                return False, []
+            return True, self._of_decision(state, _released(state.box, task, lock))
+
         self._etags.pop(lock, None)
-        self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
+        while not self._with_head(decide):
+            self._clean(lock)
 
     def release_all(self, task: str) -> None:
         """Give all locks of a task back, in as few writes as possible."""
@@ -327,14 +332,18 @@ class SegmentStore:
     def end(self, owner: Owner) -> list[int]:
         """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
 
-        def decide(state: State) -> tuple[list[int], list[Write]]:
+        def decide(state: State) -> tuple[bool, list[Write]]:
             mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
-            numbers = [lock.id for lock in state.box.locks.values() if lock.holders <= mine]
-            state.box.end(owner)
-            revoked = [Write(Act.MERGE, lock_key(number), {"revoked": True}) for number in numbers]
-            return numbers, revoked[: OPERATIONS_MAX - 2]
+            locks = [lock for lock in state.box.locks.values() if lock.holders <= mine]
+            ended[:] = [lock.id for lock in locks]
+            active = [lock for lock in locks if not lock.revoked]
+            revoked = [Write(Act.MERGE, lock_key(lock.id), {"revoked": True}) for lock in active[:_LOCKS_MAX]]
+            return len(active) <= _LOCKS_MAX, revoked
 
-        ended = self._with_head(decide)
+        ended: list[int] = []
+        # All of them, before the first is given back: whoever was ended may be publishing under any of them.
+        while not self._with_head(decide):
+            pass
         for number in ended:
             lock = self.state().box.locks.get(number)
             for task in lock.holders if lock is not None else ():
@@ -838,13 +847,19 @@ class SegmentStore:
         return len(segment.published) == 1 or bool(self._read(segment_key(segment.id), segment_key(segment.id) + "."))
 
     def pin(self, reader: str, snapshot: Snapshot, until_us: int) -> None:
-        """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it."""
-        values: dict[str, Value] = {"sequence": str(snapshot.sequence), "until": until_us}
-        for act in itertools.islice(itertools.cycle((Act.INSERT, Act.MERGE)), TRIES_MAX):
-            # It may be there from before, and go at this moment since it has expired.
-            if not isinstance(self._try(partial(self.rows.transact, [Write(act, READER + reader, values)])), Refused):
-                return
-        raise StorageUnavailable(f"Pinning {self.name} for {reader}: others wrote first {TRIES_MAX} times.")
+        """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it.
+
+        ConfigError if garbage was collected since which the snapshot may show: it is too late.
+        """
+        key, values = READER + reader, dict[str, Value](sequence=str(snapshot.sequence), until=until_us)
+
+        def decide(state: State) -> tuple[None, list[Write]]:
+            self._check_kept(state.head, snapshot.sequence)
+            is_there = any(row.key == key for row in self._read(key, key + "\x20"))  # from before; it may go now
+            return None, [Write(Act.MERGE if is_there else Act.INSERT, key, values)]
+
+        # With the head, like the mark of a collection: one of the two comes first, and the other one knows of it.
+        self._with_head(decide)
 
     def unpin(self, reader: str) -> None:
         """The snapshot is not needed any more. Idempotent."""
@@ -914,8 +929,7 @@ class SegmentStore:
         snapshot has `grace_us` to read it. A crash at any point leaves files that the next call deletes.
         """
         uploads = self.blobs.list(self.prefix)  # before the locks: what is uploaded later is not judged
-        pinned = self._pinned(now_us)
-        snapshot, mark = self._mark(now_us, grace_us, pinned)
+        snapshot, mark = self._mark(now_us, grace_us)
         garbage: list[Segment] = []
         if mark is not None:
             then = set(snapshot.timeline.at(mark).fully_overshadowed())
@@ -981,13 +995,12 @@ class SegmentStore:
                 self._sent([Write(Act.DELETE, row.key, etag=row.etag)])
         return found
 
-    def _mark(
-        self, now_us: int, grace_us: int, pinned: Sequence[SequenceNumber]
-    ) -> tuple[Snapshot, SequenceNumber | None]:
+    def _mark(self, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceNumber | None]:
         """Note in the head what there is now, and that nothing before the mark that is returned can be read."""
 
         def decide(state: State) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
             snapshot = self.snapshot()  # a drop that is taken back before the head is written is not in it
+            pinned = self._pinned(now_us)
             marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
             old = [(at, text) for at, text in marks if at <= now_us - grace_us]
             able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
@@ -1042,7 +1055,9 @@ class SegmentStore:
         while not self._with_head(decide):
             pass
         self._delete(self._leftovers(lock))
-        self._try(lambda: self.rows.transact([Write(Act.MERGE, lock_key(lock), {"staged": 0})]))
+        clean = Write(Act.MERGE, lock_key(lock), {"staged": 0})
+        # With the head: a call whose answer was lost, and that arrives when more is staged, must not say so of that.
+        self._with_head(lambda state: (None, [clean] if lock in state.box.locks else []))
 
     def _delete(self, segments: Iterable[Segment]) -> None:
         """Delete rows, many at once, or one by one where somebody else has deleted some of them."""
@@ -1086,7 +1101,9 @@ class SegmentStore:
             # interval has to know that publish: it reads as of its grant.
             etag = state.rows[lock.id].etag if "revoked" in changes else None
             writes.append(Write(Act.MERGE, lock_key(lock.id), changes, etag))
-        writes += [Write(Act.DELETE, lock_key(lock.id)) for lock in decision.gone if lock.id in state.box.locks]
+        # Whatever is staged under a lock that is gone counts. So nobody may have staged anything since.
+        gone = [lock.id for lock in decision.gone if lock.id in state.box.locks]
+        writes += [Write(Act.DELETE, lock_key(number), etag=state.rows[number].etag) for number in gone]
         if len(writes) > OPERATIONS_MAX - 2:
             raise SamzaAzureError(
                 f"{len(writes)} locks of {self.name} would change at once; {OPERATIONS_MAX - 2} can. "
