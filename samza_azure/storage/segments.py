@@ -311,8 +311,11 @@ class SegmentStore:
             return True, self._of_decision(state, _released(state.box, task, lock))
 
         self._etags.pop(lock, None)
-        while not self._with_head(decide):
+        for _ in range(TRIES_MAX):
+            if self._with_head(decide):
+                return
             self._clean(lock)
+        raise StorageUnavailable(f"Lock {lock} of {self.name} is not given back: somebody goes on to stage rows.")
 
     def release_all(self, task: str) -> None:
         """Give all locks of a task back, in as few writes as possible."""
