@@ -8,12 +8,14 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import tables
+from samza_azure.config import Table
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
 from samza_azure.segments import Granularity, LockType, Owner, Published, Revoked, Segment, Task
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import OPERATIONS_MAX, Transactions, Write
+from samza_azure.tables.housekeeping import Housekeeping
 from tests.storage.conftest import Stores
 from tests.storage.test_segments import DAY, acquired, allocated, appended, compaction, rooted, rows, task
 
@@ -229,3 +231,22 @@ class Outage:
     def _look(self) -> None:
         if self.down:
             raise StorageUnavailable("down")
+
+
+def test_a_housekeeper_gives_back_what_it_could_not_give_back_before(segment_stores: Stores) -> None:
+    """An outage came when it had merged. Nothing more was due, so its locks stayed for all its life, and whoever
+    wanted to merge these segments by hand was told that others hold them."""
+    store, other = segment_stores(), segment_stores()
+    three_appends(store)
+    table = Table("t", "at", Granularity.DAY, 60, 10, 10, compact=True, target=1 << 20, grace_s=100, keep_s=None)
+    keeper = Housekeeping(store, table, "sink-0", Owner("run/sink-0", "1.1"), lambda: True)
+    now = DAY.end + 1
+    outage = Outage(store.rows, "INSERT change.")
+    store.rows = outage  # type: ignore[assignment]
+    with pytest.raises(StorageUnavailable):
+        keeper.turn(now)
+    assert other.state().box.locks
+    outage.down = 0
+    keeper.turn(now + 1)
+    assert other.state().box.locks == {}
+    assert numbers(other) == [0, 1, 2]
