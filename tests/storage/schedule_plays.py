@@ -198,6 +198,29 @@ def look(store: SegmentStore, me: Actor) -> object:
     return shown(store.latest())
 
 
+def read_first(store: SegmentStore, me: Actor) -> object:
+    """What was shown before anything was merged, or nothing; never a part."""
+    with suppress(ConfigError):
+        seen = shown(store.snapshot(me.scene.first.sequence))
+        assert seen == shown(me.scene.first), f"{seen} at an earlier sequence number"
+    return None
+
+
+def pinned(store: SegmentStore, me: Actor) -> object:
+    """The same, pinned: from then on it is there."""
+    first = me.scene.first
+    with suppress(ConfigError):
+        store.pin("p", first, until_us=1 << 40)
+        try:
+            seen = shown(store.snapshot(first.sequence))
+        except ConfigError as error:
+            raise AssertionError(f"what was pinned is gone: {error}") from error
+        there = {name for name, _ in store.blobs.list(store.prefix)}
+        assert seen == shown(first), f"{seen} of what was pinned"
+        assert {one.file.name for one in first.timeline if one.file} <= there, "files of what was pinned are gone"
+    return None
+
+
 # What there is at the beginning.
 
 
@@ -211,7 +234,7 @@ def rows(
         for name in names:
             me.name = f"{name}@0"
             assert isinstance(append()(store, me), Published)
-        me.name = "setup@0"
+        me.name, scene.first = "setup@0", scene.judge.snapshot()
         if compacted:
             assert compact()(store, me) is None
         if garbage:
@@ -262,6 +285,8 @@ SHORT = [
     play("a compaction and one who had it open", XY, c=compact(2), look=look),
     play("a REPLACE and one who had it open", XY, r=HOURS, look=look),
     play("a REPLACE and its end", XY, r=HOURS, e=end("r@1")),
+    play("a collection and a pin", TWICE, g=collect, p=pinned),
+    play("a collection and an earlier sequence number", TWICE, g=collect, read=read_first),
     play("two collections", TWICE, g=collect, h=collect),
 ]
 #: For orders at random.
@@ -283,6 +308,7 @@ LONG = [
     play("restores", DROPPED, e=restore, a=append(), g=collect, read=read),
     play("compactions over a drop", rows("x", "y", dropped=True), e=restore, a=append(1, 2), c=compact(), g=collect),
     play("two collections and a restore", DROPPED, g=collect, h=collect, e=restore, a=append()),
+    play("pins", TWICE, g=collect, h=collects, p=pinned, read=read_first, a=append()),
     play("readers of garbage", TWICE, g=collect, read=read, look=look, a=append(), k=checkpoint),
     play("readers, garbage and a REPLACE", TWICE, g=collect, h=collect, look=look, a=append(1, 2), r=rewrite()),
     play("readers and a REPLACE", XY, read=read, look=look, a=append(1, 2), r=rewrite(), q=end("r@1")),

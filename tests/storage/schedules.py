@@ -11,6 +11,7 @@ files are there. When all actors are through, the lives of the dead are ended, a
 staged row and no orphan is left.
 """
 
+import heapq
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -249,6 +250,7 @@ class Scene:
         self.judge.create()
         self.actors = [Actor(self, name, life, pages=name in play.pages) for name, life in play.actors.items()]
         self.setup = Actor(self, "setup", lambda store, me: None)
+        self.first = self.judge.snapshot()
         play.begin(self)
         self.is_setting_up = False
         for actor in self.actors:
@@ -403,24 +405,26 @@ FAULTS = ("dies", "loses its answer", "is late")
 
 @dataclass(frozen=True, slots=True)
 class Explored:
-    """How much was played. `is_all`: no state is left."""
+    """How much was played. `changes`: all orders in which fewer than so many times another actor goes on, or something
+    fails, were; None: all orders."""
 
     schedules: int
     states: int
-    is_all: bool
+    changes: int | None
+
+
+_Path = tuple[tuple[int, str], ...]
 
 
 def explore(play: Play, *, faults: int = 0, kinds: Sequence[str] = FAULTS, limit: int = 1 << 40) -> Explored:
-    """Every order of the calls, with at most so many faults; of more than `limit` schedules some from everywhere."""
-    dice = Random(limit)
-    seen, judged = set[int](), dict[tuple[Truth, int], tuple[Truth, str]]()
-    todo: list[tuple[tuple[int, str], ...]] = [()]
+    """Every order of the calls, with at most so many faults; if there are more than `limit`, those with few changes."""
+    dice, seen, judged = Random(limit), set[int](), dict[tuple[Truth, int], tuple[Truth, str]]()
+    todo: list[tuple[int, float, _Path]] = [(0, 0.0, ())]
     schedules = 0
     with _small_transactions():
         while todo and schedules < limit:
-            pick = dice.randrange(len(todo))
-            todo[pick], todo[-1] = todo[-1], todo[pick]
-            path, schedules = todo.pop(), schedules + 1
+            changes, _, path = heapq.heappop(todo)
+            schedules += 1
             scene = Scene(play, judged, faults)
             try:
                 for choice in path:
@@ -431,12 +435,16 @@ def explore(play: Play, *, faults: int = 0, kinds: Sequence[str] = FAULTS, limit
                     if not choices:
                         scene.finish()
                         break
-                    todo += [(*path, other) for other in choices[1:]]
-                    path = (*path, choices[0])
-                    scene.do(choices[0])
+                    same = (path[-1][0], "goes") if path else None
+                    first = same if same in choices else choices[0]
+                    for other in choices:
+                        if other != first:
+                            heapq.heappush(todo, (changes + 1, dice.random(), (*path, other)))
+                    path = (*path, first)
+                    scene.do(first)
             finally:
                 scene.close()
-    return Explored(schedules, len(seen), not todo)
+    return Explored(schedules, len(seen), todo[0][0] if todo else None)
 
 
 def draw(play: Play, seed: int, *, faults: int = 2, kinds: Sequence[str] = FAULTS) -> int:
