@@ -91,8 +91,8 @@ def run_ours(rows: pa.Table) -> Speed:
 def speed_of(what: str, job: str, pipeline: str, rows: pa.Table, first: str, kept: Callable[[pa.Table], int]) -> Speed:
     """One container whose stage `first` puts out so many of some rows, and `daily_delays` reads them.
 
-    The emulator's processor time counts too: it does what a disk does for plain Spark. Sinks of tables are let go before
-    the permit is taken away, since they would end without it, and begin again with the time.
+    The emulator's processor time counts too: it does what a disk does for plain Spark. Sinks of tables are released
+    before the permit is taken away, since they would end without it, and begin again with the time.
     """
     with world(job, pipeline) as around:
         container = around.container("container")
