@@ -20,7 +20,7 @@ from samza_azure.segments import (
     Task,
 )
 from samza_azure.storage.segments import SegmentStore
-from tests.storage.schedules import DAY, MONTH, Actor, Life, Play, Scene, rows_of, shown
+from tests.storage.schedules import DAY, MOMENT, MONTH, Actor, Life, Play, Scene, rows_of, shown
 
 # What actors do. Each returns what it was told.
 
@@ -109,7 +109,7 @@ def rewrite(interval: Interval = MONTH, *, hours: bool = False) -> Life:
             inputs = timeline.visible(interval)
             if not all(interval.contains(one.interval) for one in inputs):
                 return None
-            names = [row for entry in timeline.lookup(interval) for one in entry.segments for row in rows_of(one)]
+            names = [row for one in timeline.visible(MOMENT) for row in rows_of(one)]
             middle = (interval.start + interval.end) // 2
             halves = [Interval(interval.start, middle), Interval(middle, interval.end)] if hours else [interval]
             numbers = store.numbers_of(dict.fromkeys(halves, 1), lock.version)
