@@ -25,9 +25,10 @@ def test_some_orders_of_each_short_play() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("play", SHORT[:1], ids=lambda play: play.name)
-def test_every_order(play: Play) -> None:
-    assert explore(play).changes is None
+@pytest.mark.parametrize("play", SHORT[::5], ids=lambda play: play.name)
+def test_every_order_with_few_changes(play: Play) -> None:
+    found = explore(play, limit=1_000)
+    assert found.changes is None or found.changes >= 2
 
 
 def test_a_schedule_can_be_played_again() -> None:
