@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -54,6 +55,29 @@ def check_moments(moments: pa.ChunkedArray, time: str) -> None:
             f"{count} rows have a {time!r} outside the years 1 to 9999, the first {first} µs from 1970: they would lie "
             "in no interval. Correct them, or leave them out before they are written."
         )
+
+
+def plain(schema: pa.Schema) -> pa.Schema:
+    """A schema whose texts and bytes are no views, which Arrow cannot sort. The values are the same."""
+    types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema])
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """The rows with such a schema."""
+    schema = plain(rows.schema)
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+@lru_cache(maxsize=1024)
+def may_be_held(type: pa.DataType) -> bool:  # noqa: A002
+    """Whether a column of this type can be sorted and written to a file."""
+    rows = pa.schema([("at", pa.int64()), ("column", pa.int64() if pa.types.is_null(type) else type)]).empty_table()
+    try:
+        encode(rows.sort_by("at"))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return False
+    return True
 
 
 def encode(table: pa.Table) -> bytes:

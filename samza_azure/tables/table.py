@@ -106,11 +106,13 @@ class TableSnapshot:
     ) -> pa.Table:
         """The rows of an interval, in no particular order. Columns that a file does not have are null.
 
+        With `columns=[]` the table has the number of rows and nothing else.
+
         CorruptState names a file that is damaged or gone; with `skip_damaged` the others are read all the same.
         ConfigError for a column that the table does not have.
         """
         wanted = list(self.schema.names if columns is None else columns)
-        read = self._reading(wanted, filter)
+        read = self._reading(wanted or [self.time], filter)  # without any column Arrow forgets how many rows there are
         tables = []
         for part in self.files(interval, filter):
             try:
@@ -118,8 +120,8 @@ class TableSnapshot:
             except CorruptState:
                 if not skip_damaged:
                     raise
-        empty = pa.schema([self.schema.field(name) for name in wanted]).empty_table()
-        return pa.concat_tables([empty, *tables])
+        empty = pa.schema([self.schema.field(name) for name in read.wanted]).empty_table()
+        return pa.concat_tables([empty, *tables]).select(wanted)
 
     def to_pandas(
         self,
@@ -145,6 +147,8 @@ class TableSnapshot:
         Evaluate it while the snapshot's files are kept, as for other reads.
         """
         wanted = list(self.schema.names if columns is None else columns)
+        if not wanted:
+            return self.spark(session, interval, [self.time], filter).select()
         if self.settings is None:
             return session.createDataFrame(self.to_arrow(interval, wanted, filter))
         read = self._reading(wanted, filter)

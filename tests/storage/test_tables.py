@@ -398,3 +398,49 @@ def test_a_position_is_compared_as_it_is_stored(store: SegmentStore) -> None:
         position = Advance("s", (0, first) if first else None, (0, first + 1))
         assert isinstance(appender.append(made(first, 1), position), Published)
     assert store.move("s", (0, 3), (0, 4)) and store.position("s") == [0, 4]
+
+
+def test_rows_without_a_column_are_counted(store: SegmentStore) -> None:
+    """`columns=[]` gave a table of no rows, whatever there was."""
+    snapshot = tables.snapshot_of(store)
+    assert snapshot.to_arrow(columns=[]).shape == (0, 0)
+    appended(store, made(0, 5))
+    snapshot = tables.snapshot_of(store)
+    assert snapshot.to_arrow(columns=[]).shape == (5, 0)
+    assert snapshot.to_arrow(FIRST, [], [("number", ">", 1)]).shape == (2, 0), "by a column that is not wanted"
+    assert len(snapshot.to_pandas(columns=[])) == 5
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_views_are_texts_and_bytes(segment_stores: Stores) -> None:
+    """Polars hands them out. Arrow cannot sort them, and said so in its own words."""
+    at = pa.array([START], SCHEMA.field("at").type)
+    rows = pa.table({"at": at, "name": pa.array(["x"], pa.string_view()), "raw": pa.array([b"y"], pa.binary_view())})
+    tables.create(segment_stores(), rows.schema, time="at")
+    store = segment_stores()
+    appended(store, rows, made(1, 1))
+    found = tables.snapshot_of(store).to_arrow()
+    assert found.schema.types[1:3] == [pa.string(), pa.binary()]
+    assert sorted(found["name"].to_pylist()) == ["name 1", "x"]
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize("type", [pa.month_day_nano_interval(), pa.list_(pa.string_view()), pa.struct([])], ids=str)
+def test_a_type_that_no_file_can_hold(store: SegmentStore, type: pa.DataType) -> None:  # noqa: A002
+    rows = pa.table({"at": pa.array([START], SCHEMA.field("at").type), "odd": pa.nulls(1, type)})
+    with pytest.raises(ConfigError, match=r"'odd' .* cannot be sorted into files\. Cast it"):
+        appended(store, rows)
+    with pytest.raises(ConfigError, match="'odd'"):
+        tables.create(store, rows.schema, time="at")
+    assert tables.snapshot_of(store).schema == SCHEMA
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_a_refused_append_adds_no_column(store: SegmentStore) -> None:
+    """The table had the columns of rows that were refused since their times are wrong, or too many."""
+    at = SCHEMA.field("at").type
+    for moments in [[None], [START + timedelta(days=number) for number in range(99)]]:
+        rows = pa.table({"at": pa.array(moments, at), "more": ["x"] * len(moments)})
+        with pytest.raises(ConfigError):
+            appended(store, rows)
+        assert tables.snapshot_of(store).schema == SCHEMA
