@@ -57,6 +57,7 @@ from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Decision, Replaced
 from samza_azure.storage.driver import back_off
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Missing, Refused, Row, Value
+from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_changes import (
     CHANGE,
     Checkpoint,
@@ -994,7 +995,14 @@ class SegmentStore:
             kept = [one for one in marks if one not in old or one == old[-1]]
             if len(kept) > 1 and 0 <= kept[-1][0] - kept[-2][0] < grace_us // 16:
                 kept.pop()  # however often this is called, a few marks reach back to the grace
-            values: dict[str, Value] = {"marks": json.dumps([*kept[-20:], (now_us, str(snapshot.sequence))])}
+            marks = _fitting([*kept[-20:], (now_us, str(snapshot.sequence))], able[-1] if able else None)
+            if not marks:
+                raise ConfigError(
+                    f"{len(snapshot.sequence.counts):,} locks of {self.name} are held at once, more than a sequence "
+                    f"number in its head has room for. Garbage was not collected. `samza-azure table JOB {self.name}` "
+                    "shows the locks; end those whose owners have died with --end."
+                )
+            values: dict[str, Value] = {"marks": json.dumps(marks)}
             before = str(state.head.values.get("collected", ""))
             if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
                 values["collected"] = able[-1]  # never back: another collector may have a shorter grace
@@ -1168,6 +1176,15 @@ def _number(write: Write) -> int:
 def versions_of_drops(timeline: Timeline) -> set[int]:
     """The versions that a drop may have. A drop has one interval; a REPLACE has them all, with and without rows."""
     return {version for version, count in Counter(chunk.version for chunk in timeline.chunks).items() if count == 1}
+
+
+def _fitting(marks: Sequence[tuple[int, str]], used: str | None) -> list[tuple[int, str]]:
+    """The marks that the head has room for. The first makes room once it has been used; until then the last, which is
+    new, is left out: one that is always replaced by a later one would never be as old as the grace."""
+    kept = list(marks)
+    while kept and len(json.dumps(kept)) > TEXT_MAX:
+        del kept[0 if len(kept) > 1 and kept[0][1] == used else -1]
+    return kept
 
 
 def _stored(position: Any) -> Any:
