@@ -867,8 +867,9 @@ class SegmentStore:
     def restore(self, interval: Interval) -> int:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again.
 
-        0 if there is none, or the garbage that it made was collected. ConfigError if rows were appended since, since
-        they lie over what was dropped, or if somebody has a lock there, who may be about to write over it.
+        0 if there is none, or the garbage that it made was collected. ConfigError if something lies over it by now: rows
+        that were appended since, another drop, or what was written anew; and if somebody has a lock there, who may be
+        about to write over it.
         """
         sent: list[Segment] = []  # in a try whose answer may have been lost
 
@@ -885,6 +886,12 @@ class SegmentStore:
                     f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
                     "was dropped can still be read at the sequence number of before, until it is collected: "
                     "open(..., at=...)."
+                )
+            if not dropped and not sent and (over := _over_a_drop(timeline, interval)) is not None:
+                raise ConfigError(
+                    f"The drop of {interval} cannot be taken back: it lies below {over}, which was dropped or written "
+                    "anew since. Take that drop back first. What was written anew stays, without what was dropped; "
+                    "that can still be read at the sequence number of before, until it is collected: open(..., at=...)."
                 )
             if not dropped:
                 return bool(sent), []
@@ -1185,6 +1192,15 @@ def _fitting(marks: Sequence[tuple[int, str]], used: str | None) -> list[tuple[i
     while kept and len(json.dumps(kept)) > TEXT_MAX:
         del kept[0 if len(kept) > 1 and kept[0][1] == used else -1]
     return kept
+
+
+def _over_a_drop(timeline: Timeline, interval: Interval) -> Interval | None:
+    """What hides a drop of exactly this interval, if there is a drop and it is hidden."""
+    drops = versions_of_drops(timeline)
+    mine = [one for one in timeline.chunks if one.interval == interval and one.version in drops]
+    there = [one.version for one in mine if any(segment.file is None for segment in one.segments.values())]
+    above = [entry for entry in timeline.lookup(interval) if entry.version > max(there, default=entry.version)]
+    return above[0].chunk.interval if above else None
 
 
 def _stored(position: Any) -> Any:
