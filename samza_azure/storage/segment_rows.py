@@ -140,6 +140,8 @@ def segment_values(segment: Segment) -> dict[str, Value]:
             "bytes": file.bytes,
             "statistics": json.dumps(dict(file.statistics), separators=(",", ":")),
         }
+        if file.crc is not None:
+            values["crc"] = file.crc
     return values
 
 
@@ -195,7 +197,7 @@ class SegmentReader:
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
             file = None
             if name := values.get("file"):
-                file = File(name, values["rows"], values["bytes"], _Statistics(values["statistics"]))
+                file = File(name, values["rows"], values["bytes"], _Statistics(values["statistics"]), values.get("crc"))
             published = _publishes(values["published"])
             return Segment(
                 self._datasource,
@@ -216,8 +218,10 @@ class SegmentReader:
         numbered = zip(of["lock"], of["number"], of["more"], strict=True)
         published = _each_once(numbered, lambda one: (Publish(*one[:2]), *_publishes(one[2])))
         files = [
-            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}"))
-            for name, rows, size, text in zip(of["file"], of["rows"], of["bytes"], of["statistics"], strict=True)
+            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}"), crc)
+            for name, rows, size, text, crc in zip(
+                *(of[column] for column in ("file", "rows", "bytes", "statistics", "crc")), strict=True
+            )
         ]
         named = zip(intervals, of["version"], of["partition"], strict=True)
         sets = (_each_once(of[name], self._set) for name in ("covers", "group", "overshadows"))

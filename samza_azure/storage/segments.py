@@ -867,9 +867,9 @@ class SegmentStore:
     def restore(self, interval: Interval) -> int:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again.
 
-        0 if there is none, or the garbage that it made was collected. ConfigError if something lies over it by now: rows
-        that were appended since, another drop, or what was written anew; and if somebody has a lock there, who may be
-        about to write over it.
+        0 if there is none, or the garbage that it made was collected. ConfigError if something lies over it by now:
+        rows that were appended since, another drop, or what was written anew; and if somebody has a lock there, who may
+        be about to write over it.
         """
         sent: list[Segment] = []  # in a try whose answer may have been lost
 

@@ -408,7 +408,9 @@ def test_what_was_written_anew_has_no_drop_any_more(store: SegmentStore) -> None
     assert isinstance(store.drop(writer, DAYS[0]), Published)
     month = Interval(DAYS[0].start, DAYS[30].end)
     assert isinstance(store.drop(writer, month), Published)
-    with pytest.raises(ConfigError, match=r"below 2024-01-01/2024-02-01, which was dropped.* Take that drop back first"):
+    with pytest.raises(
+        ConfigError, match=r"below 2024-01-01/2024-02-01, which was dropped.* Take that drop back first"
+    ):
         store.restore(DAYS[0])
     assert store.restore(month) == 2
     assert tables.rewrite(store, writer, month, Granularity.MONTH).outputs == 1
