@@ -121,7 +121,8 @@ class TableSnapshot:
                 if not skip_damaged:
                     raise
         empty = pa.schema([self.schema.field(name) for name in read.wanted]).empty_table()
-        return pa.concat_tables([empty, *tables]).select(wanted)
+        found = pa.concat_tables([empty, *tables])
+        return found if wanted else found.select([])
 
     def to_pandas(
         self,

@@ -120,7 +120,10 @@ def test_who_compacts_what_another_has_locked_says_so(stores: Stores) -> None:
 def test_a_column_is_added(store: SegmentStore) -> None:
     appended(store, made(0, 3))
     wider = made(3, 3).append_column("more", pa.array(["x"] * 3))
+    before = store.snapshot().sequence
     appended(store, wider, made(6, 1))
+    earlier = tables.snapshot_of(store, at=before).to_arrow()
+    assert (len(earlier), earlier["more"].null_count) == (3, 3), "its rows are those of then, its columns those of now"
     found = tables.snapshot_of(store).to_arrow().sort_by("number")
     assert found["more"].to_pylist() == [None] * 3 + ["x"] * 3 + [None]
     tables.compact(store, task("compact"), JANUARY)
@@ -435,6 +438,7 @@ def test_rows_without_a_column_are_counted(store: SegmentStore) -> None:
     assert snapshot.to_arrow(columns=[]).shape == (5, 0)
     assert snapshot.to_arrow(FIRST, [], [("number", ">", 1)]).shape == (2, 0), "by a column that is not wanted"
     assert len(snapshot.to_pandas(columns=[])) == 5
+    assert snapshot.to_arrow(FIRST, ["number", "number"]).shape == (4, 2)
 
 
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
