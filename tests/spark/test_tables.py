@@ -147,3 +147,8 @@ def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account
     here = tables.snapshot_of(store).spark(spark, second)
     assert sorted(row.number for row in here.collect()) == [2, 20]
     assert frame.where("number > 10").count() == 2
+    gone = snapshot.files(second)[0].file.name
+    account.blobs().delete(gone)
+    with pytest.raises(Exception, match=gone):
+        frame.collect()
+    assert sorted(row.number for row in snapshot.spark(spark, skip_damaged=True).collect()) == [1, 3, 10, 30]
