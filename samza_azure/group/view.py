@@ -363,8 +363,8 @@ class View:
         """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""
         timing, most = self.timing, BACK_OFF_MOST
         match name:
-            case actions.OWN_ROW:
-                return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
+            case actions.OWN_ROW:  # soon once; who reads it again and again does so as often as it would beat
+                return BackOff(BEAT_AGAIN * timing.heartbeat_s, timing.heartbeat_s)
             case actions.LEADER_ROW if self.lease is not None:
                 return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
             case actions.LEADER_ROW:

@@ -10,9 +10,10 @@ from concurrent.futures import Future
 from itertools import chain
 from typing import TypeVar
 
-from samza_azure.errors import StateLost, StorageUnavailable
+from samza_azure.errors import CorruptState, StateLost, StorageUnavailable, TooOld
 from samza_azure.group.answers import Kept
-from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.operations import blob_name, large_prefix
+from samza_azure.logs.record import Header
 from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.storage.export import first_blobs
 from samza_azure.storage.interface import DELETE_MAX, Blobs
@@ -54,7 +55,7 @@ class RunLogs:
             over.set()  # who ends does not wait for the rest
 
     def _clean(self, run_id: str, over: threading.Event) -> Kept | None:
-        logs = self._intermediate(run_id)
+        logs, unread = self._intermediate(run_id)
         names_of = Listing(name for name, _ in self._blobs.list(run_prefix(run_id)))
         large = {prefix: names_of.below(large_prefix(prefix)) for prefix in logs}
         kept = self._delete(run_id, list(chain(*large.values())), over)
@@ -64,7 +65,7 @@ class RunLogs:
             stays = not kept.keys().isdisjoint(large[prefix])  # whoever tries again finds the large ones by a log
             kept |= dict.fromkeys(own[:1], "its large blobs are kept") if stays else {}
             names += own[1:] if stays else own
-        kept |= self._delete(run_id, names, over)
+        kept |= self._delete(run_id, names, over) | unread
         if not kept:
             return None
         name, code = next(iter(kept.items()))
@@ -78,17 +79,37 @@ class RunLogs:
         )
         return Kept(len(kept), code)
 
-    def _intermediate(self, run_id: str) -> list[str]:
-        """The logs of streams between stages. All tasks of a stage write the same stream, so one of them is asked."""
+    def _intermediate(self, run_id: str) -> tuple[list[str], dict[str, str]]:
+        """The logs of streams between stages; and those of which nobody can tell, by their first blobs, and why.
+
+        All tasks of a stage write the same stream, so one of them is asked. A log that cannot be read, as it is damaged
+        or a later release has written it, must not end the leader: each one after it would find the same.
+        """
         by_stage: dict[str, list[tuple[str, int]]] = {}
         for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
             by_stage.setdefault(prefix.rpartition("-")[0], []).append((prefix, index))
-        return [prefix for logs in by_stage.values() if self._is_intermediate(logs) for prefix, _ in logs]
+        found: list[str] = []
+        unread: dict[str, str] = {}
+        for logs in by_stage.values():
+            first, trouble = self._opening(logs)
+            if first is None:
+                unread |= trouble
+            elif first.meta.get(INTERMEDIATE):
+                found += [prefix for prefix, _ in logs]
+        return found, unread
 
-    def _is_intermediate(self, logs: Sequence[tuple[str, int]]) -> bool:
-        openings = (LogReader(self._blobs, prefix, frozenset()).opening(index) for prefix, index in logs)
-        first = next((opening for opening in openings if opening is not None), None)
-        return first is not None and bool(first.meta.get(INTERMEDIATE))
+    def _opening(self, logs: Sequence[tuple[str, int]]) -> tuple[Header | None, dict[str, str]]:
+        """The first record that can be read of one of these logs; the blobs before it that cannot."""
+        trouble: dict[str, str] = {}
+        for prefix, index in logs:
+            try:
+                first = LogReader(self._blobs, prefix, frozenset()).opening(index)
+            except (CorruptState, TooOld) as error:
+                trouble[blob_name(prefix, index)] = str(error)
+                continue
+            if first is not None:
+                return first, trouble
+        return None, trouble
 
     def _delete(self, run_id: str, names: list[str], over: threading.Event) -> dict[str, str]:
         """Batch by batch; those that are kept, and why."""

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks, SourceWriter, cli
+from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, SharedTasks, SourceWriter, cli
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase
@@ -202,10 +203,22 @@ def test_all_is_all_but_what_is_not_ours(place: Place) -> None:
     assert place.control() is None and not place.account.hints().poll()
 
 
+class Working(SharedTasks):
+    """Says when its task is its own."""
+
+    def __init__(self, coordinator: JobCoordinator, name: str, count: int) -> None:
+        super().__init__(coordinator, name, count)
+        self.begun = threading.Event()
+
+    def on_start(self, task: str, generation: int) -> None:
+        self.begun.set()
+
+
 def test_while_somebody_works_nothing_is_deleted_or_rewound(place: Place) -> None:
     place.rows("orders", 1)
     coordinator = AzureJobCoordinatorFactory().get_job_coordinator("p0", place.config)
-    with SharedTasks(coordinator, "part", 1):
+    with Working(coordinator, "part", 1) as working:
+        assert working.begun.wait(60)  # before that it is no member yet, and `delete` right to go on
         for command, options in (("delete", ("--all", "--yes")), ("rewind", ("--to", "earliest"))):
             code, _, said = place.command(command, *options)
             assert code == 2 and "p0 of 'shop' run. Stop them first: samza-azure stop job.toml --wait" in said

@@ -137,6 +137,16 @@ class Upgrades:
         """Whether all that live have tasks, and nobody else has."""
         return {task["owner"] for task in shown["tasks"]} == set(fleet.alive())
 
+    def victim(self, fault: Fault, shown: dict[str, Any]) -> str:
+        """Who comes to that point, in that role if anybody in it does: the stop of a source is said by its readers."""
+        source = "departures" if self.pipeline == "front" else min(PIPELINES[self.pipeline][2] - {"daily_delays"})
+        is_of_source = fault.point == "SOURCES_STOPPED"
+        owners = sorted(
+            {task["owner"] for task in shown["tasks"] if not is_of_source or task["stage"] == source},
+            key=lambda owner: (owner == shown["leader"]) != (fault.role == "leader"),
+        )
+        return str(owners[0])
+
     def order(self, number: int) -> str:
         """One upgrade; what was done."""
         new = self.dice.choice(sorted(PIPELINES.keys() - {self.pipeline}))
@@ -150,9 +160,7 @@ class Upgrades:
         producer = world.producing(CHUNK, RATE)
         until("something is read", old, lambda shown: shown["read"] != before["read"])
         if fault is not None:
-            followers = [name for name in old.alive() if name != before["leader"]]
-            victim = before["leader"] if fault.role == "leader" else followers[0]
-            world.kill_at(victim, fault.kind, fault.point, fault.how)
+            world.kill_at(self.victim(fault, before), fault.kind, fault.point, fault.how)
         if arrival == "before the drain":
             self.start(fleet)
         draining = world.drain_begins()

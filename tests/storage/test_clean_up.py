@@ -3,17 +3,20 @@
 import asyncio
 import logging
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 
 import pytest
 from rich.console import Console
 
 from samza_azure.commands.show import status_view
+from samza_azure.group.actions import CleanRun
 from samza_azure.group.answers import Kept
 from samza_azure.group.control import Control
+from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import document
-from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.record import FORMAT, Slice, Writer, header_size
 from samza_azure.logs.task_log import INTERMEDIATE, Limits
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.interface import Blobs
@@ -100,6 +103,34 @@ def test_what_cannot_be_deleted_is_counted_and_the_rest_is_deleted(
     storage.held = {}
     assert asyncio.run(runs.clean("r")) is None
     assert names_of(blobs) == stay
+
+
+@pytest.mark.parametrize("harm", ["damaged", "of a later release"])
+def test_a_log_that_cannot_be_read_ends_no_leader_and_keeps_nothing_else(harm: str) -> None:
+    """The error ended the leader with 1, and each one after it; a later format was looked at again without a pause."""
+    account = MemoryAccount()
+    blobs = account.blobs()
+    stay = fill(blobs)
+    task(blobs, "tidy-0", intermediate=True, run="r")
+    lone, one_of_two = "runs/r/tidy-0/00000000", "runs/r/clean-0/00000000"
+    for name in (lone, one_of_two):
+        data = account.storage._blobs[name].data
+        if harm == "damaged":
+            data[:4] = b"????"
+        else:  # a header that is whole, and says that it needs another reader
+            size = header_size(bytes(data), blob=name, position=0)
+            data[4:6] = (FORMAT + 1).to_bytes(2, "little")
+            data[size - 4 : size] = zlib.crc32(data[: size - 4]).to_bytes(4, "little")
+    unread = [name for name in names_of(blobs) if "/tidy-0/" in name]
+
+    clean = perform(
+        CleanRun("r"), "p1", account.control_blob(), account.rows(), RunLogs(blobs), limit=5_000_000, timeout=5.0
+    )
+    answer = asyncio.run(clean)
+    assert isinstance(answer, Kept)
+    assert answer.count == 1
+    assert lone in answer.code
+    assert names_of(blobs) == sorted([*stay, *unread])
 
 
 def test_status_shows_what_could_not_be_deleted() -> None:

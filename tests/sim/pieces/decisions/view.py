@@ -66,7 +66,7 @@ def check_view(view: View) -> None:
         same(f"whether {name} can be written", view.writable(name, NOW), free and name not in view.calls.doubted)
         same("calls that failed", view.failing_calls(name), failing.times if failing is not None else 0)
     spared = {
-        OWN_ROW: (1.5, 1.5),
+        OWN_ROW: (1.5, 2.0),
         SCAN: (1.0, 4.0),
         CONTROL: (0.25, 4.0),
         LEASE: (0.25, 5.0),
