@@ -32,8 +32,19 @@ FORMAT = 1
 
 _ZERO = 1 << 63
 _ESCAPED, _ESCAPE = re.compile(r"[=|\\#?%]"), re.compile(r"=([0-9A-F]{2})")
+_PLACE = r"[0-9a-f]{16}\.[0-9a-f]{16}\.\d{12,}"
+_OURS = re.compile(
+    rf"head|lock\.\d{{12,}}|next\.{_PLACE}|change\.\d+\.\d+|(segment(?=\.{_PLACE}\.\d{{12,}}$)|position|reader)\..+"
+)
+_COLUMN_OF = {"segment": "covers", "position": "position", "reader": "until"}
 #: The partitions of a segment lock that has none left; an interval lock has nothing there.
 _NONE = "none"
+
+
+def is_ours(row: Row) -> bool:
+    """Whether a row has a key that we write and, where anything may follow the full stop, the column that we write."""
+    found = _OURS.fullmatch(row.key)
+    return found is not None and (found[1] is None or _COLUMN_OF[found[1]] in row.values)
 
 
 def past(prefix: str) -> str:

@@ -78,6 +78,7 @@ from samza_azure.storage.segment_rows import (
     SEGMENT,
     SegmentReader,
     checked_head,
+    is_ours,
     lock_key,
     lock_of,
     lock_values,
@@ -199,7 +200,7 @@ class SegmentStore:
         assert isinstance(granted, int)
         box.granted = granted
         for row in found[1:]:
-            if row.key.startswith(LOCK):
+            if row.key.startswith(LOCK) and is_ours(row):
                 lock, owners = lock_of(self.name, row)
                 box.locks[lock.id], rows[lock.id] = lock, row
                 for task, owner in owners.items():
@@ -287,8 +288,7 @@ class SegmentStore:
         """Where rows of a moment may be appended, the best first."""
         if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
             return [(entries[0].chunk.interval, entries[0].version)]
-        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
-        promised = [interval for interval, version in places if version == 0]
+        promised = [interval for interval, version in self._divided() if version == 0]
         if over := [one for one in promised if one.start <= moment < one.end]:
             return [(over[0], 0)]
         buckets = [each.bucket(moment) for each in granularity.finer()]
@@ -297,8 +297,12 @@ class SegmentStore:
 
     def _is_divided_otherwise(self, interval: Interval, version: int) -> bool:
         """Whether numbers were given out before in an unequal interval over this one: segments may come there."""
-        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
-        return any(other.overlaps(interval) and known == version for other, known in places if other != interval)
+        there = self._divided()
+        return any(other.overlaps(interval) and known == version for other, known in there if other != interval)
+
+    def _divided(self) -> list[tuple[Interval, int]]:
+        """The intervals and versions in which numbers were given out."""
+        return [next_place(row.key) for row in self._read(NEXT, past(NEXT)) if is_ours(row)]
 
     def release(self, task: str, lock: int) -> None:
         """Give a lock back. What was staged under it and does not count goes first."""
@@ -419,7 +423,7 @@ class SegmentStore:
     def positions(self) -> dict[str, Any]:
         """All positions, by their stream."""
         rows = self._read(POSITION, past(POSITION))
-        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows}
+        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows if is_ours(row)}
 
     def forget(self, stream: str) -> None:
         """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
@@ -666,7 +670,7 @@ class SegmentStore:
             segments: list[Segment] = []
             staged: list[Segment] = []
             for row in self._read(SEGMENT, past(SEGMENT)):
-                if "covers" not in row.values:
+                if not is_ours(row):
                     foreign += 1
                     continue
                 one = reader.segment(row)
@@ -679,12 +683,12 @@ class SegmentStore:
                 return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
 
     def strangers(self) -> int:
-        """How many rows there are between ours that are of no kind that we know. They are ignored."""
-        found, start = 0, "\x20"
-        for prefix in sorted((CHANGE, HEAD, LOCK, NEXT, POSITION, READER, SEGMENT)):
-            found += len(self._read(start, prefix))
-            start = HEAD + "\x20" if prefix == HEAD else past(prefix)
-        return found + len(self._read(start, _LAST))
+        """How many rows there are between ours that are of no kind that we know. They are ignored.
+
+        Those among the segments a snapshot counts; those among the publishes are not looked for.
+        """
+        spans = (("\x20", CHANGE), (past(CHANGE), SEGMENT), (past(SEGMENT), _LAST))
+        return sum(not is_ours(row) for first, end in spans for row in self._read(first, end))
 
     def _check_kept(self, head: Row, at: SequenceNumber | None) -> None:
         """ConfigError if what a table showed then was collected, in part or as a whole."""
@@ -981,7 +985,7 @@ class SegmentStore:
     def _pinned(self, now_us: int) -> list[SequenceNumber]:
         """What readers have pinned. The rows of pins that are over are deleted, unless they are prolonged now."""
         found = []
-        for row in self._read(READER, past(READER)):
+        for row in filter(is_ours, self._read(READER, past(READER))):
             until = row.values["until"]
             if isinstance(until, int) and until > now_us:
                 found.append(SequenceNumber.parse(str(row.values["sequence"])))

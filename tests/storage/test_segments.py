@@ -730,11 +730,16 @@ def test_rows_of_no_kind_that_we_know_are_counted(store: SegmentStore) -> None:
     snapshot = store.snapshot()
     assert (rows(snapshot), snapshot.foreign, store.strangers()) == (["a"], 1, 0)
     names = ["0", "change.strange.row", "dog", "head.2", "imp", "mine", "other", "pride", "rest", "tail", "\u00e4"]
+    # Between rows of ours: the first one stopped the table, the others what reads such rows.
+    names += ["lock.strange", "next.strange", "position.strange", "reader.strange"]
     assert rows(store.latest()) == ["a"]
     for name in names:
         store.rows.transact([Write(Act.INSERT, name, {"what": "this"})])
     assert store.strangers() == len(names) - 1, "all but the one among the publishes"
     appended(store, "b")
+    assert store.positions() == {}
+    other = store.allocate(task("other"), LATER.start, Granularity.DAY)
+    assert isinstance(other, Granted) and other.lock.interval == LATER
     assert rows(store.latest()) == rows(store.snapshot()) == ["a", "b"]
     store.collect(1_000, 10)
     store.collect(2_000, 10)
