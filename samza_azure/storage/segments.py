@@ -56,6 +56,7 @@ from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Decision, Replaced
 from samza_azure.storage.driver import back_off
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Missing, Refused, Row, Value
+from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_changes import (
     CHANGE,
     Checkpoint,
@@ -76,6 +77,7 @@ from samza_azure.storage.segment_rows import (
     SEGMENT,
     SegmentReader,
     checked_head,
+    is_ours,
     lock_key,
     lock_of,
     lock_values,
@@ -197,7 +199,7 @@ class SegmentStore:
         assert isinstance(granted, int)
         box.granted = granted
         for row in found[1:]:
-            if row.key.startswith(LOCK):
+            if row.key.startswith(LOCK) and is_ours(row):
                 lock, owners = lock_of(self.name, row)
                 box.locks[lock.id], rows[lock.id] = lock, row
                 for task, owner in owners.items():
@@ -288,8 +290,7 @@ class SegmentStore:
         """Where rows of a moment may be appended, the best first."""
         if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
             return [(entries[0].chunk.interval, entries[0].version)]
-        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
-        promised = [interval for interval, version in places if version == 0]
+        promised = [interval for interval, version in self._divided() if version == 0]
         if over := [one for one in promised if one.start <= moment < one.end]:
             return [(over[0], 0)]
         buckets = [each.bucket(moment) for each in granularity.finer()]
@@ -298,8 +299,12 @@ class SegmentStore:
 
     def _is_divided_otherwise(self, interval: Interval, version: int) -> bool:
         """Whether numbers were given out before in an unequal interval over this one: segments may come there."""
-        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
-        return any(other.overlaps(interval) and known == version for other, known in places if other != interval)
+        there = self._divided()
+        return any(other.overlaps(interval) and known == version for other, known in there if other != interval)
+
+    def _divided(self) -> list[tuple[Interval, int]]:
+        """The intervals and versions in which numbers were given out."""
+        return [next_place(row.key) for row in self._read(NEXT, past(NEXT)) if is_ours(row)]
 
     def release(self, task: str, lock: int) -> None:
         """Give a lock back. What was staged under it and does not count goes first."""
@@ -430,7 +435,7 @@ class SegmentStore:
     def positions(self) -> dict[str, Any]:
         """All positions, by their stream."""
         rows = self._read(POSITION, past(POSITION))
-        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows}
+        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows if is_ours(row)}
 
     def forget(self, stream: str) -> None:
         """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
@@ -677,7 +682,7 @@ class SegmentStore:
             segments: list[Segment] = []
             staged: list[Segment] = []
             for row in self._read(SEGMENT, past(SEGMENT)):
-                if "covers" not in row.values:
+                if not is_ours(row):
                     foreign += 1
                     continue
                 one = reader.segment(row)
@@ -690,12 +695,12 @@ class SegmentStore:
                 return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
 
     def strangers(self) -> int:
-        """How many rows there are between ours that are of no kind that we know. They are ignored."""
-        found, start = 0, "\x20"
-        for prefix in sorted((CHANGE, HEAD, LOCK, NEXT, POSITION, READER, SEGMENT)):
-            found += len(self._read(start, prefix))
-            start = HEAD + "\x20" if prefix == HEAD else past(prefix)
-        return found + len(self._read(start, _LAST))
+        """How many rows there are between ours that are of no kind that we know. They are ignored.
+
+        Those among the segments a snapshot counts; those among the publishes are not looked for.
+        """
+        spans = (("\x20", CHANGE), (past(CHANGE), SEGMENT), (past(SEGMENT), _LAST))
+        return sum(not is_ours(row) for first, end in spans for row in self._read(first, end))
 
     def _check_kept(self, head: Row, at: SequenceNumber | None) -> None:
         """ConfigError if what a table showed then was collected, in part or as a whole."""
@@ -884,8 +889,9 @@ class SegmentStore:
     def restore(self, interval: Interval) -> int:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again.
 
-        0 if there is none, or the garbage that it made was collected. ConfigError if rows were appended since, since
-        they lie over what was dropped, or if somebody has a lock there, who may be about to write over it.
+        0 if there is none, or the garbage that it made was collected. ConfigError if something lies over it by now:
+        rows that were appended since, another drop, or what was written anew; and if somebody has a lock there, who may
+        be about to write over it.
         """
         sent: list[Segment] = []  # in a try whose answer may have been lost
 
@@ -902,6 +908,12 @@ class SegmentStore:
                     f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
                     "was dropped can still be read at the sequence number of before, until it is collected: "
                     "open(..., at=...)."
+                )
+            if not dropped and not sent and (over := _over_a_drop(timeline, interval)) is not None:
+                raise ConfigError(
+                    f"The drop of {interval} cannot be taken back: it lies below {over}, which was dropped or written "
+                    "anew since. Take that drop back first. What was written anew stays, without what was dropped; "
+                    "that can still be read at the sequence number of before, until it is collected: open(..., at=...)."
                 )
             if not dropped:
                 return bool(sent), []
@@ -990,7 +1002,7 @@ class SegmentStore:
     def _pinned(self, now_us: int) -> list[SequenceNumber]:
         """What readers have pinned. The rows of pins that are over are deleted, unless they are prolonged now."""
         found = []
-        for row in self._read(READER, past(READER)):
+        for row in filter(is_ours, self._read(READER, past(READER))):
             until = row.values["until"]
             if isinstance(until, int) and until > now_us:
                 found.append(SequenceNumber.parse(str(row.values["sequence"])))
@@ -1010,7 +1022,14 @@ class SegmentStore:
             kept = [one for one in marks if one not in old or one == old[-1]]
             if len(kept) > 1 and 0 <= kept[-1][0] - kept[-2][0] < grace_us // 16:
                 kept.pop()  # however often this is called, a few marks reach back to the grace
-            values: dict[str, Value] = {"marks": json.dumps([*kept[-20:], (now_us, str(snapshot.sequence))])}
+            marks = _fitting([*kept[-20:], (now_us, str(snapshot.sequence))], able[-1] if able else None)
+            if not marks:
+                raise ConfigError(
+                    f"{len(snapshot.sequence.counts):,} locks of {self.name} are held at once, more than a sequence "
+                    f"number in its head has room for. Garbage was not collected. `samza-azure table JOB {self.name}` "
+                    "shows the locks; end those whose owners have died with --end."
+                )
+            values: dict[str, Value] = {"marks": json.dumps(marks)}
             before = str(state.head.values.get("collected", ""))
             if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
                 values["collected"] = able[-1]  # never back: another collector may have a shorter grace
@@ -1188,6 +1207,24 @@ def _number(write: Write) -> int:
 def versions_of_drops(timeline: Timeline) -> set[int]:
     """The versions that a drop may have. A drop has one interval; a REPLACE has them all, with and without rows."""
     return {version for version, count in Counter(chunk.version for chunk in timeline.chunks).items() if count == 1}
+
+
+def _fitting(marks: Sequence[tuple[int, str]], used: str | None) -> list[tuple[int, str]]:
+    """The marks that the head has room for. The first makes room once it has been used; until then the last, which is
+    new, is left out: one that is always replaced by a later one would never be as old as the grace."""
+    kept = list(marks)
+    while kept and len(json.dumps(kept)) > TEXT_MAX:
+        del kept[0 if len(kept) > 1 and kept[0][1] == used else -1]
+    return kept
+
+
+def _over_a_drop(timeline: Timeline, interval: Interval) -> Interval | None:
+    """What hides a drop of exactly this interval, if there is a drop and it is hidden."""
+    drops = versions_of_drops(timeline)
+    mine = [one for one in timeline.chunks if one.interval == interval and one.version in drops]
+    there = [one.version for one in mine if any(segment.file is None for segment in one.segments.values())]
+    above = [entry for entry in timeline.lookup(interval) if entry.version > max(there, default=entry.version)]
+    return above[0].chunk.interval if above else None
 
 
 def _stored(position: Any) -> Any:

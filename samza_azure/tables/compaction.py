@@ -263,13 +263,14 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
         if not isinstance(numbers, Granted) or numbers.lock.partitions is None:
             return Compacted(refused=f"{one.interval}: a lock was lost.")
         group = numbers.lock.partitions
+        covers = Partitions.union_of(segment.covers for segment in inputs)
         outputs = [
             Segment(
                 store.name,
                 one.interval,
                 one.version,
                 partition,
-                Partitions.union_of(segment.covers for segment in inputs),
+                covers,
                 1 + max(segment.generation for segment in inputs),
                 group,
                 there,
