@@ -231,6 +231,7 @@ def test_bad_names_and_tables_that_are_divided_otherwise(stores: Stores) -> None
         tables.create(stores(), dates, time="at", granularity=Granularity.HOUR)
 
 
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)  # the service is not asked for the refusal
 def test_rows_of_too_many_days_at_once(store: SegmentStore) -> None:
     with pytest.raises(ConfigError, match="coarser granularity"):
         appended(store, made(0, 99, every=timedelta(days=1)))
