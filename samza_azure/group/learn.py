@@ -70,7 +70,8 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     name = resource(action)
     view.calls.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
-    if isinstance(answer, Trouble | Denied | Kept) or told_nothing:
+    unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # else we stand by, and ask no more
+    if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
         times = view.failing_calls(name) + 1
         view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
     else:

@@ -123,7 +123,8 @@ class Case:
         self.view.calls.busy[name] = self.before["calls.busy"][name] = self.sent
         failing = dict(self.before["calls.failing"])
         says_nothing = isinstance(answer, No) and isinstance(action, a.ReadControl) and action.lease_id is None
-        if isinstance(answer, Trouble | Denied | Kept) or says_nothing:
+        unread = isinstance(answer, Later) and not isinstance(action, a.ReadControl)
+        if isinstance(answer, Trouble | Denied | Kept) or says_nothing or unread:
             times = (failing[name].times if name in failing else 0) + 1
             waits = self.view.back_off(name).after(times, self.before["random"])
             failing[name] = Failing(times, self.sent + waits)
@@ -487,7 +488,7 @@ def scan(case: Case) -> None:
         for row in rows
     )
     rows = tuple(_running(case, row) for row in rows)
-    answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE])
+    answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE, Later(9, "x")])
     case.answered(a.ScanMembers(), answer)
     if answer is rows:
         interval = 1.0
