@@ -129,10 +129,11 @@ def claims(what: str, number: int, plain: Watched, drained: Watched, beside: str
     ]
 
 
-def started(around: World, tasks: list[str]) -> Container:
+def started(around: World, tasks: list[str], container: Container | None = None) -> Container:
     """A container that runs these."""
-    container = around.container("container")
-    container.ready()
+    if container is None:
+        container = around.container("container")
+        container.ready()
     container.permit()
     for task in tasks:
         container.start(task)

@@ -8,7 +8,9 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.commands.table import Span, Table, interval_of, unique
 from samza_azure.segments import Granularity, Owner, Task
-from samza_azure.tables import compact, plan, rewrite, store_of
+from samza_azure.tables import Compacted, compact, plan, rewrite, store_of
+
+NOTHING = "There is nothing to do: its files are merged as they should be, or it has no rows there."
 
 
 def command(
@@ -35,8 +37,10 @@ def command(
             print(f"{entry.interval}: {len(entry.segments)} segments of {entry.chunk.interval} by {granularity}")
         return
     if dry_run:
-        for group in plan(store, span, target_bytes=target << 20):
+        for group in (found := plan(store, span, target_bytes=target << 20)):
             print(f"{group[0].interval}: {len(group)} segments")
+        if not found:
+            print(NOTHING)
         return
     name = unique("compact")
     task = Task(name, name, 0, Owner(name, name))
@@ -44,6 +48,9 @@ def command(
         all_done = compact(store, task, span, target_bytes=target << 20)
     else:
         all_done = [rewrite(store, task, span, granularity, target_bytes=target << 20)]
+    if all_done in ([], [Compacted()]):
+        print(NOTHING)
+        return
     refused = 0
     for done in all_done:
         print(done.refused or f"{done.inputs} segments became {done.outputs}")

@@ -46,7 +46,7 @@ NOBODY = Owner()
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Who asks for locks. Tasks of one group (a job) share them."""
+    """Who asks for locks. Tasks of one group (a job) share them. No two that live at once have the same id."""
 
     id: str
     group: str

@@ -30,13 +30,15 @@ class Publish(NamedTuple):
 class File:
     """The blob that holds a segment's rows. Copies of a segment refer to the same one.
 
-    `statistics` has per column the least and the greatest value and the number of nulls, as JSON has them.
+    `statistics` has per column the least and the greatest value and the number of nulls, as JSON has them. `crc` is the
+    CRC-32 of its bytes; None: not known, as of files of earlier releases.
     """
 
     name: str
     rows: int = 0
     bytes: int = 0
     statistics: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    crc: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

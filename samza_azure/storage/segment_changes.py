@@ -32,8 +32,8 @@ _KEY = re.compile(r"change\.\d+\.\d+")
 #: Of one column; the service takes 64 KiB, and a row of 1 MiB.
 _PART = 30_000
 _PARTS_MAX = 12
-_FORMAT = "1"
-_NUMBERS = ("start", "end", "version", "partition", "generation", "lock", "number", "rows", "bytes")
+_FORMAT = "2"
+_NUMBERS = ("start", "end", "version", "partition", "generation", "lock", "number", "rows", "bytes", "crc")
 _TEXTS = ("covers", "group", "overshadows", "more", "file", "statistics")
 _COLUMNS = pa.schema([*((name, pa.int64()) for name in _NUMBERS), *((name, pa.string()) for name in _TEXTS)])
 
@@ -139,6 +139,7 @@ def _columns(segment: Segment) -> dict[str, Any]:
         "number": first.number,
         "rows": file and file.rows,
         "bytes": file and file.bytes,
+        "crc": file and file.crc,
         "covers": str(segment.covers),
         "group": str(segment.group),
         "overshadows": str(segment.overshadows),

@@ -32,8 +32,19 @@ FORMAT = 1
 
 _ZERO = 1 << 63
 _ESCAPED, _ESCAPE = re.compile(r"[=|\\#?%]"), re.compile(r"=([0-9A-F]{2})")
+_PLACE = r"[0-9a-f]{16}\.[0-9a-f]{16}\.\d{12,}"
+_OURS = re.compile(
+    rf"head|lock\.\d{{12,}}|next\.{_PLACE}|change\.\d+\.\d+|(segment(?=\.{_PLACE}\.\d{{12,}}$)|position|reader)\..+"
+)
+_COLUMN_OF = {"segment": "covers", "position": "position", "reader": "until"}
 #: The partitions of a segment lock that has none left; an interval lock has nothing there.
 _NONE = "none"
+
+
+def is_ours(row: Row) -> bool:
+    """Whether a row has a key that we write and, where anything may follow the full stop, the column that we write."""
+    found = _OURS.fullmatch(row.key)
+    return found is not None and (found[1] is None or _COLUMN_OF[found[1]] in row.values)
 
 
 def past(prefix: str) -> str:
@@ -140,6 +151,8 @@ def segment_values(segment: Segment) -> dict[str, Value]:
             "bytes": file.bytes,
             "statistics": json.dumps(dict(file.statistics), separators=(",", ":")),
         }
+        if file.crc is not None:
+            values["crc"] = file.crc
     return values
 
 
@@ -195,7 +208,7 @@ class SegmentReader:
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
             file = None
             if name := values.get("file"):
-                file = File(name, values["rows"], values["bytes"], _Statistics(values["statistics"]))
+                file = File(name, values["rows"], values["bytes"], _Statistics(values["statistics"]), values.get("crc"))
             published = _publishes(values["published"])
             return Segment(
                 self._datasource,
@@ -216,8 +229,10 @@ class SegmentReader:
         numbered = zip(of["lock"], of["number"], of["more"], strict=True)
         published = _each_once(numbered, lambda one: (Publish(*one[:2]), *_publishes(one[2])))
         files = [
-            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}"))
-            for name, rows, size, text in zip(of["file"], of["rows"], of["bytes"], of["statistics"], strict=True)
+            None if name is None else File(name, rows or 0, size or 0, _Statistics(text or "{}"), crc)
+            for name, rows, size, text, crc in zip(
+                *(of[column] for column in ("file", "rows", "bytes", "statistics", "crc")), strict=True
+            )
         ]
         named = zip(intervals, of["version"], of["partition"], strict=True)
         sets = (_each_once(of[name], self._set) for name in ("covers", "group", "overshadows"))

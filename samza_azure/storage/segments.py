@@ -21,7 +21,6 @@ How:
 No clock is used but in `collect`, whose caller says what time it is and how long garbage is kept.
 """
 
-import itertools
 import json
 import uuid
 from collections import Counter
@@ -57,6 +56,7 @@ from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Decision, Replaced
 from samza_azure.storage.driver import back_off
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Missing, Refused, Row, Value
+from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_changes import (
     CHANGE,
     Checkpoint,
@@ -77,6 +77,7 @@ from samza_azure.storage.segment_rows import (
     SEGMENT,
     SegmentReader,
     checked_head,
+    is_ours,
     lock_key,
     lock_of,
     lock_values,
@@ -198,7 +199,7 @@ class SegmentStore:
         assert isinstance(granted, int)
         box.granted = granted
         for row in found[1:]:
-            if row.key.startswith(LOCK):
+            if row.key.startswith(LOCK) and is_ours(row):
                 lock, owners = lock_of(self.name, row)
                 box.locks[lock.id], rows[lock.id] = lock, row
                 for task, owner in owners.items():
@@ -217,9 +218,12 @@ class SegmentStore:
         return self._with_head(decide)
 
     def acquire_anew(self, task: Task, request: Request) -> Granted | Revoked | Wait:
-        """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now."""
+        """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now.
+
+        Revoked only if another task of the group has that lock, who alone can give it back.
+        """
         answer = self.acquire(task, request)
-        while isinstance(answer, Revoked):
+        while isinstance(answer, Revoked) and task.id in answer.lock.holders:
             self.release(task.id, answer.lock.id)
             answer = self.acquire(task, request)
         return answer
@@ -286,8 +290,7 @@ class SegmentStore:
         """Where rows of a moment may be appended, the best first."""
         if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
             return [(entries[0].chunk.interval, entries[0].version)]
-        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
-        promised = [interval for interval, version in places if version == 0]
+        promised = [interval for interval, version in self._divided() if version == 0]
         if over := [one for one in promised if one.start <= moment < one.end]:
             return [(over[0], 0)]
         buckets = [each.bucket(moment) for each in granularity.finer()]
@@ -296,18 +299,28 @@ class SegmentStore:
 
     def _is_divided_otherwise(self, interval: Interval, version: int) -> bool:
         """Whether numbers were given out before in an unequal interval over this one: segments may come there."""
-        places = (next_place(row.key) for row in self._read(NEXT, past(NEXT)))
-        return any(other.overlaps(interval) and known == version for other, known in places if other != interval)
+        there = self._divided()
+        return any(other.overlaps(interval) and known == version for other, known in there if other != interval)
+
+    def _divided(self) -> list[tuple[Interval, int]]:
+        """The intervals and versions in which numbers were given out."""
+        return [next_place(row.key) for row in self._read(NEXT, past(NEXT)) if is_ours(row)]
 
     def release(self, task: str, lock: int) -> None:
         """Give a lock back. What was staged under it and does not count goes first."""
-        found = self.state().box.locks.get(lock)
-        if found is None:
-            return
-        if not found.holders - {task} and _has_leftovers(found):
-            self._clean(lock)
+
+        def decide(state: State) -> tuple[bool, list[Write]]:
+            found = state.box.locks.get(lock)
+            if found is not None and not found.holders - {task} and _has_leftovers(found):
+                return False, []
+            return True, self._of_decision(state, _released(state.box, task, lock))
+
         self._etags.pop(lock, None)
-        self._with_head(lambda state: (None, self._of_decision(state, _released(state.box, task, lock))))
+        for _ in range(TRIES_MAX):
+            if self._with_head(decide):
+                return
+            self._clean(lock)
+        raise StorageUnavailable(f"Lock {lock} of {self.name} is not given back: somebody goes on to stage rows.")
 
     def release_all(self, task: str) -> None:
         """Give all locks of a task back, in as few writes as possible."""
@@ -327,14 +340,18 @@ class SegmentStore:
     def end(self, owner: Owner) -> list[int]:
         """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
 
-        def decide(state: State) -> tuple[list[int], list[Write]]:
+        def decide(state: State) -> tuple[bool, list[Write]]:
             mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
-            numbers = [lock.id for lock in state.box.locks.values() if lock.holders <= mine]
-            state.box.end(owner)
-            revoked = [Write(Act.MERGE, lock_key(number), {"revoked": True}) for number in numbers]
-            return numbers, revoked[: OPERATIONS_MAX - 2]
+            locks = [lock for lock in state.box.locks.values() if lock.holders <= mine]
+            ended[:] = [lock.id for lock in locks]
+            active = [lock for lock in locks if not lock.revoked]
+            revoked = [Write(Act.MERGE, lock_key(lock.id), {"revoked": True}) for lock in active[:_LOCKS_MAX]]
+            return len(active) <= _LOCKS_MAX, revoked
 
-        ended = self._with_head(decide)
+        ended: list[int] = []
+        # All of them, before the first is given back: whoever was ended may be publishing under any of them.
+        while not self._with_head(decide):
+            pass
         for number in ended:
             lock = self.state().box.locks.get(number)
             for task in lock.holders if lock is not None else ():
@@ -418,7 +435,7 @@ class SegmentStore:
     def positions(self) -> dict[str, Any]:
         """All positions, by their stream."""
         rows = self._read(POSITION, past(POSITION))
-        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows}
+        return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows if is_ours(row)}
 
     def forget(self, stream: str) -> None:
         """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
@@ -665,7 +682,7 @@ class SegmentStore:
             segments: list[Segment] = []
             staged: list[Segment] = []
             for row in self._read(SEGMENT, past(SEGMENT)):
-                if "covers" not in row.values:
+                if not is_ours(row):
                     foreign += 1
                     continue
                 one = reader.segment(row)
@@ -678,12 +695,12 @@ class SegmentStore:
                 return Snapshot(self.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
 
     def strangers(self) -> int:
-        """How many rows there are between ours that are of no kind that we know. They are ignored."""
-        found, start = 0, "\x20"
-        for prefix in sorted((CHANGE, HEAD, LOCK, NEXT, POSITION, READER, SEGMENT)):
-            found += len(self._read(start, prefix))
-            start = HEAD + "\x20" if prefix == HEAD else past(prefix)
-        return found + len(self._read(start, _LAST))
+        """How many rows there are between ours that are of no kind that we know. They are ignored.
+
+        Those among the segments a snapshot counts; those among the publishes are not looked for.
+        """
+        spans = (("\x20", CHANGE), (past(CHANGE), SEGMENT), (past(SEGMENT), _LAST))
+        return sum(not is_ours(row) for first, end in spans for row in self._read(first, end))
 
     def _check_kept(self, head: Row, at: SequenceNumber | None) -> None:
         """ConfigError if what a table showed then was collected, in part or as a whole."""
@@ -838,13 +855,19 @@ class SegmentStore:
         return len(segment.published) == 1 or bool(self._read(segment_key(segment.id), segment_key(segment.id) + "."))
 
     def pin(self, reader: str, snapshot: Snapshot, until_us: int) -> None:
-        """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it."""
-        values: dict[str, Value] = {"sequence": str(snapshot.sequence), "until": until_us}
-        for act in itertools.islice(itertools.cycle((Act.INSERT, Act.MERGE)), TRIES_MAX):
-            # It may be there from before, and go at this moment since it has expired.
-            if not isinstance(self._try(partial(self.rows.transact, [Write(act, READER + reader, values)])), Refused):
-                return
-        raise StorageUnavailable(f"Pinning {self.name} for {reader}: others wrote first {TRIES_MAX} times.")
+        """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it.
+
+        ConfigError if garbage was collected since which the snapshot may show: it is too late.
+        """
+        key, values = READER + reader, dict[str, Value](sequence=str(snapshot.sequence), until=until_us)
+
+        def decide(state: State) -> tuple[None, list[Write]]:
+            self._check_kept(state.head, snapshot.sequence)
+            is_there = any(row.key == key for row in self._read(key, key + "\x20"))  # from before; it may go now
+            return None, [Write(Act.MERGE if is_there else Act.INSERT, key, values)]
+
+        # With the head, like the mark of a collection: one of the two comes first, and the other one knows of it.
+        self._with_head(decide)
 
     def unpin(self, reader: str) -> None:
         """The snapshot is not needed any more. Idempotent."""
@@ -866,8 +889,9 @@ class SegmentStore:
     def restore(self, interval: Interval) -> int:
         """Take back the latest `drop` of exactly this interval; how many segments are visible again.
 
-        0 if there is none, or the garbage that it made was collected. ConfigError if rows were appended since, since
-        they lie over what was dropped, or if somebody has a lock there, who may be about to write over it.
+        0 if there is none, or the garbage that it made was collected. ConfigError if something lies over it by now:
+        rows that were appended since, another drop, or what was written anew; and if somebody has a lock there, who may
+        be about to write over it.
         """
         sent: list[Segment] = []  # in a try whose answer may have been lost
 
@@ -884,6 +908,12 @@ class SegmentStore:
                     f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
                     "was dropped can still be read at the sequence number of before, until it is collected: "
                     "open(..., at=...)."
+                )
+            if not dropped and not sent and (over := _over_a_drop(timeline, interval)) is not None:
+                raise ConfigError(
+                    f"The drop of {interval} cannot be taken back: it lies below {over}, which was dropped or written "
+                    "anew since. Take that drop back first. What was written anew stays, without what was dropped; "
+                    "that can still be read at the sequence number of before, until it is collected: open(..., at=...)."
                 )
             if not dropped:
                 return bool(sent), []
@@ -914,8 +944,7 @@ class SegmentStore:
         snapshot has `grace_us` to read it. A crash at any point leaves files that the next call deletes.
         """
         uploads = self.blobs.list(self.prefix)  # before the locks: what is uploaded later is not judged
-        pinned = self._pinned(now_us)
-        snapshot, mark = self._mark(now_us, grace_us, pinned)
+        snapshot, mark = self._mark(now_us, grace_us)
         garbage: list[Segment] = []
         if mark is not None:
             then = set(snapshot.timeline.at(mark).fully_overshadowed())
@@ -973,7 +1002,7 @@ class SegmentStore:
     def _pinned(self, now_us: int) -> list[SequenceNumber]:
         """What readers have pinned. The rows of pins that are over are deleted, unless they are prolonged now."""
         found = []
-        for row in self._read(READER, past(READER)):
+        for row in filter(is_ours, self._read(READER, past(READER))):
             until = row.values["until"]
             if isinstance(until, int) and until > now_us:
                 found.append(SequenceNumber.parse(str(row.values["sequence"])))
@@ -981,20 +1010,26 @@ class SegmentStore:
                 self._sent([Write(Act.DELETE, row.key, etag=row.etag)])
         return found
 
-    def _mark(
-        self, now_us: int, grace_us: int, pinned: Sequence[SequenceNumber]
-    ) -> tuple[Snapshot, SequenceNumber | None]:
+    def _mark(self, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceNumber | None]:
         """Note in the head what there is now, and that nothing before the mark that is returned can be read."""
 
         def decide(state: State) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
             snapshot = self.snapshot()  # a drop that is taken back before the head is written is not in it
+            pinned = self._pinned(now_us)
             marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
             old = [(at, text) for at, text in marks if at <= now_us - grace_us]
             able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
             kept = [one for one in marks if one not in old or one == old[-1]]
             if len(kept) > 1 and 0 <= kept[-1][0] - kept[-2][0] < grace_us // 16:
                 kept.pop()  # however often this is called, a few marks reach back to the grace
-            values: dict[str, Value] = {"marks": json.dumps([*kept[-20:], (now_us, str(snapshot.sequence))])}
+            marks = _fitting([*kept[-20:], (now_us, str(snapshot.sequence))], able[-1] if able else None)
+            if not marks:
+                raise ConfigError(
+                    f"{len(snapshot.sequence.counts):,} locks of {self.name} are held at once, more than a sequence "
+                    f"number in its head has room for. Garbage was not collected. `samza-azure table JOB {self.name}` "
+                    "shows the locks; end those whose owners have died with --end."
+                )
+            values: dict[str, Value] = {"marks": json.dumps(marks)}
             before = str(state.head.values.get("collected", ""))
             if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
                 values["collected"] = able[-1]  # never back: another collector may have a shorter grace
@@ -1042,7 +1077,9 @@ class SegmentStore:
         while not self._with_head(decide):
             pass
         self._delete(self._leftovers(lock))
-        self._try(lambda: self.rows.transact([Write(Act.MERGE, lock_key(lock), {"staged": 0})]))
+        clean = Write(Act.MERGE, lock_key(lock), {"staged": 0})
+        # With the head: a call whose answer was lost, and that arrives when more is staged, must not say so of that.
+        self._with_head(lambda state: (None, [clean] if lock in state.box.locks else []))
 
     def _delete(self, segments: Iterable[Segment]) -> None:
         """Delete rows, many at once, or one by one where somebody else has deleted some of them."""
@@ -1086,7 +1123,9 @@ class SegmentStore:
             # interval has to know that publish: it reads as of its grant.
             etag = state.rows[lock.id].etag if "revoked" in changes else None
             writes.append(Write(Act.MERGE, lock_key(lock.id), changes, etag))
-        writes += [Write(Act.DELETE, lock_key(lock.id)) for lock in decision.gone if lock.id in state.box.locks]
+        # Whatever is staged under a lock that is gone counts. So nobody may have staged anything since.
+        gone = [lock.id for lock in decision.gone if lock.id in state.box.locks]
+        writes += [Write(Act.DELETE, lock_key(number), etag=state.rows[number].etag) for number in gone]
         if len(writes) > OPERATIONS_MAX - 2:
             raise SamzaAzureError(
                 f"{len(writes)} locks of {self.name} would change at once; {OPERATIONS_MAX - 2} can. "
@@ -1168,6 +1207,24 @@ def _number(write: Write) -> int:
 def versions_of_drops(timeline: Timeline) -> set[int]:
     """The versions that a drop may have. A drop has one interval; a REPLACE has them all, with and without rows."""
     return {version for version, count in Counter(chunk.version for chunk in timeline.chunks).items() if count == 1}
+
+
+def _fitting(marks: Sequence[tuple[int, str]], used: str | None) -> list[tuple[int, str]]:
+    """The marks that the head has room for. The first makes room once it has been used; until then the last, which is
+    new, is left out: one that is always replaced by a later one would never be as old as the grace."""
+    kept = list(marks)
+    while kept and len(json.dumps(kept)) > TEXT_MAX:
+        del kept[0 if len(kept) > 1 and kept[0][1] == used else -1]
+    return kept
+
+
+def _over_a_drop(timeline: Timeline, interval: Interval) -> Interval | None:
+    """What hides a drop of exactly this interval, if there is a drop and it is hidden."""
+    drops = versions_of_drops(timeline)
+    mine = [one for one in timeline.chunks if one.interval == interval and one.version in drops]
+    there = [one.version for one in mine if any(segment.file is None for segment in one.segments.values())]
+    above = [entry for entry in timeline.lookup(interval) if entry.version > max(there, default=entry.version)]
+    return above[0].chunk.interval if above else None
 
 
 def _stored(position: Any) -> Any:

@@ -3,7 +3,7 @@
     table = samza_azure.tables.open(config, "daily_delays")
     table.to_arrow(Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
 
-`samza_azure.segments` says what is promised.
+`docs/segments.md` says what is promised.
 """
 
 from dataclasses import replace
@@ -31,6 +31,8 @@ def store_of(account: Account, name: str) -> SegmentStore:
 
 def open(config: Config | StorageSettings, name: str, *, at: Sequence | None = None) -> TableSnapshot:  # noqa: A001
     """A snapshot of a table, now or at an earlier sequence number. `config` is a `Config`, or its `storage`.
+
+    It has the columns that the table has now; those that were added after the sequence number are null.
 
     ConfigError if there is no such table, or its garbage was collected since.
     """

@@ -8,7 +8,7 @@ interrupted goes on with the rest when it is called again.
 import io
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -131,7 +131,7 @@ def compact(
     the group that it was at; called again, the rest is done. Memory: a batch of each of at most `FAN_IN_MAX` inputs,
     and one output file.
     """
-    done = []
+    done, task = [], _alone(task)
     for group in plan(store, interval, target_bytes=target_bytes) if groups is None else groups:
         if not goes_on():
             break
@@ -155,6 +155,7 @@ def rewrite(
     It holds a REPLACE lock on the whole intervals that the rows of `interval` fill, before and after. What is appended
     meanwhile is carried over. All of it is published at once.
     """
+    task = _alone(task)
     whole = _whole(store.latest().timeline, interval, granularity)
     if whole is None:
         return Compacted()
@@ -200,6 +201,12 @@ def rewrite(
         return Compacted(len(inputs), len(outputs))
     finally:
         store.release_all(task.id)
+
+
+def _alone(task: Task) -> Task:
+    """The task in a group of its own. Those of one group are granted what the others have, and two of them, one that
+    was stopped and its successor, would publish the rows of the same segments."""
+    return replace(task, group=task.id)
 
 
 def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
@@ -256,13 +263,14 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
         if not isinstance(numbers, Granted) or numbers.lock.partitions is None:
             return Compacted(refused=f"{one.interval}: a lock was lost.")
         group = numbers.lock.partitions
+        covers = Partitions.union_of(segment.covers for segment in inputs)
         outputs = [
             Segment(
                 store.name,
                 one.interval,
                 one.version,
                 partition,
-                Partitions.union_of(segment.covers for segment in inputs),
+                covers,
                 1 + max(segment.generation for segment in inputs),
                 group,
                 there,

@@ -3,8 +3,11 @@
 import io
 import json
 import math
+import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, date, datetime
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -56,6 +59,29 @@ def check_moments(moments: pa.ChunkedArray, time: str) -> None:
         )
 
 
+def plain(schema: pa.Schema) -> pa.Schema:
+    """A schema whose texts and bytes are no views, which Arrow cannot sort. The values are the same."""
+    types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+    return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema])
+
+
+def without_views(rows: pa.Table) -> pa.Table:
+    """The rows with such a schema."""
+    schema = plain(rows.schema)
+    return rows if schema == rows.schema else rows.cast(schema)
+
+
+@lru_cache(maxsize=1024)
+def may_be_held(type: pa.DataType) -> bool:  # noqa: A002
+    """Whether a column of this type can be sorted and written to a file."""
+    rows = pa.schema([("at", pa.int64()), ("column", pa.int64() if pa.types.is_null(type) else type)]).empty_table()
+    try:
+        encode(rows.sort_by("at"))
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return False
+    return True
+
+
 def encode(table: pa.Table) -> bytes:
     """The bytes of a file of these rows."""
     with io.BytesIO() as out:
@@ -66,7 +92,7 @@ def encode(table: pa.Table) -> bytes:
 
 def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:
     """What files are written with."""
-    return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True)
+    return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True, write_page_checksum=True)
 
 
 def file_of(name: str, data: bytes, time: str) -> File:
@@ -88,7 +114,7 @@ def file_of(name: str, data: bytes, time: str) -> File:
         if bounds and all(None not in pair for pair in bounds):
             entry |= {"least": min(least for least, _ in bounds), "most": max(most for _, most in bounds)}
         statistics[path] = entry
-    return File(name, found.num_rows, len(data), _shortened(statistics, time))
+    return File(name, found.num_rows, len(data), _shortened(statistics, time), zlib.crc32(data))
 
 
 def _shortened(statistics: dict[str, dict[str, Any]], time: str) -> dict[str, dict[str, Any]]:
@@ -225,25 +251,47 @@ def gone(file: File) -> CorruptState:
     )
 
 
-def batches(blobs: Blobs, file: File, rows: int) -> Iterator[pa.RecordBatch]:
-    """A file's rows in order, at most `rows` at once. CorruptState names a file that is damaged or gone."""
+def _whole(blobs: Blobs, file: File) -> bytes:
+    """A file's bytes. CorruptState if it is gone, or other bytes are there than were published: zstd and Parquet take
+    half of all flipped bits for other values."""
+    found = blobs.read(file.name, 0)
+    if isinstance(found, Missing):
+        raise gone(file)
+    if file.crc is not None and zlib.crc32(found.data) != file.crc:
+        raise CorruptState(
+            f"The file of a segment is damaged: {len(found.data):,} bytes are there, and not the {file.bytes:,} that "
+            "were published",
+            blob=file.name,
+        )
+    return found.data
+
+
+@contextmanager
+def _damage(file: File) -> Iterator[None]:
+    """What Arrow says of bytes that are no such file."""
     try:
-        yield from pq.ParquetFile(BlobFile(blobs, file)).iter_batches(batch_size=rows)
-    except (pa.ArrowInvalid, OSError) as error:
+        yield
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise CorruptState(f"The file of a segment is damaged: {error}", blob=file.name) from error
+
+
+def batches(blobs: Blobs, file: File, rows: int) -> Iterator[pa.RecordBatch]:
+    """A file's rows in order, at most `rows` at once. CorruptState names a file that is damaged or gone.
+
+    What would be in memory anyway is compared with its checksum first, of a larger file each page when it is read.
+    """
+    source = io.BytesIO(_whole(blobs, file)) if file.bytes <= _READ_AHEAD else BlobFile(blobs, file)
+    with _damage(file):
+        yield from pq.ParquetFile(source, page_checksum_verification=True).iter_batches(batch_size=rows)
 
 
 def read(blobs: Blobs, file: File, columns: list[str] | None, expression: pc.Expression | None) -> pa.Table:
     """A file's rows. CorruptState names a file that is damaged or gone."""
-    found = blobs.read(file.name, 0)
-    if isinstance(found, Missing):
-        raise gone(file)
-    try:
-        parquet = pq.ParquetFile(io.BytesIO(found.data))
+    data = _whole(blobs, file)
+    with _damage(file):
+        parquet = pq.ParquetFile(io.BytesIO(data))
         have = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
         table = parquet.read(columns=have)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptState(f"The file of a segment is damaged: {error}", blob=file.name) from error
     if expression is None:
         return table
     return table.filter(expression)

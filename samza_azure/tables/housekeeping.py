@@ -38,12 +38,16 @@ class Housekeeping:
     is_written_to: bool = False  # between the last two turns
     seen: SequenceNumber | None = None  # at the last collection
     in_vain: int = 0  # collections since then that have found nothing
+    is_disturbed: bool = False  # whether the last turn was not ended: it may have left locks
 
     def turn(self, now_us: int) -> bool:
         """Do what is due; whether there was anything."""
-        table, name = self.table, f"{self.task}.housekeeping@{self.owner.incarnation}"
-        who = Task(name, group_of(self.task), PRIORITY, self.owner)
+        table, name = self.table, f"{group_of(self.task)}@{self.owner.incarnation}"
+        who = Task(name, name, PRIORITY, self.owner)
         did = False
+        if self.is_disturbed:
+            self.store.release_all(name)
+        self.is_disturbed = True
         if table.compact:
             groups = due(self.store, now_us, target_bytes=table.target)
             for done in compact(self.store, who, target_bytes=table.target, groups=groups, goes_on=self.goes_on):
@@ -53,7 +57,9 @@ class Housekeeping:
             did = self._drop_old(who, now_us - round(table.keep_s * 1e6)) or did
         now = self.store.latest().sequence
         self.is_written_to, self.looked = self.looked not in (None, now), now
-        return self._collect(now_us) or did
+        did = self._collect(now_us) or did
+        self.is_disturbed = False
+        return did
 
     def _collect(self, now_us: int) -> bool:
         """Collect garbage once in a grace, but not where nothing was published since the last two found none."""

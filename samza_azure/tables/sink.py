@@ -165,7 +165,7 @@ class Sink:
         box, run = self._store.state().box, self._stream.removesuffix(self._task)
         stage = self._task.rpartition("-")[0]
         owners = {
-            (lock.group.removesuffix(group_of("")), box.tasks[name].owner)
+            (lock.group.partition(group_of(""))[0], box.tasks[name].owner)
             for lock in box.locks.values()
             for name in lock.holders
         }
@@ -362,7 +362,7 @@ def _positions(value: Mapping[str, Sequence[int]]) -> dict[str, Position]:
 
 
 def group_of(task: str) -> str:
-    """The group whose locks a sink's housekeeping holds."""
+    """How the group begins whose locks a sink's housekeeping holds; each life of it has one of its own."""
     return f"{task}.housekeeping"
 
 

@@ -39,9 +39,18 @@ class _Reading:
     schema: pa.Schema  # of the columns that are wanted or filtered by
     wanted: tuple[str, ...]
     filter: Filter
+    skip_damaged: bool
 
-    def rows(self, blobs: Blobs, part: Part) -> pa.Table:
-        """The wanted rows and columns of a file."""
+    def tables(self, blobs: Blobs, parts: Iterable[Part]) -> Iterator[pa.Table]:
+        """The wanted rows and columns of files."""
+        for part in parts:
+            try:
+                yield self._rows(blobs, part)
+            except CorruptState:
+                if not self.skip_damaged:
+                    raise
+
+    def _rows(self, blobs: Blobs, part: Part) -> pa.Table:
         found = files.read(blobs, part.file, [*self.schema.names, self.time], None)
         if not part.is_whole:
             found = files.within(found, self.time, part.interval)
@@ -58,8 +67,9 @@ def _read_by_spark(
     account = Account.from_config(settings)
     try:
         for batch in batches:
-            for part in batch["part"].to_pylist():
-                yield from read.rows(account.blobs(), pickle.loads(part)).to_batches()  # noqa: S301
+            parts = (pickle.loads(part) for part in batch["part"].to_pylist())  # noqa: S301
+            for table in read.tables(account.blobs(), parts):
+                yield from table.to_batches()
     finally:
         account.close()
 
@@ -106,20 +116,18 @@ class TableSnapshot:
     ) -> pa.Table:
         """The rows of an interval, in no particular order. Columns that a file does not have are null.
 
+        With `columns=[]` the table has the number of rows and nothing else.
+
         CorruptState names a file that is damaged or gone; with `skip_damaged` the others are read all the same.
         ConfigError for a column that the table does not have.
         """
         wanted = list(self.schema.names if columns is None else columns)
-        read = self._reading(wanted, filter)
-        tables = []
-        for part in self.files(interval, filter):
-            try:
-                tables.append(read.rows(self.blobs, part))
-            except CorruptState:
-                if not skip_damaged:
-                    raise
-        empty = pa.schema([self.schema.field(name) for name in wanted]).empty_table()
-        return pa.concat_tables([empty, *tables])
+        # Without any column Arrow forgets how many rows there are.
+        read = self._reading(wanted or [self.time], filter, skip_damaged=skip_damaged)
+        tables = read.tables(self.blobs, self.files(interval, filter))
+        empty = pa.schema([self.schema.field(name) for name in read.wanted]).empty_table()
+        found = pa.concat_tables([empty, *tables])
+        return found if wanted else found.select([])
 
     def to_pandas(
         self,
@@ -138,6 +146,8 @@ class TableSnapshot:
         interval: Interval = ETERNITY,
         columns: Sequence[str] | None = None,
         filter: Filter = (),  # noqa: A002
+        *,
+        skip_damaged: bool = False,
     ) -> Any:
         """The same as a DataFrame of a Spark session; its tasks read the files, one at a time each.
 
@@ -145,9 +155,11 @@ class TableSnapshot:
         Evaluate it while the snapshot's files are kept, as for other reads.
         """
         wanted = list(self.schema.names if columns is None else columns)
+        if not wanted:
+            return self.spark(session, interval, [self.time], filter, skip_damaged=skip_damaged).select()
         if self.settings is None:
-            return session.createDataFrame(self.to_arrow(interval, wanted, filter))
-        read = self._reading(wanted, filter)
+            return session.createDataFrame(self.to_arrow(interval, wanted, filter, skip_damaged=skip_damaged))
+        read = self._reading(wanted, filter, skip_damaged=skip_damaged)
         schema = session.createDataFrame(pa.schema([self.schema.field(name) for name in wanted]).empty_table()).schema
         parts = self.files(interval, filter)
         if not parts:
@@ -155,12 +167,12 @@ class TableSnapshot:
         listed = session.createDataFrame(pa.table({"part": [pickle.dumps(part) for part in parts]}))
         return listed.repartition(len(parts)).mapInArrow(partial(_read_by_spark, self.settings, read), schema)
 
-    def _reading(self, wanted: list[str], filter: Filter) -> "_Reading":  # noqa: A002
+    def _reading(self, wanted: list[str], filter: Filter, *, skip_damaged: bool) -> "_Reading":  # noqa: A002
         used = {*wanted, *(column for column, _, _ in filter)}
         if unknown := sorted(used - set(self.schema.names)):
             raise ConfigError(f"{self.name} has no column {unknown[0]!r}. It has {', '.join(self.schema.names)}.")
         schema = pa.schema([field for field in self.schema if field.name in used])
-        return _Reading(self.time, schema, tuple(wanted), tuple(filter))
+        return _Reading(self.time, schema, tuple(wanted), tuple(filter), skip_damaged)
 
     def _may_hold(self, file: File, column: str, operator: str, value: Any) -> bool:
         # A text is no moment: pyarrow says so, but only of what is read.

@@ -55,7 +55,7 @@ class Shape:
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(head.values["schema"]))))
             # Any column may have nulls: rows may come without it, or from a later run that does not promise it.
-            schema = pa.schema([field.with_nullable(True) for field in schema])
+            schema = files.plain(pa.schema([field.with_nullable(True) for field in schema]))
             return cls(str(head.values["time"]), Granularity(str(head.values["granularity"])), schema)
         except (KeyError, ValueError, pa.ArrowInvalid) as error:
             raise ConfigError(f"The head of the table {name} does not say what its rows are: {error!r}.") from error
@@ -66,7 +66,7 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
 
     Without a granularity any is right that a table has, and a new one has days; `divide` changes it.
     """
-    _check_names(schema, store.name)
+    schema = _checked(schema, store.name)
     if untyped := [field.name for field in schema if pa.types.is_null(field.type)]:
         raise ConfigError(
             f"The column {untyped[0]!r} of {store.name} has no type but null. Give it the type of its values."
@@ -103,23 +103,32 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
 
     ConfigError for a column that has another type: rows that were written cannot be read so.
     """
+    schema = _checked(schema, store.name)
     while True:
         state = store.state()
         shape = Shape.of(state.head, store.name)
-        for field in schema:
-            if pa.types.is_null(field.type):
-                continue
-            index = shape.schema.get_field_index(field.name)
-            if index >= 0 and shape.schema.field(index).type != field.type:
-                raise ConfigError(
-                    f"{store.name} has {field.name!r} as {shape.schema.field(index).type}, and the rows have it as "
-                    f"{field.type}. Cast it to {shape.schema.field(index).type}, or write to a table of another name."
-                )
-        added = [one for one in schema if one.name not in shape.schema.names and not pa.types.is_null(one.type)]
+        added = _added(shape, schema, store.name)
         if not added:
             return shape
-        wider = pa.schema([*shape.schema, *(field.with_nullable(True) for field in added)])
+        wider = pa.schema([*shape.schema, *added])
         store.rows.transact([Write(Act.MERGE, HEAD, {"schema": _text(wider)}, state.head.etag)])
+
+
+def _added(shape: Shape, schema: pa.Schema, table: str) -> list[pa.Field]:
+    """The columns of a schema that a table does not have. ConfigError for one that it has with another type."""
+    added = []
+    for field in schema:
+        if pa.types.is_null(field.type):
+            continue
+        index = shape.schema.get_field_index(field.name)
+        if index < 0:
+            added.append(field.with_nullable(True))
+        elif (known := shape.schema.field(index).type) != field.type:
+            raise ConfigError(
+                f"{table} has {field.name!r} as {known}, and the rows have it as {field.type}. Cast it to {known}, or "
+                "write to a table of another name."
+            )
+    return added
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,23 +164,21 @@ class Appender:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
         self._held: list[_Held] = []
+        self._is_unsure = False  # whether there may be a lock of ours that we do not know of
         self._appends = 0
 
     def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
         """Write rows to files, one per interval, and publish them with the position of the stream that they are from.
 
+        Columns that the table does not have yet are added to it, once nothing is wrong with the rows.
         `Refused`: nothing is in the table, and this task has to begin anew: its locks are lost, or the stream is
         elsewhere. Sending the same rows again, from the same position, is then harmless.
         """
-        _check_names(rows.schema, self._store.name)
+        _checked(rows.schema, self._store.name)
+        rows = files.without_views(rows)
         # Nobody gave a value, so nobody knows the type: for readers that is the same as rows without the column.
         rows = rows.drop_columns([field.name for field in rows.schema if pa.types.is_null(field.type)])
-        if any(self._shape.schema.get_field_index(field.name) < 0 for field in rows.schema):
-            self._shape = widen(self._store, rows.schema)
-        else:
-            widen_needed = any(self._shape.schema.field(field.name).type != field.type for field in rows.schema)
-            if widen_needed:
-                widen(self._store, rows.schema)  # says what is wrong
+        added = _added(self._shape, rows.schema, self._store.name)
         parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
         found = self.place(parts[: INTERVALS_MAX + 1], INTERVALS_MAX)
         if isinstance(found, Refused):
@@ -183,6 +190,8 @@ class Appender:
                 f"Rows of at least {count} intervals of {self._store.name} in one append; {INTERVALS_MAX} are "
                 "possible. Append fewer rows at once, or give the table a coarser granularity."
             )
+        if added:
+            self._shape = widen(self._store, rows.schema)
         return self.append_parts(placed, advance)
 
     def place(
@@ -283,13 +292,25 @@ class Appender:
         for held in self._held:
             if held.free and held.span.start <= moment < held.span.end:
                 return held
+        if self._is_unsure:
+            self._release_unknown()
+        self._is_unsure = True
         answer = self._store.allocate(self._task, moment, self._shape.granularity, self._numbers)
         if not isinstance(answer, Granted):
+            self._is_unsure = False
             return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
         assert answer.lock.partitions is not None
         span = self._shown_around(moment, answer.lock)
         self._held.append(_Held(answer.lock, span, [*answer.lock.partitions], self._appends))
+        self._is_unsure = False
         return self._held[-1]
+
+    def _release_unknown(self) -> None:
+        """Give back what we were granted without learning of it, since the storage did not answer."""
+        known = {held.lock.id for held in self._held}
+        for lock in self._store.state().box.held(self._task.id):
+            if lock.id not in known:
+                self._store.release(self._task.id, lock.id)
 
 
 def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
@@ -306,7 +327,7 @@ def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
 def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
     """The rows of each interval, in the order of time."""
     files.check_moments(files.microseconds_of(rows, time), time)
-    rows = rows.sort_by(time)
+    rows = files.without_views(rows).sort_by(time)
     moments = files.microseconds_of(rows, time)
     first = 0
     while first < len(rows):
@@ -316,10 +337,18 @@ def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[t
         first += count
 
 
-def _check_names(schema: pa.Schema, table: str) -> None:
-    """ConfigError for two columns of one name: nobody could read a file that has them."""
+def _checked(schema: pa.Schema, table: str) -> pa.Schema:
+    """A schema as a table has it. ConfigError for two columns of one name, and for a type that no file can hold."""
     if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
         raise ConfigError(f"Two columns of the rows for {table} have the name {twice[0]!r}. Rename one of them.")
+    schema = files.plain(schema)
+    for field in schema:
+        if not files.may_be_held(field.type):
+            raise ConfigError(
+                f"The column {field.name!r} of the rows for {table} is of type {field.type}, which cannot be sorted "
+                "into files. Cast it to a type that Parquet has, a text for instance, or leave it out."
+            )
+    return schema
 
 
 def _text(schema: pa.Schema) -> str:

@@ -65,6 +65,10 @@ def test_a_table_is_shown_compacted_and_dropped(
 
     assert samza_azure("compact", str(JOB), "delays", "--dry-run")[:2] == (0, "2024-01-01/2024-01-02: 3 segments\n")
     assert samza_azure("compact", str(JOB), "delays")[:2] == (0, "3 segments became 1\n")
+    for more in ((), ("--dry-run",), ("--granularity", "day")):
+        assert "There is nothing to do" in samza_azure("compact", str(JOB), "delays", *more)[1], (
+            "it printed nothing at all"
+        )
     code, said, _ = samza_azure("table", str(JOB), "delays", "--end", str(lock["id"]))
     assert "1 segments  3 rows" in said
     assert "garbage: 3 segments" in said

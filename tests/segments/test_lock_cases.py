@@ -106,6 +106,32 @@ CASES = {
         held t1 = 01-01/02-01 01-11/01-12 01-28/02-04""",
 }
 
+#: Of the same kind, which the reference does not list.
+MORE = {
+    "a segment waits for an interval lock": "t1 C:EXCL[01-01,01-02) GRANT \n t2 S[01-01,01-02),v1,3 WAIT",
+    "a segment lock is a group's": """t1(g) S[01-01,01-02),v1,3 GRANT \n t2(g) S[01-01,01-02),v1,3 GRANT
+        locks = 1""",
+    "revoked, given back, granted again": """t1(,1) C:EXCL[01-01,01-02) GRANT \n t2(,2) C:EXCL[01-01,01-02) GRANT
+        t1 C:EXCL[01-01,01-02) REVOKED \n unlock t1 [01-01,01-02) \n t1 C:EXCL[01-01,01-02) WAIT
+        unlock t2 [01-01,01-02) \n t1 C:EXCL[01-01,01-02) GRANT""",
+    "revoked for a part of its interval": """t1(,1) C:EXCL[01-01,01-03) GRANT \n t2(,2) C:EXCL[01-01,01-02) GRANT
+        t1 C:EXCL[01-02,01-03) REVOKED \n t3 C:EXCL[01-02,01-03) GRANT""",
+    "an interval lock revokes a segment's": """t1(,1) S[01-01,01-02),v1,3 GRANT \n t2(,2) C:EXCL[01-01,01-02) GRANT
+        revoked = t1""",
+    "all or nothing": """t1(,5) C:EXCL[01-01,01-02) GRANT \n t2(,20) C:EXCL[01-02,01-03) GRANT
+        t3(,10) C:EXCL[01-01,01-03) WAIT \n revoked =""",
+    "an equal priority waits": "t1(,5) C:EXCL[01-01,01-02) GRANT \n t2(,5) C:EXCL[01-01,01-02) WAIT",
+    "neighbours": "t1 C:EXCL[01-01,01-02) GRANT \n t2 C:EXCL[01-02,01-03) GRANT",
+    "EXCL revokes all": """t1(,5) C:EXCL[2017-05,2017-06) GRANT \n t2(,5) C:SHARED[2016,2017) GRANT
+        t3(,5) C:APPEND[2018-01,2018-02) GRANT \n t9(,15) C:EXCL[2016,2019) GRANT \n revoked = t1 t2 t3""",
+    "SHARED revokes all but SHARED": """t1(,5) C:EXCL[2016-05,2016-06) GRANT \n t2(,15) C:SHARED[2016-06,2017) GRANT
+        t3(,5) C:APPEND[2018-01,2018-02) GRANT \n t9(,10) C:SHARED[2016,2019) GRANT \n revoked = t1 t3""",
+    "REPLACE revokes all but APPEND inside": """t1(,5) C:EXCL[2016-05,2016-06) GRANT
+        t2(,5) C:SHARED[2016-06,2017) GRANT \n t3(,15) C:APPEND[2018-01,2018-02) GRANT
+        t4(,5) C:APPEND[2018-11,2019-02) GRANT \n t9(,10) C:REPLACE[2016,2019) GRANT
+        revoked = t1 t2 t4 \n active = t3 t9""",
+}
+
 
 def span(start: str, end: str) -> Interval:
     return Interval.of(_moment(start), _moment(end))
@@ -115,10 +141,10 @@ def _moment(text: str) -> str:
     return text if re.match(r"\d{4}", text) else f"2024-{text}"
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *MORE])
 def test_case(name: str) -> None:
     box = LockBox.empty()
-    for line in filter(None, map(str.strip, CASES[name].splitlines())):
+    for line in filter(None, map(str.strip, (CASES | MORE)[name].splitlines())):
         step(box, line)
 
 

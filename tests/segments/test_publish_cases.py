@@ -486,6 +486,37 @@ def test_a_day_appended_before_and_a_month_after(both: Both) -> None:
     assert len(both.timeline.visible()) == 3
 
 
+def test_a_month_is_asked_for_where_a_day_was_replaced(both: Both) -> None:
+    held = both.replacing(DAY)
+    both.commit(held, DAY)
+    name = both.allocates(MONTH, Granularity.MONTH)
+    assert name == SegmentId(DAY, held.version, 1)
+    both.appends(name)
+    assert shows(both) == ["1.0", "1.1"]
+
+
+def test_an_append_before_and_one_after_the_lock_of_a_month(both: Both) -> None:
+    """The first was read, the second is carried."""
+    first = both.allocates()
+    both.appends(first)
+    held = both.replacing(MONTH)
+    both.appends(both.allocates(previous=first))
+    both.commit(held, MONTH)
+    assert [(one.interval, one.file and one.file.name) for one in both.timeline.visible()] == [
+        (MONTH, f"R {MONTH}"),
+        (MONTH, "P 1"),
+    ]
+
+
+def test_a_month_that_is_appended_while_it_becomes_days(both: Both) -> None:
+    name = both.allocates(MONTH, Granularity.MONTH)
+    held = both.replacing(MONTH)
+    both.appends(name)
+    both.commit(held, *Granularity.DAY.buckets(MONTH))
+    assert len(both.timeline.visible()) == 62, "in each day a copy, of which its rows count"
+    assert {one.version for one in both.timeline.visible()} == {held.version}
+
+
 def test_each_append_under_a_replace_is_carried(both: Both) -> None:
     held = both.replacing(DAY)
     names = [both.allocates()]

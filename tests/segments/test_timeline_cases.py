@@ -95,6 +95,39 @@ INSIDE = {
     "G39": "+ r0@3 r1@3 r2@3 m1[1,3)1/1 \n V = r0@3 m1[1,3)1/1 | ok",
 }
 
+#: Of the same kind, which the reference does not list.
+MORE = {
+    "a small part of the first, the second over the rest": """+ [1,10)1:1 [5,15)2:3 [1,4)3:4
+        ? [1,20) = [1,4)3:4 [4,5)1:1 [5,15)2:3""",
+    "what is removed uncovers, below a third": """+ [1,20)1:1 [5,15)2:2 [8,10)3:3 \n - [5,15)2:2
+        ? [1,20) = [1,8)1:1 [8,10)3:3 [10,20)1:1""",
+    "half a core set, nothing below": """+ [1,2)1:a@1/2 \n ? [1,2) = \n + [1,2)1:b@2/2 \n ? [1,2) = [1,2)1:a,b
+        - [1,2)1:b@2/2 \n ? [1,2) =""",
+    "of two halves the newer is kept": """+ [1,2)1:a [1,2)2:b@1/2 [1,2)3:c@1/2 \n ? [1,2) = [1,2)1:a \n garbage = b
+        + [1,2)2:d@2/2 \n ? [1,2) = [1,2)2:b,d \n garbage = a""",
+    "edges of a lookup": """+ [1,10)1:a \n ? [3,4) = [3,4)1:a \n ? [0,2) = [1,2)1:a \n ? [9,12) = [9,10)1:a
+        ? [10,12) = \n ? [0,1) =""",
+    "a part in two": """+ [5,7)5:a [5,6)6:b@1/2 \n ? eternity = [5,7)5:a \n + [5,6)6:c@2/2
+        ? eternity = [5,6)6:b,c [6,7)5:a \n garbage =""",
+    "hidden by two together, not over a gap": """+ [1,3)1:a [3,5)1:b [7,9)2:c \n hidden = [1,3)0:x [1,5)0:y [2,4)0:z
+        shown = [1,3)1:q#4 [1,6)0:r [0,2)0:s [5,7)0:t [1,3)2:w [1,9)0:u""",
+    "nested groups fall back one by one": """+ r0 r1 r2 r3 m1[0,2)1/1 m1[2,4)1/1 m2[0,4)1/2 m2[0,4)2/2
+        V = m2[0,4)1/2 m2[0,4)2/2 \n - m2[0,4)1/2 \n V = m1[0,2)1/1 m1[2,4)1/1 | S = m2[0,4)2/2
+        - m1[0,2)1/1 \n V = r0 r1 m1[2,4)1/1 \n - r0 \n V = m2[0,4)2/2 | not ok""",
+    "appends between compactions": """+ r0 r1 m1[0,2)1/1 r2 r3 m2[0,4)1/1 r4 \n V = m2[0,4)1/1 r4
+        - m2[0,4)1/1 \n V = m1[0,2)1/1 r2 r3 r4""",
+    "covers that cross": "+ m1[0,2)1/1 \n + m1[1,3)1/1 ERR",
+    "generations come in any order": """+ m3[0,4)1/1 m1[0,2)1/1 m2[0,2)1/1 m1[2,4)1/1 \n V = m3[0,4)1/1
+        - m3[0,4)1/1 \n V = m2[0,2)1/1 m1[2,4)1/1""",
+    "a core set of which a compaction has a part": """+ r0@3 r1@3 m1[0,2)1/1 \n V = m1[0,2)1/1 | not ok
+        + r2@3 \n V = m1[0,2)1/1 r2@3 | ok \n - r2@3 \n V = m1[0,2)1/1 | not ok""",
+}
+
+
+@pytest.mark.parametrize("name", MORE)
+def test_more(name: str) -> None:
+    play(MORE[name])
+
 
 @pytest.mark.parametrize("name", ACROSS)
 def test_across_intervals(name: str) -> None:

@@ -45,6 +45,11 @@ def test_months_are_as_long_as_they_are() -> None:
         "2024-07-01/2024-10-01",
     ]
     assert len(list(Granularity.DAY.buckets(year))) == 366
+    assert len(list(Granularity.DAY.buckets(Granularity.MONTH.bucket(microseconds("1900-02-28"))))) == 28
+    assert str(Granularity.WEEK.bucket(microseconds("2026-01-01"))) == "2025-12-29/2026-01-05"
+    before = Granularity.SECOND.bucket(microseconds("1969-12-31T23:59:59.5"))
+    assert str(before) == "1969-12-31T23:59:59/1970-01-01"
+    assert list(Granularity.DAY.buckets(Interval(year.start, year.start))) == []
     assert str(Granularity.YEAR.bucket(microseconds("9999-05-05"))) == "9999-01-01/10000-01-01"
     assert Interval.parse("9999-01-01/10000-01-01") == Granularity.YEAR.bucket(microseconds("9999-05-05"))
     assert Granularity.WEEK.bucket(microseconds("9999-12-31")).end == microseconds("10000-01-01")

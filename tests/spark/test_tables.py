@@ -142,6 +142,13 @@ def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account
     second = Interval.of("2024-01-02", "2024-01-03")
     assert [row.number for row in snapshot.spark(spark, second, ["number"], [("number", ">", 5)]).collect()] == [20]
     assert snapshot.spark(spark, Interval.of("2025-01-01", "2025-01-02")).count() == 0
+    without = snapshot.spark(spark, second, [])
+    assert (without.columns, without.count()) == ([], 2)
     here = tables.snapshot_of(store).spark(spark, second)
     assert sorted(row.number for row in here.collect()) == [2, 20]
     assert frame.where("number > 10").count() == 2
+    gone = snapshot.files(second)[0].file.name
+    account.blobs().delete(gone)
+    with pytest.raises(Exception, match=gone):
+        frame.collect()
+    assert sorted(row.number for row in snapshot.spark(spark, skip_damaged=True).collect()) == [1, 3, 10, 30]

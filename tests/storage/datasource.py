@@ -253,7 +253,9 @@ def _compact(actor: Actor, store: SegmentStore) -> None:
     here = [one for one in visible if (one.interval, one.version) == place]
     covers = dice.sample(sorted({one.covers for one in here}, key=str), min(3, len({one.covers for one in here})))
     inputs = [one for one in here if one.covers in covers]
-    made = _patiently(lambda: compaction(store, who, inputs, dice.choice((1, 2))))
+    # No output without rows: that is what a drop looks like.
+    count = min(dice.choice((1, 2)), max(sum(len(rows_of(one)) for one in inputs), 1))
+    made = _patiently(lambda: compaction(store, who, inputs, count))
     if made:
         # All locks that it was granted; somebody may have ended its life by now.
         under = range(1, _patiently(lambda: store.state().box.granted) + 1)

@@ -398,3 +398,24 @@ def test_an_empty_interval_of_what_was_written_anew_is_no_drop(store: SegmentSto
     assert len(empty) == 23
     assert [store.restore(one) for one in empty] == [0] * 23
     assert numbers(store) == [0]
+
+
+def test_what_was_written_anew_has_no_drop_any_more(store: SegmentStore) -> None:
+    """It said that there was no drop of the day, with the garbage not collected and nothing about what to do."""
+    appended(store, rows(0, 1))
+    before = store.snapshot().sequence
+    writer = Task("c", "c", 0, Owner("c"))
+    assert isinstance(store.drop(writer, DAYS[0]), Published)
+    month = Interval(DAYS[0].start, DAYS[30].end)
+    assert isinstance(store.drop(writer, month), Published)
+    with pytest.raises(
+        ConfigError, match=r"below 2024-01-01/2024-02-01, which was dropped.* Take that drop back first"
+    ):
+        store.restore(DAYS[0])
+    assert store.restore(month) == 2
+    assert tables.rewrite(store, writer, month, Granularity.MONTH).outputs == 1
+    with pytest.raises(ConfigError, match=r"written anew since.* open\(\.\.\., at="):
+        store.restore(DAYS[0])
+    assert numbers(store) == [1]
+    assert sorted(tables.snapshot_of(store, at=before).to_arrow()["number"].to_pylist()) == [0, 1]
+    assert store.restore(DAYS[1]) == 0, "there is no drop of it"

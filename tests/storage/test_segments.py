@@ -30,15 +30,17 @@ from samza_azure.segments import (
     Task,
     Wait,
 )
-from samza_azure.storage import interface
+from samza_azure.storage import interface, limits, segments
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segment_rows import lock_key, lock_values
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
 from tests.storage.conftest import Stores
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
 MONTH = Interval.of("2024-01-01", "2024-02-01")
+LATER = Interval.of("2030-01-01", "2030-01-02")
 HOUR_US = 3_600_000_000
 
 
@@ -687,6 +689,38 @@ def test_garbage_goes_however_often_it_is_looked_for(store: SegmentStore) -> Non
     assert sum(store.collect(now, 1_000).segments for now in range(0, 3_000, 10)) == 2
 
 
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+@pytest.mark.parametrize("locks", [8, 25])
+def test_garbage_goes_however_many_locks_there_are(
+    store: SegmentStore, locks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The marks of a grace have a sequence number each, which has a count of each lock; the head had no room for them.
+    In the first case it has room for some of them, in the second for one."""
+    for module in (limits, segments):
+        monkeypatch.setattr(module, "TEXT_MAX", 600)  # with what the service takes, 400 locks are too many for all
+    for number in range(locks):
+        held = Lock(1_000_000_000 + number, LockType.APPEND, "g", store.name, LATER, 0, Partitions.of(number))
+        row = lock_values(replace(held, holders=frozenset({"g"}), count=1_234_567), {"g": Owner("g")})
+        store.rows.transact([Write(Act.INSERT, lock_key(held.id), row)])
+    compacted(store, appended(store, "a", "b"))
+    assert sum(store.collect(now, 1_000).segments for now in range(0, 6_000, 500)) == 2
+    early = store.snapshot()
+    store.pin("reader", early, 20_000)
+    store.drop(task("admin", 9), DAY)
+    assert sum(store.collect(now, 1_000).segments for now in range(8_000, 12_000, 500)) == 0, "of a pinned snapshot"
+    store.unpin("reader")
+    assert sum(store.collect(now, 1_000).segments for now in range(12_000, 16_000, 500)) == 1
+
+
+@pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
+def test_more_locks_than_a_sequence_number_has_room_for(store: SegmentStore) -> None:
+    row = lock_values(Lock(1, LockType.APPEND, "g", store.name, DAY, 0, holders=frozenset({"g"})), {})
+    for number in range(3_000):
+        store.rows.transact([Write(Act.INSERT, lock_key(1_000_000_000 + number), row)])
+    with pytest.raises(ConfigError, match=r"3,000 locks of .* are held at once.* with --end"):
+        store.collect(0, 1_000)
+
+
 # What is not ours, or broken.
 
 
@@ -696,11 +730,16 @@ def test_rows_of_no_kind_that_we_know_are_counted(store: SegmentStore) -> None:
     snapshot = store.snapshot()
     assert (rows(snapshot), snapshot.foreign, store.strangers()) == (["a"], 1, 0)
     names = ["0", "change.strange.row", "dog", "head.2", "imp", "mine", "other", "pride", "rest", "tail", "\u00e4"]
+    # Between rows of ours: the first one stopped the table, the others what reads such rows.
+    names += ["lock.strange", "next.strange", "position.strange", "reader.strange"]
     assert rows(store.latest()) == ["a"]
     for name in names:
         store.rows.transact([Write(Act.INSERT, name, {"what": "this"})])
     assert store.strangers() == len(names) - 1, "all but the one among the publishes"
     appended(store, "b")
+    assert store.positions() == {}
+    other = store.allocate(task("other"), LATER.start, Granularity.DAY)
+    assert isinstance(other, Granted) and other.lock.interval == LATER
     assert rows(store.latest()) == rows(store.snapshot()) == ["a", "b"]
     store.collect(1_000, 10)
     store.collect(2_000, 10)
