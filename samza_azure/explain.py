@@ -98,8 +98,12 @@ def per_hour(every_s: float) -> float:
 
 
 def follower(timing: Timing, processors: int) -> Operations:
-    """A beat per heartbeat, and a look at the leader row at the same rate unless the group is very large."""
-    return Operations(table=per_hour(timing.heartbeat_s) + per_hour(timing.look_every_s(processors)))
+    """A beat per heartbeat, and a look at the leader row at the same rate unless the group is very large.
+
+    Now and then it reads the control blob, to see that it could.
+    """
+    table = per_hour(timing.heartbeat_s) + per_hour(timing.look_every_s(processors))
+    return Operations(table=table, read=per_hour(timing.sight_every_s(processors)))
 
 
 def successor(timing: Timing, processors: int) -> Operations:
@@ -107,7 +111,8 @@ def successor(timing: Timing, processors: int) -> Operations:
 
     It looks at the leader row at that rate too, but only once that did not change: in an idle hour it always does.
     """
-    return Operations(table=2 * per_hour(timing.heartbeat_s) + _scans(timing, processors))
+    table = 2 * per_hour(timing.heartbeat_s) + _scans(timing, processors)
+    return Operations(table=table, read=per_hour(timing.sight_every_s(processors)))
 
 
 def leader(timing: Timing, processors: int) -> Operations:

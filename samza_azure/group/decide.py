@@ -86,5 +86,7 @@ def lead(view: View, now: float) -> list[Action]:
             written = publish.checked(control, replace(wanted, revision=control.revision + 1, nonce=view.fresh_id))
             has_newcomers = not set(written.members) <= set(control.members)
             actions.append(WriteControl(written, view.life.control_etag, lease.id, has_newcomers))
+        elif membership.tries_blob(view, now):
+            actions.append(ReadControl(lease_id=lease.id))
     actions += housekeeping.keep_house(view, control, now)
     return actions

@@ -26,7 +26,7 @@ from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, signal
 from samza_azure.group.moment import reached
 from samza_azure.group.rows import FORMAT, LeaderRow, State
-from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, URGENT_GAP_S
+from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, OUT_OF_REACH, URGENT_GAP_S
 from samza_azure.group.view import Campaign, View
 
 #: How many successors the leader row names.
@@ -38,12 +38,11 @@ SUCCESSORS = 3
 UNABLE_S = 5.0
 
 
-#: After so many looks that failed in a row, and long enough, a leader is blind.
-BLIND_AFTER = 5
-
-
 def follow(view: View, now: float) -> list[Action]:
-    """Read the leader row at our rate, and the control blob only when that row says that there is news."""
+    """Read the leader row at our rate, and the control blob when that row says that there is news.
+
+    Without news it is read now and then, to see that it can be: who cannot would hear of none, and keep its tasks.
+    """
     actions: list[Action] = []
     unknown = view.others.leader_row is None
     if view.free(LEADER_ROW, now) and (
@@ -71,6 +70,9 @@ def _control_is_old(view: View, now: float) -> bool:
         case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
             return reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
+            is_heard = now <= view.life.accepted_at + 2 * view.timing.heartbeat_s  # else the storage is away
+            if is_heard and reached(view.life.control_read_at + view.timing.sight_every_s(view.size), now):
+                return True
             if row.epoch < control.epoch or row.etag == view.life.control_read_for:
                 return False
             return (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
@@ -202,11 +204,17 @@ def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> Lea
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
     """Who should lead next: those who can act before those who cannot, and of them standbys first, since they have the
-    least to do; never one that leaves, or is stopped."""
+    least to do; never one that leaves, or is stopped. Last comes who cannot reach the blob."""
     stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
-        (not next_run.fits(control, row.fingerprint, row.new_run), -row.format, processor in owners, processor)
+        (
+            row.cut_off,
+            not next_run.fits(control, row.fingerprint, row.new_run),
+            -row.format,
+            processor in owners,
+            processor,
+        )
         for processor, row in view.present.items()
         if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
     ]
@@ -221,7 +229,7 @@ def is_blind(view: View, now: float) -> bool:
     patience = 3 * view.timing.heartbeat_timeout_s
     is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s
     never_ends = now > view.calls.busy.get(SCAN, now) + patience  # page after page
-    has_tried = never_ends or view.failing_calls(SCAN) >= BLIND_AFTER
+    has_tried = never_ends or view.failing_calls(SCAN) >= OUT_OF_REACH
     return is_heard and has_tried and now > max(view.others.scanned_at, view.office.since) + patience
 
 
@@ -244,7 +252,7 @@ def abler(view: View, control: Control, now: float) -> str | None:
         row, age = view.present[processor], view.others.ages.get(processor)
         if row.incarnation not in view.others.seen_alive or age is None or age.silent(2 * view.timing.heartbeat_s):
             continue
-        if next_run.fits(control, row.fingerprint, row.new_run) and row.format >= latest:
+        if next_run.fits(control, row.fingerprint, row.new_run) and row.format >= latest and not row.cut_off:
             return processor if reached(view.office.since + UNABLE_S, now) else None
     return None
 

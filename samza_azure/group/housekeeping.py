@@ -50,13 +50,13 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
         if view.office.clean_done != run_id and view.free(HOUSEKEEPING, now):
             actions.append(CleanRun(run_id))
         if run_id in (view.office.clean_done, view.office.clean_kept[0]):
-            wanted += _leftovers(view)
+            wanted += _leftovers(view, control)
     return actions + _at_once(view, wanted, now)
 
 
 def with_clean_up(view: View, control: Control) -> Control:
     """A drained run whose leftovers are deleted is done with."""
-    if not control.uncleaned or _leftovers(view):
+    if not control.uncleaned or _leftovers(view, control):
         return control
     run_id, count = view.office.clean_kept
     if view.office.clean_done in control.uncleaned:
@@ -99,8 +99,14 @@ def _long_gone(view: View) -> list[HouseWork]:
     ]
 
 
-def _leftovers(view: View) -> list[HouseWork]:
-    """What a drained run leaves in the table: its answered requests, the rows of the dead and left."""
+def _leftovers(view: View, control: Control) -> list[HouseWork]:
+    """What a drained run leaves in the table: its answered requests, the rows of the dead and left.
+
+    Only until it is cleaned up, and before the next run begins. After that an answer belongs to somebody who waits for
+    it, and what cannot be deleted may stay for years.
+    """
+    if control.phase is not RunPhase.DRAINED or control.cleaned:
+        return []
     requests = [DeleteRequest(request.key, request.etag) for request in view.office.requests if request.answer]
     rows = [
         DeleteMember(processor, row.etag)

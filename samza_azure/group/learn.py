@@ -4,6 +4,8 @@ from dataclasses import replace
 from typing import assert_never
 
 from samza_azure.group.actions import (
+    CONTROL,
+    LEASE,
     MEMBER,
     REQUEST,
     AcquireLease,
@@ -70,9 +72,12 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     name = resource(action)
     view.calls.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
-    if isinstance(answer, Trouble | Denied | Kept) or told_nothing:
+    unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # else we stand by, and ask no more
+    if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
         times = view.failing_calls(name) + 1
         view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
+        if name in (CONTROL, LEASE) and times > 1 and view.leadership is not None:
+            view.leadership.cut_off = {}  # perhaps it is an outage for all
     else:
         view.calls.failing.pop(name, None)
     _learn_access(view, action, answer, sent_at, now)
@@ -349,6 +354,8 @@ def _control_seen(view: View, now: float) -> None:
     """The control blob was read, for the leader row that we know."""
     view.life.control_read_at = now
     view.life.control_read_for = view.others.leader_row.etag if isinstance(view.others.leader_row, LeaderRow) else ""
+    if (leading := view.leadership) is not None:
+        leading.cut_off = {each: leading.cut_off.get(each, now) for each in _cut_off(view)}
 
 
 def _know_control(view: View, control: Control, etag: str, now: float) -> None:
@@ -444,8 +451,15 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
     view.others.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None
     leading = view.leadership
+    if leading is not None and leading.cut_off:
+        leading.cut_off = {each: leading.cut_off[each] for each in _cut_off(view) & leading.cut_off.keys()}
     if leading is not None and deposed is not None and deposed.processor in members and not leading.deposed_etag:
         leading.deposed_etag = members[deposed.processor].etag
+
+
+def _cut_off(view: View) -> set[str]:
+    """The lives that say that they cannot reach the blob."""
+    return {row.incarnation for row in view.others.members.values() if row.alive and row.cut_off}
 
 
 def _running_well(view: View, now: float) -> dict[str, Well]:

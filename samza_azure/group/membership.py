@@ -9,6 +9,7 @@ from dataclasses import replace
 from samza_azure.errors import Verdict
 from samza_azure.group import next_run, tasks
 from samza_azure.group.actions import (
+    CONTROL,
     MEMBER,
     OWN_ROW,
     SCAN,
@@ -102,6 +103,7 @@ def own_row(view: View) -> ProcessorRow:
         too_old_for=view.too_old_for
         if view.too_old_for and all(local.closed for local in view.work.tasks.values())
         else 0,
+        cut_off=view.cut_off,
     )
 
 
@@ -151,7 +153,8 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
 
 def mark_dead(view: View, control: Control, now: float) -> list[Action]:
     """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out: one
-    that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything."""
+    that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything. So is one
+    that is cut off: it could not hear that its tasks are another's."""
     if now > view.life.accepted_at + 2 * view.timing.heartbeat_s:
         return []  # an observer that is cut off itself must not judge others
     overdue = control.barrier.state is BarrierState.TIMEOUT and is_overdue(view, now)
@@ -162,9 +165,25 @@ def mark_dead(view: View, control: Control, now: float) -> list[Action]:
         if processor == view.me or not row.alive or age is None or not view.writable(f"{MEMBER}{processor}", now):
             continue
         stuck = processor in awaited and row.adopted < control.version
-        if age.silent(view.timing.heartbeat_timeout_s) or stuck:
+        if age.silent(view.timing.heartbeat_timeout_s) or stuck or is_cut_off(view, row):
             actions.append(MarkDead(processor, row.etag, control.epoch))
     return actions
+
+
+def is_cut_off(view: View, row: ProcessorRow) -> bool:
+    """Whether a member has been cut off from the blob for long enough, while we were not.
+
+    After an outage for all it needs its longest back-off and one call, to see that the outage is over, and say so.
+    """
+    since = view.office.cut_off.get(row.incarnation)
+    patience = view.timing.heartbeat_timeout_s + view.back_off(CONTROL).longest_s
+    return row.cut_off and since is not None and view.life.control_read_at >= since + patience
+
+
+def tries_blob(view: View, now: float) -> bool:
+    """Whether the leader is to see if the blob can be reached: a member says that it cannot."""
+    says_so = any(row.alive and row.cut_off and name != view.me for name, row in view.others.members.items())
+    return says_so and reached(view.life.control_read_at + view.timing.heartbeat_s, now)
 
 
 def is_overdue(view: View, now: float) -> bool:

@@ -70,9 +70,26 @@ def checked(before: Control, after: Control) -> Control:
         wrong = "the ends of a drain that flushes became others"
     elif after.drain is not None and flushes(after) and furthest([after.drain.ends], before.positions) != _ends(after):
         wrong = "a drain ends before the run began to read"
+    elif after.tasks is not before.tasks:
+        wrong = _wrong_owner(before, after)
     if wrong is not None:
         raise CorruptState(f"This leader would have written a control blob that cannot be: {wrong}", blob=NAME)
     return after
+
+
+def _wrong_owner(before: Control, after: Control) -> str | None:
+    """A task that was given to nobody's life, or under another version than the one that gives it.
+
+    Reports count by that life and generation, so its owner would never be heard.
+    """
+    members = set(after.members)
+    for task, assignment in after.tasks.items():
+        owner, earlier = assignment.owner, before.tasks.get(task)
+        if owner is None or (earlier is not None and earlier.owner == owner):
+            continue
+        if owner.generation != after.version or owner.member not in members:
+            return f"{task} is given to {owner}, which is no member of version {after.version}"
+    return None
 
 
 def _ends(control: Control) -> Ends:

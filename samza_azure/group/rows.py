@@ -83,6 +83,7 @@ class ProcessorRow:
     ending: str = ""  # of one that left: its exit code, and why
     format: int = FORMAT  # that a reader must know
     too_old_for: int = 0  # a format that this processor's release does not know: it has let go of all, and stands by
+    cut_off: bool = False  # it beats, and cannot reach the control blob
 
     @property
     def is_ours(self) -> bool:
@@ -113,6 +114,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
         "new_run": row.new_run,
         "boot": row.boot,
         "port": row.port,
+        "cut_off": row.cut_off,
         **({"ending": row.ending} if row.ending else {}),
         **({"too_old_for": row.too_old_for} if row.too_old_for else {}),
     }
@@ -144,6 +146,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
         ending=str(values.get("ending", ""))[:ENDING_LIMIT],
         format=needs,
         too_old_for=_integer(values.get("too_old_for")),
+        cut_off=values.get("cut_off") is True,
     )
 
 

@@ -42,6 +42,8 @@ DRAINING_LOOK_S = 0.2
 REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.
 WAITS_PER_S = 250
+#: A call that has failed so often in a row is no accident: this resource is out of our reach.
+OUT_OF_REACH = 5
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75
 
@@ -72,6 +74,10 @@ class Timing:
         """How often each asks the control blob while nobody leads."""
         return max(self.scan_s, members / NEWS_PER_S)
 
+    def sight_every_s(self, members: int) -> float:
+        """How often a follower reads the control blob although nothing is new, to see that it could."""
+        return max(self.barrier_timeout_s, members / NEWS_PER_S)
+
     @property
     def requests_every_s(self) -> float:
         """How often the leader reads the requests."""
@@ -88,6 +94,11 @@ class BackOff:
 
     first_s: float
     most_s: float
+
+    @property
+    def longest_s(self) -> float:
+        """The longest wait of all."""
+        return self.most_s * 1.25
 
     def after(self, failures: int, random: float) -> float:
         """How long after a call was sent the next one is, when so many in a row have failed. `random` is below 1.

@@ -24,6 +24,7 @@ from samza_azure.group.timing import (
     LEASE_MARGIN_S,
     LEASE_S,
     NEWS_PER_S,
+    OUT_OF_REACH,
     RENEW_EVERY_S,
     RETRY_S,
     ROWS_PER_S,
@@ -188,6 +189,7 @@ class Leadership:
     clean_done: str = ""
     clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
     clean_tries: int = 0  # that ended so, one after the other
+    cut_off: Mapping[str, float] = field(default_factory=dict)  # life that says so -> since when we reached the blob
 
 
 @dataclass(slots=True)
@@ -382,6 +384,12 @@ class View:
     def failing_calls(self, name: str) -> int:
         """How many calls to this resource have failed in a row."""
         return self.calls.failing[name].times if name in self.calls.failing else 0
+
+    @property
+    def cut_off(self) -> bool:
+        """We are a member, and the control blob is out of our reach. Our lease shows the same to a leader."""
+        is_out_of_reach = self.failing_calls(actions.CONTROL) >= OUT_OF_REACH
+        return is_out_of_reach and self.leadership is None and isinstance(self.control, Control)
 
     def writable(self, name: str, now: float) -> bool:
         """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""

@@ -16,6 +16,8 @@ from enum import StrEnum
 from typing import Any
 
 from samza_azure.coordinator import JobCoordinator
+from samza_azure.group.actions import CONTROL
+from samza_azure.group.timing import OUT_OF_REACH
 from samza_azure.group.view import View
 from samza_azure.machine import boot_time
 
@@ -66,6 +68,8 @@ def readiness(
     if view is not None and now > view.permit_until:
         silent_s = now - view.life.accepted_at
         return Reason.STORAGE, f"No heartbeat was accepted for {silent_s:.0f} s. Work pauses and goes on by itself."
+    if view is not None and view.failing_calls(CONTROL) >= OUT_OF_REACH:
+        return Reason.STORAGE, "The control blob does not answer. If others reach it, they get this processor's tasks."
     if not adopted:
         return Reason.JOINING, "The processor has adopted no version of the job model yet."
     if not container:

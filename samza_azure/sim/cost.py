@@ -42,7 +42,7 @@ class Cost:
         """So many calls were made in this time, in which nothing went wrong. A row is written for what a task reports,
         and that may be so many times in all."""
         group = coordination(timing, processors)
-        usual = (group.table + group.other) * seconds / 3600 + reports
+        usual = (group.table + group.read + group.other) * seconds / 3600 + reports
         if calls <= CALM * usual:
             return None
         return f"Cost: {processors} processors made {calls} calls in {seconds:.0f} s of calm, and {usual:.0f} are usual"

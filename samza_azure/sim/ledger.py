@@ -39,7 +39,8 @@ INVARIANTS = {
     "S8": "A prefix of a log that was once readable never changes.",
     "S9": "Nothing is deleted that a restore, a replay or a reader may still need.",
     "S10": "A processor is marked dead, and its row deleted, only after a silence of its own as long as the timeout, "
-    "or for not adopting a version in time. An outage marks nobody.",
+    "or for not adopting a version in time, or because it cannot reach the control blob and the leader can. An outage "
+    "marks nobody.",
     "S11": "A fault causes two changes of the leader at most. Without a fault neither the epoch nor the version "
     "changes. Whoever deposed a leader that lives makes all more patient.",
     "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "
@@ -103,6 +104,7 @@ class Beats:
 
     last: float
     dead: bool = False
+    cut_off_since: float | None = None  # its row says so
 
 
 @dataclass(slots=True)
@@ -115,7 +117,16 @@ class Facts:
     note: Callable[[str], None] = lambda text: None
     clock_slack: float = 0.0  # what a slow clock adds to a deadline, as a part of it
     no_beats: list[tuple[float, float]] = field(default_factory=list)  # outages in which nobody could beat
+    no_blob: list[tuple[float, float]] = field(default_factory=list)  # those in which nobody could reach it
     jumps: list[tuple[str, float]] = field(default_factory=list)  # whose clock jumped, and when
+
+    def reachable_s(self, since: float) -> float:
+        """How long since then the blob was there for all whom nothing else cuts off."""
+        now, free, at = self.instant(), 0.0, since
+        for begun, ended in sorted(self.no_blob):
+            free += max(min(begun, now) - at, 0.0)
+            at = max(at, min(ended, now))
+        return free + max(now - at, 0.0)
 
     def jumped(self, processor: str, since: float) -> int:
         """How often this processor's clock has jumped since then."""
@@ -447,6 +458,10 @@ class Ledger(MemoryStorage):
         beats = self.beats.setdefault(incarnation, Beats(self.facts.instant()))
         demand(not beats.dead, f"S3: a heartbeat of {incarnation[:8]} was accepted after its dead mark")
         beats.last = self.facts.instant()
+        if values.get("cut_off"):
+            beats.cut_off_since = beats.last if beats.cut_off_since is None else beats.cut_off_since
+        else:
+            beats.cut_off_since = None
         if (sender := SENDER.get()) is not None:
             self._beaten[sender.name, sender.life] = beats.last
 
@@ -482,8 +497,13 @@ class Ledger(MemoryStorage):
         timing, jumps = self.facts.timing, self.facts.jumped(_sender(), beats.last)
         # Between two reads a leader counts two intervals at most, so a jump of its clock adds no more.
         enough = silence >= timing.heartbeat_timeout_s * CLOCK_RATE - jumps * 2 * timing.scan_s
-        demand(enough or behind, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
         timeout, now = self.facts.timing.heartbeat_timeout_s, self.facts.instant()
+        # Who says that it is cut off says so for a while in which the blob was there for others.
+        said = beats.cut_off_since
+        cut_off = said is not None and self.facts.reachable_s(said) >= timeout * CLOCK_RATE
+        self.seen["marked dead, cut off"] += cut_off and not enough and not behind
+        behind = behind or cut_off
+        demand(enough or behind, f"S10: {processor} was marked dead after {silence:.2f} s of silence")
         for begun, ended in self.facts.no_beats:
             well_before = begun - timeout / 2 <= beats.last <= ended
             demand(

@@ -393,6 +393,7 @@ class World:
         (victim.link if victim is not None else self.weather).outages.append(Outage("access", now + lasts, hangs=False))
         if victim is None:
             self.facts.no_beats.append((now, now + lasts))
+            self.facts.no_blob.append((now, now + lasts))
         self._refused_until[who] = max(now + lasts, self._refused_until.get(who, 0.0))
         self.ledger.steps.meet("access refused", lasts=lasts)
         self.note(f"access refused to {who or 'all'} for {lasts:.1f} s")
@@ -403,6 +404,8 @@ class World:
         self.weather.outages.append(Outage(kind, now + lasts, self.dice.random() < 0.5))
         if kind != "blob":
             self.facts.no_beats.append((now, now + lasts))
+        if kind in ("blob", "all"):
+            self.facts.no_blob.append((now, now + lasts))
         self.ledger.steps.meet(f"outage of {kind}", lasts=lasts)
         self.note(f"outage of {kind} for {lasts:.1f} s")
 
@@ -508,6 +511,7 @@ class World:
         self.weather.clear()
         now = self.loop.time()
         self.facts.no_beats = [(begun, min(ended, now)) for begun, ended in self.facts.no_beats]
+        self.facts.no_blob = [(begun, min(ended, now)) for begun, ended in self.facts.no_blob]
         self.ledger.steps.calm()
         scenario, control = self.scenario, self.ledger.control
         if not (scenario.tail or scenario.refused or scenario.lost or scenario.late):
@@ -680,8 +684,12 @@ class World:
             demand(times >= RUNS * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
     async def _half_blind(self) -> None:
-        """One processor beats and reads no control blob, for good. It does not adopt the next version, so its tasks
-        must run elsewhere; a version comes because somebody leaves who has tasks."""
+        """One processor beats and reads no control blob, for good. Its tasks must run elsewhere: in half of the seeds
+        as it does not adopt the next version, which comes because somebody leaves; else as it sees that it cannot."""
+        is_news = Random(f"half blind {self.scenario.seed}").random() < 0.5
+        if not is_news:  # nor from whoever was started just now
+            await self._wait(10.0)
+            await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
         victim = self._one(False)
         for _ in range(round(self._handled_within(leads=True))):
             control = self.ledger.control
@@ -693,7 +701,8 @@ class World:
         demand(bool(others), f"L2: {victim.name} has kept all tasks")
         self.note(f"{victim.name} cannot reach the blob any more")
         victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
-        self._send_away(self.lives[self.dice.choice(others)])
+        if is_news:
+            self._send_away(self.lives[self.dice.choice(others)])
         self.blind = victim.name
         await self._wait(10.0)  # whoever left is back
         bound = self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import pytest
 
+from samza_azure.group import actions
 from samza_azure.group.actions import (
     HOUSEKEEPING,
     SCAN,
@@ -214,6 +215,16 @@ def test_a_clean_up_that_cannot_end_is_tried_every_five_minutes_in_the_end_and_c
     view.office.lease = Lease("lease", NOW + 290)
     assert CleanRun("older") not in decide(view, NOW + 299)
     assert CleanRun("older") in decide(view, NOW + 300)
+
+
+def test_what_a_later_release_has_written_is_read_again_ever_more_rarely() -> None:
+    """It was read again on the next turn, and on each turn after that. Only a later control blob makes us stand by."""
+    view = leader()
+    for times in (1, 2):
+        learn(view, ScanMembers(), Later(2, "Needs a later release."), sent_at=NOW, now=NOW)
+        assert view.calls.failing[SCAN].times == times
+    learn(view, ReadControl(), Later(2, "Needs a later release."), sent_at=NOW, now=NOW)
+    assert (view.too_old_for, actions.CONTROL in view.calls.failing) == (2, False)
 
 
 def test_an_answer_ends_the_back_off() -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.control import Assignment, Control, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import checked
 from samza_azure.messages import DrainStep
-from tests.group.situation import CONTROL
+from tests.group.situation import CONTROL, owner
 
 BEGUN = replace(CONTROL, positions={"flights/0": (1, 10), "flights/1": (0, 0)})
 ENDS = {"flights/0": (1, 20), "flights/1": (0, 5)}
@@ -22,6 +22,11 @@ def after(control: Control, **more: Any) -> Control:
     return replace(control, revision=control.revision + 1, **more)
 
 
+def given(processor: str, generation: int) -> dict[str, Assignment]:
+    """The first task is another's from now on."""
+    return {**CONTROL.tasks, "clean-0": Assignment(owner(processor, generation), first=False)}
+
+
 @pytest.mark.parametrize(
     ("before", "wrong"),
     [
@@ -29,6 +34,9 @@ def after(control: Control, **more: Any) -> Control:
         (BEGUN, after(BEGUN, epoch=4)),
         (BEGUN, after(BEGUN, version=1)),
         (BEGUN, after(BEGUN, version=11)),
+        (BEGUN, after(BEGUN, version=10, tasks=given("p2", 11))),
+        (BEGUN, after(BEGUN, version=10, tasks=given("p2", 9))),
+        (BEGUN, after(BEGUN, version=10, tasks=given("p4", 10))),
         (DRAINED, after(DRAINED, phase=RunPhase.RUNNING)),
         (FLUSH, after(FLUSH, drain=None, phase=RunPhase.RUNNING)),
         (FLUSH, after(FLUSH, drain=replace(FLUSH.drain, ends={**ENDS, "flights/1": (0, 4)}))),  # type: ignore[type-var]
@@ -44,6 +52,7 @@ def test_a_control_blob_that_cannot_follow_is_not_written(before: Control, wrong
     ("before", "good"),
     [
         (BEGUN, after(BEGUN, version=10)),
+        (BEGUN, after(BEGUN, version=10, tasks=given("p2", 10))),
         (BEGUN, after(FLUSH)),
         (FLUSH, after(DRAINED)),
         (DRAINED, after(BEGUN, run_id="next", positions=ENDS)),

@@ -8,6 +8,7 @@ from samza_azure.group.actions import (
     AnswerRequest,
     BeginEnd,
     CleanRun,
+    DeleteMember,
     DeleteRequest,
     Finish,
     MergeOwnRow,
@@ -376,3 +377,20 @@ def test_a_day_of_not_reading_makes_no_request_old() -> None:
     for now in (NOW, NOW + 1, NOW + 2, NOW + 90_000):
         learn(view, ReadRequests(), STRANGE, sent_at=now, now=now)
     assert view.office.request_ages["x"].seconds == 1 + 1 + 2
+
+
+KEPT = {"past": ("old",), "uncleaned": ("old",), "kept": {"old": 3}}
+
+
+@pytest.mark.parametrize("control", [replace(CONTROL, **KEPT), replace(DRAINED, **KEPT)], ids=["runs", "is drained"])
+def test_an_answer_stays_while_an_earlier_run_cannot_be_deleted_whole(control: Control) -> None:
+    """Who asked reads it once a second. It was deleted on the next turn, so the command said that nobody answers."""
+    view = asked(control, cancel(answer="cancelled"), clean_kept=("old", 3), requests_read_at=NOW)
+    view.others.members = {**ROWS, "p2": row("p2"), "p3": row("p3", state=State.DEAD)}
+    assert not [each for each in decide(view, NOW + 0.05) if isinstance(each, DeleteRequest | DeleteMember)]
+
+
+def test_what_is_left_in_the_table_does_not_hold_up_the_end_of_an_earlier_run() -> None:
+    view = asked(replace(CONTROL, past=("old",), uncleaned=("old",)), cancel(answer="cancelled"), clean_done="old")
+    assert isinstance(view.control, Control)
+    assert next_control(view, view.control, NOW + 0.05).uncleaned == ()

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
+from samza_azure.group.actions import CONTROL
 from samza_azure.group.control import Control
-from samza_azure.group.view import Life, Settings, View
+from samza_azure.group.view import Failing, Life, Settings, View
 from samza_azure.host.health import Pulse, Reason, patience, readiness
 from samza_azure.host.notify import notify
 
@@ -106,6 +107,14 @@ def why(
     """The word for why it is not ready."""
     found = readiness(of or view(), now, adopted=adopted, container=container, leaving=leaving)
     return found[0] if found is not None else None
+
+
+def test_a_member_that_cannot_reach_the_control_blob_is_not_ready() -> None:
+    cut_off = view()
+    cut_off.calls.failing = {CONTROL: Failing(4, 0.0)}
+    assert why(101.0, cut_off) is None
+    cut_off.calls.failing = {CONTROL: Failing(5, 0.0)}
+    assert why(101.0, cut_off) is Reason.STORAGE
 
 
 def test_a_member_with_a_container_is_ready_whoever_leads() -> None:

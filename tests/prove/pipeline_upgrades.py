@@ -112,11 +112,13 @@ class Upgrades:
         self.positions: dict[str, list[int]] = {}
         self.runs = 0
         self.lives = 0
+        self.finished: set[str] = set()  # the pipelines of drained runs
 
-    def start(self, fleet: Fleet) -> None:
-        """Another processor."""
+    def start(self, fleet: Fleet, pipeline: str) -> None:
+        """Another processor. A pipeline that has had no run begins the next one by itself; one that comes back is taken
+        for old code unless it is told to."""
         self.lives += 1
-        fleet.start(f"p{self.lives}", "--new-run")
+        fleet.start(f"p{self.lives}", *(["--new-run"] if pipeline in self.finished else []))
 
     def settled(self, fleet: Fleet, pipeline: str) -> dict[str, Any]:
         """All tasks of this pipeline run on its processors. Who was there too early is started again."""
@@ -124,7 +126,7 @@ class Upgrades:
         while True:
             for name in [name for name, process in fleet.processes.items() if process.poll() is not None]:
                 assert fleet.processes.pop(name).returncode == 2, fleet.log_file(name).read_text()[-2000:]
-                self.start(fleet)
+                self.start(fleet, pipeline)
             shown = status(fleet)
             stages = {task["stage"] for task in shown["tasks"]}
             if all_running(shown) and stages == PIPELINES[pipeline][2] and self.run_by(fleet, shown):
@@ -162,13 +164,13 @@ class Upgrades:
         if fault is not None:
             world.kill_at(self.victim(fault, before), fault.kind, fault.point, fault.how)
         if arrival == "before the drain":
-            self.start(fleet)
+            self.start(fleet, new)
         draining = world.drain_begins()
         if arrival == "at its begin":
-            self.start(fleet)
+            self.start(fleet, new)
         elif arrival == "in its middle":
             until("the drain begins", old, lambda shown: shown["phase"] != "RUNNING")
-            self.start(fleet)
+            self.start(fleet, new)
         _, said = draining.communicate(timeout=2 * PATIENCE_S)
         assert draining.returncode == 0, f"{what}: {said}"
         codes = old.exit_codes(PATIENCE_S)
@@ -176,9 +178,10 @@ class Upgrades:
         assert set(codes.values()) <= allowed, f"{what}: {codes}"
         assert world.kills_to_come() == [], f"{what}: nobody came there"
         self.read_by_the_drained(what)
+        self.finished.add(self.pipeline)
         while len(fleet.alive()) < 2:
             fleet.processes = {name: fleet.processes[name] for name in fleet.alive()}
-            self.start(fleet)
+            self.start(fleet, new)
         self.pipeline, self.fleet = new, fleet
         after = self.settled(fleet, new)
         assert after["run_id"] != run, f"{what}: no run has begun"
@@ -220,7 +223,7 @@ def main() -> int:
     upgrades = Upgrades(world, random.Random(asked.seed))
     try:
         for _ in range(2):
-            upgrades.start(world.fleet)
+            upgrades.start(world.fleet, upgrades.pipeline)
         for number in range(1, asked.orders + 1):
             since = time.monotonic()
             upgrades.order(number)

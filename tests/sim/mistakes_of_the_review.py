@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samza_azure.group import drain as draining
-from samza_azure.group import election, housekeeping, publish, tasks
+from samza_azure.group import election, housekeeping, membership, publish, tasks
 from samza_azure.group import learn as learning
 from samza_azure.group.actions import Tell
 from samza_azure.logs import source_log, task_log
@@ -166,3 +166,13 @@ def no_look_for_a_later_blob(patch: Patch) -> None:
         yield from ()
 
     patch.setattr(task_log, "_refuse_if_overtaken", never)
+
+
+def who_is_cut_off_keeps_its_tasks(patch: Patch) -> None:
+    """our review: a member that beats and cannot reach the control blob goes on as if it could."""
+    patch.setattr(membership, "is_cut_off", lambda view, row: False)
+
+
+def who_is_cut_off_is_believed_at_once(patch: Patch) -> None:
+    """our review: who says that it is cut off is dead, in an outage that hits all, too."""
+    patch.setattr(membership, "is_cut_off", lambda view, row: row.cut_off)

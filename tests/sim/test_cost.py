@@ -63,8 +63,8 @@ def test_an_idle_hour_costs_what_explain_says(profile: str) -> None:
     for member in members:
         role = expected[member.processor.view.me]
         assert 3 * sent_by(member)["table"] == pytest.approx(role.table, rel=0.05)
-        lease = {"control.renew": 180} if role.other else {}
-        assert rest_of(sent_by(member)) == pytest.approx(lease, rel=0.05)
+        blob = {"control.renew": 180} if role.other else {"control.read": role.read}
+        assert rest_of(sent_by(member)) == pytest.approx(blob, rel=0.05)
     assert sum(role.other > 0 for role in expected.values()) == 1
     assert [*expected.values()].count(follower(timing, 5)) == 1
     assert all(assignment.owner is not None for assignment in view.control.tasks.values())  # type: ignore[union-attr]

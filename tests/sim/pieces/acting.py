@@ -181,6 +181,7 @@ def _follow(view: View) -> list[Any]:
     elif isinstance(row, LeaderRow):
         news = (row.epoch, row.version, row.signal) != (control.epoch, control.version, signal(control))
         old = news and row.epoch >= control.epoch and row.etag != view.life.control_read_for
+        old = old or (read_at + 30.0 <= NOW and view.life.accepted_at + 4.0 >= NOW)
     else:
         old = isinstance(row, Absent) and read_at + 2.0 <= NOW
     if old and not view.too_old_for and not campaigns and _free(view, a.CONTROL):
@@ -325,13 +326,15 @@ def _check_lead(view: View, control: Control, signs: list[Any]) -> None:
     writes = [each for each in rest if isinstance(each, a.WriteControl)]
     asks = [each for each in rest if isinstance(each, a.ReadControl)]
     unsettled = view.calls.unsettled is not None
+    next_one = publish.next_control(view, control, NOW)
+    writes_now = _free(view, a.CONTROL) and not unsettled and next_one != control
+    says_so = any(alive(row) and row.cut_off for name, row in view.others.members.items() if name != "p0")
+    tries = says_so and view.life.control_read_at + 2.0 <= NOW and next_one == control
     same(
         "what is asked of the blob",
         asks,
-        [a.ReadControl(lease_id=office.lease.id)] if unsettled and _free(view, a.CONTROL) else [],
+        [a.ReadControl(lease_id=office.lease.id)] if (unsettled or tries) and _free(view, a.CONTROL) else [],
     )
-    next_one = publish.next_control(view, control, NOW)
-    writes_now = _free(view, a.CONTROL) and not unsettled and next_one != control
     same("whether a leader writes", len(writes), int(writes_now))
     for each in writes:
         after = replace(next_one, revision=control.revision + 1, nonce="0123456789ab", events=())

@@ -123,10 +123,13 @@ class Case:
         self.view.calls.busy[name] = self.before["calls.busy"][name] = self.sent
         failing = dict(self.before["calls.failing"])
         says_nothing = isinstance(answer, No) and isinstance(action, a.ReadControl) and action.lease_id is None
-        if isinstance(answer, Trouble | Denied | Kept) or says_nothing:
+        unread = isinstance(answer, Later) and not isinstance(action, a.ReadControl)
+        if isinstance(answer, Trouble | Denied | Kept) or says_nothing or unread:
             times = (failing[name].times if name in failing else 0) + 1
             waits = self.view.back_off(name).after(times, self.before["random"])
             failing[name] = Failing(times, self.sent + waits)
+            if name in ("control", "lease") and times >= 2 and self.before["leadership"] is not None:
+                self.change["leadership.cut_off"] = {}
         else:
             failing.pop(name, None)
         busy = {each: at for each, at in self.before["calls.busy"].items() if each != name}
@@ -284,6 +287,13 @@ def _seen(case: Case) -> None:
     row = case.change.get("others.leader_row", case.before["others.leader_row"])
     etag = row.etag if isinstance(row, LeaderRow) else ""
     case.change |= {"life.control_read_at": case.now, "life.control_read_for": etag}
+    rows = case.before["others.members"].values()
+    said, office = {each.incarnation for each in rows if alive(each) and each.cut_off}, case.change.get("leadership")
+    if isinstance(office, Leadership):
+        case.change["leadership"] = replace(office, cut_off=dict.fromkeys(said, case.now))
+    elif case.before["leadership"] is not None:
+        known_ = case.before["leadership.cut_off"]
+        case.change["leadership.cut_off"] = {life: known_.get(life, case.now) for life in said}
 
 
 def _knows(case: Case, control: Control, etag: str) -> None:
@@ -487,7 +497,7 @@ def scan(case: Case) -> None:
         for row in rows
     )
     rows = tuple(_running(case, row) for row in rows)
-    answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE])
+    answer: Any = dice.choice([rows, rows, rows, Trouble.UNAVAILABLE, Later(9, "x")])
     case.answered(a.ScanMembers(), answer)
     if answer is rows:
         interval = 1.0
@@ -523,6 +533,10 @@ def _looks(case: Case, members: Mapping[str, ProcessorRow]) -> None:
             same = known_ is not None and (known_.generation, known_.attempt) == (said.generation, said.attempt)
             well[task] = known_ if same else Well(said.generation, said.attempt, case.now)
     case.change["others.well"] = well
+    if before["leadership"] is not None:
+        says_so = {row.incarnation for row in members.values() if alive(row) and row.cut_off}
+        known_ = before["leadership.cut_off"]
+        case.change["leadership.cut_off"] = {life: at for life, at in known_.items() if life in says_so}
     deposed = control.deposed if isinstance(control, Control) else None
     looks = before["leadership"] is not None and deposed is not None and not before["leadership.deposed_etag"]
     if looks and deposed is not None and deposed.processor in members:

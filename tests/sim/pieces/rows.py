@@ -117,6 +117,7 @@ def drawn_row(dice: Random) -> ProcessorRow:
         0,
         dice.choice(["", "0 it left"]),
         too_old_for=dice.choice([0, 7]),
+        cut_off=dice.random() < 0.5,
     )
 
 

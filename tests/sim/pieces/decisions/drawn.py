@@ -6,6 +6,7 @@ from typing import Any
 
 from samza_azure.errors import Verdict
 from samza_azure.group.actions import (
+    CONTROL,
     HOUSEKEEPING,
     OWN_ROW,
     SCAN,
@@ -112,6 +113,7 @@ class Drawn:
             dice.choice(["", "", "new", "r9", "r1"]),
             too_old_for=self.often(7, 0, 0.1),
             format=self.often(2, 1, 0.05),
+            cut_off=dice.random() < 0.15,
         )
 
     def control(self) -> Control:
@@ -243,7 +245,9 @@ class Drawn:
             view.calls.denied = {
                 "MergeOwnRow": Denial(since, self.dice.choice([since, NOW]), "no", dice.random() < 0.5)
             }
-        view.calls.failing = {SCAN: Failing(dice.choice([1, 4, 5, 9]), NOW - 1.0)} if dice.random() < 0.4 else {}
+        view.calls.failing = {
+            name: Failing(dice.choice([1, 4, 5, 9]), NOW - 1.0) for name in (SCAN, CONTROL) if dice.random() < 0.3
+        }
         view.calls.busy = {name: self.before() for name in (SCAN, OWN_ROW, HOUSEKEEPING) if dice.random() < 0.15}
         if dice.random() < 0.2:
             view.ending, view.ending_since = Finish(Verdict.DONE, "bye"), self.before()
@@ -265,6 +269,7 @@ class Drawn:
         found.clean_done = dice.choice(["", "r0", "r2"])
         found.clean_kept = dice.choice([("", 0), ("r0", 2), ("r2", 1)])
         found.clean_tries = dice.randrange(3)
+        found.cut_off = {life: self.before() for life in LIVES if dice.random() < 0.3}
         return found
 
 

@@ -33,6 +33,7 @@ def who_leads_next(view: View, control: Control) -> list[str]:
     ranked = sorted(
         able,
         key=lambda row: (
+            row.cut_off,
             0 if fits(control, row.fingerprint, row.new_run) else 1,
             -row.format,
             row.processor in owners,
@@ -88,7 +89,7 @@ def _abler(view: View, control: Control, names: list[str]) -> str | None:
     for name in names:
         age = view.others.ages.get(name)
         silent = age is None or (age.seconds >= 4.0 and age.reads >= 3)
-        if name not in seen or silent or rows[name].format < latest:
+        if name not in seen or silent or rows[name].format < latest or rows[name].cut_off:
             continue
         if fits(control, rows[name].fingerprint, rows[name].new_run):
             return name if office.since + 5.0 <= NOW else None

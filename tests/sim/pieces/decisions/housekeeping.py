@@ -43,7 +43,8 @@ def check_house(view: View, control: Control) -> None:
         run = fresh[0] if fresh else control.uncleaned[office.clean_tries % len(control.uncleaned)]
         if office.clean_done != run and HOUSEKEEPING not in view.calls.busy:
             cleans = [CleanRun(run)]
-        leftovers = run in (office.clean_done, office.clean_kept[0])
+        ends = control.phase == "DRAINED" and bool(fresh)
+        leftovers = ends and run in (office.clean_done, office.clean_kept[0])
     same("what is cleaned up", [each for each in actions if isinstance(each, CleanRun)], cleans)
     gone = {name for name, row in members.items() if not alive(row) and row.incarnation and name != "p0"}
     old = {name for name in gone if view.others.ages[name].seconds >= 3600.0 and view.others.ages[name].reads >= 3}
@@ -60,7 +61,8 @@ def check_house(view: View, control: Control) -> None:
     did = len(deleted | forgotten | set(said))
     demand(did == min(wanted, 8), f"Plain: of {wanted} things to do in the house {did} are done")
     after = housekeeping.with_clean_up(view, control)
-    left_over = bool(gone) or any(each.answer for each in office.requests)
+    left_over = control.phase == "DRAINED" and bool(fresh)
+    left_over = left_over and (bool(gone) or any(each.answer for each in office.requests))
     if not control.uncleaned or left_over:
         same("a run that is not cleaned up", after, control)
     elif office.clean_done in control.uncleaned:

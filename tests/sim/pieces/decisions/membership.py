@@ -5,6 +5,7 @@ from samza_azure.group import (
     publish,
 )
 from samza_azure.group.actions import (
+    CONTROL,
     MarkDead,
 )
 from samza_azure.group.control import (
@@ -48,6 +49,9 @@ def check_members(view: View, control: Control) -> None:
         (own.too_old_for, own.fingerprint, own.new_run, own.boot, own.beat),
         (stands_by, plan, wanted_run(view), "boot", view.life.beat),
     )
+    blob = view.calls.failing.get(CONTROL)
+    cut_off = view.leadership is None and isinstance(known, Control) and blob is not None and blob.times >= 5
+    same("whether we are cut off", own.cut_off, cut_off)
     if view.leadership is None:
         return
     late = max(view.leadership.barrier_since, view.leadership.since) + 30.0 <= NOW
@@ -58,7 +62,9 @@ def check_members(view: View, control: Control) -> None:
         age = view.others.ages[name]
         silent = age.seconds >= 8.0 and age.reads >= 3
         stuck = overdue and name in able and row.adopted < control.version
-        if name != "p0" and alive(row) and (silent or stuck) and view.life.accepted_at + 4.0 >= NOW:
+        since = view.leadership.cut_off.get(row.incarnation)
+        cut_off = row.cut_off and since is not None and view.life.control_read_at - since >= 8.0 + 1.25 * 4.0
+        if name != "p0" and alive(row) and (silent or stuck or cut_off) and view.life.accepted_at + 4.0 >= NOW:
             marks.append(MarkDead(name, row.etag, 3))
     same("who is marked dead", membership.mark_dead(view, control, NOW), marks)
     _check_barrier(view, control, able, late=late)

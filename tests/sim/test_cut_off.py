@@ -1,0 +1,101 @@
+"""A processor that beats and cannot reach the control blob, as behind a firewall that knows one of the two endpoints.
+
+It hears of nothing: its tasks are to run elsewhere, and a drain is not to wait for it. An outage that hits all is
+another matter: nobody else would see more, and what moved would only move back.
+"""
+
+import pytest
+
+from samza_azure.group.control import RunPhase
+from samza_azure.group.rows import RequestKind
+from samza_azure.sim.life import Life
+from samza_azure.sim.network import Outage
+from tests.sim.test_ending import Story, played
+
+
+class CutOff(Story):
+    """One that leads or does not loses sight of the blob; what it had, others run within a bound."""
+
+    @property
+    def bound(self) -> float:
+        return self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)
+
+    def _lose_sight(self, *, hangs: bool) -> Life:
+        victim = self._life(leads=False)
+        victim.link.outages.append(Outage("blob", float("inf"), hangs))
+        self.blind = victim.name
+        return victim
+
+    def _tries_soon(self) -> bool:
+        followers = [life for life in self.lives.values() if not life.processor.view.leads]
+        ages = [life.clock.now() - life.processor.view.life.control_read_at for life in followers]
+        return self.timing.barrier_timeout_s - 1.0 < max(ages)
+
+    def _owners(self) -> dict[str, str]:
+        return {task: each.owner.processor for task, each in self.control.tasks.items() if each.owner is not None}
+
+
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(
+    ("seed", "hangs"), [(0, False), *(pytest.param(*each, marks=LONG) for each in ((0, True), (1, False), (1, True)))]
+)
+def test_its_tasks_run_elsewhere_although_nothing_new_is_published(seed: int, hangs: bool) -> None:
+    """It kept them for ever. When it sees the blob again it gets its share."""
+
+    class Quiet(CutOff):
+        async def _play(self) -> None:
+            await self._runs()
+            victim = self._lose_sight(hangs=hangs)
+            await self._until("others run its tasks", lambda: self.unhealed() is None, self.bound)
+            assert victim.name not in self._owners().values()
+            assert victim.supervisor.alive
+            victim.link.outages.clear()
+            self.blind = ""
+            await self._until("it has its share", lambda: self.unhealed() is None, self.bound)
+            assert victim.name in self._owners().values()
+
+    played(Quiet(seed))
+
+
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=LONG)])
+def test_a_drain_does_not_wait_for_it(seed: int) -> None:
+    """It never froze, and the fleet stood still for ever."""
+
+    class Drained(CutOff):
+        async def _play(self) -> None:
+            await self._runs()
+            self._lose_sight(hangs=False)
+            self.ask(RequestKind.DRAIN)
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED, 2 * self.bound)
+
+    played(Drained(seed))
+
+
+@pytest.mark.parametrize(
+    ("lasts", "hangs"),
+    [
+        (8.0, False),
+        *(pytest.param(*each, marks=LONG) for each in ((20.0, False), (20.0, True), (50.0, False), (120.0, True))),
+    ],
+)
+def test_an_outage_of_the_blob_for_all_moves_nothing(lasts: float, hangs: bool) -> None:
+    """It begins just before they try the blob, so all say at once that they are cut off, before the leader knows."""
+
+    class Away(CutOff):
+        async def _play(self) -> None:
+            await self._runs()
+            await self._until("one tries the blob soon", self._tries_soon)
+            owners = self._owners()
+            for _ in range(2):  # one more, soon after
+                until = self.loop.time() + lasts
+                self.weather.outages.append(Outage("blob", until, hangs))
+                self.facts.no_blob.append((until - lasts, until))
+                await self._wait(lasts + 2.0)
+            await self._wait(self.timing.barrier_timeout_s)
+            assert self._owners() == owners
+            assert self.ledger.seen["marked dead"] == 0
+            assert self.unhealed() is None
+
+    played(Away(1))
