@@ -90,6 +90,12 @@ def the_same_version_again(patch: Patch) -> None:
     patch.setattr(publish, "with_assignment", reused)
 
 
+def without_the_look_at_owners(patch: Patch) -> None:
+    """No mistake of anybody's: the fence that hides the one above, a task given under another version than the one
+    that gives it."""
+    patch.setattr(publish, "_wrong_owner", lambda before, after: None)
+
+
 def a_barrier_without_an_end(patch: Patch) -> None:
     """B9, kazoo's DoubleBarrier: nobody does anything about one that does not come."""
     patch.setattr(membership, "is_overdue", lambda view, now: False)

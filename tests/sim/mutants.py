@@ -118,7 +118,13 @@ MUTANTS = [
     ),
     Mutant("lease, row and work stop in this order", "Order", samza.lease_before_work, 0, QUIET),
     Mutant("nobody follows during a barrier", "L1", samza.nobody_follows_during_a_barrier, 7, ("crash, other id",)),
-    Mutant("another model under the same version", "S1", samza.the_same_version_again, 0),
+    Mutant(
+        "another model under the same version",
+        "S1",
+        samza.the_same_version_again,
+        0,
+        without=(samza.without_the_look_at_owners,),
+    ),
     Mutant(
         "a barrier without an end",
         "L2",
