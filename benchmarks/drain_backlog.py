@@ -129,16 +129,20 @@ def claims(what: str, number: int, plain: Watched, drained: Watched, beside: str
     ]
 
 
-def started(around: World, tasks: list[str], container: Container | None = None) -> Container:
+def started(around: World, tasks: list[str]) -> Container:
     """A container that runs these."""
-    if container is None:
-        container = around.container("container")
-        container.ready()
+    container = around.container("container")
+    container.ready()
+    run(container, tasks)
+    return container
+
+
+def run(container: Container, tasks: list[str]) -> None:
+    """Start these in a container that is ready."""
     container.permit()
     for task in tasks:
         container.start(task)
     container.until("tasks run", lambda: all(container.phase(task) is Phase.RUNNING for task in tasks))
-    return container
 
 
 def tell(container: Container, drain: Drain | None) -> None:

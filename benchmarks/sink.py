@@ -12,7 +12,7 @@ import time
 import pyarrow as pa
 import pyarrow.compute as pc
 from common import EXAMPLE, PATIENCE_S, Claim, Container, cpu_s, flights, main, middle, say, world
-from drain_backlog import all_drained, freeze, started, tell, wait_until_written
+from drain_backlog import all_drained, freeze, run, tell, wait_until_written
 from throughput import WARM, Speed, batches, kept, produce, wait_for
 
 from samza_azure.messages import Drain, DrainStep, Plan, StagePlan
@@ -74,7 +74,7 @@ def until_drained(what: str, job: str, pipeline: str, rows: pa.Table) -> Speed:
     with world(job, pipeline) as around:
         container = around.container("container")
         plan = container.ready()
-        container = started(around, plan.tasks(), container)
+        run(container, plan.tasks())
         warm = rows.slice(0, int(rows.num_rows * WARM))
         produce(around, warm)
         wait_for(around, container, "clean", kept(warm))

@@ -257,10 +257,10 @@ def _whole(blobs: Blobs, file: File) -> bytes:
     found = blobs.read(file.name, 0)
     if isinstance(found, Missing):
         raise gone(file)
-    if file.crc is not None and zlib.crc32(found.data) != file.crc:
+    if file.crc is not None and (crc := zlib.crc32(found.data)) != file.crc:
         raise CorruptState(
-            f"The file of a segment is damaged: {len(found.data):,} bytes are there, and not the {file.bytes:,} that "
-            "were published",
+            f"The file of a segment is damaged: it has {len(found.data):,} bytes with the CRC-32 {crc:08x}, and "
+            f"{file.bytes:,} with {file.crc:08x} were published",
             blob=file.name,
         )
     return found.data
