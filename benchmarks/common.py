@@ -35,6 +35,7 @@ from samza_azure.machine import boot_time as now
 from samza_azure.messages import Permit, Phase, Plan, Ready, Rejected, ReleaseTask, StartTask, TaskReport
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
+from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights"
@@ -267,3 +268,20 @@ class Container:
     def kill(self) -> None:
         """End it at once."""
         self._child.kill()
+
+
+class Written:
+    """What a stage has put out so far: its rows, and where its logs end."""
+
+    def __init__(self, around: World, stage: str, tasks: int) -> None:
+        prefixes = [f"runs/{RUN_ID}/{stage}-{number}" for number in range(tasks)]
+        self._readers = [LogReader(around.account.blobs(), prefix) for prefix in prefixes]
+        self.ends, self.rows = [(0, 0)] * tasks, 0
+
+    def reaches(self, expected: int) -> bool:
+        """Look at the logs, if there were fewer rows than that; whether there are so many now."""
+        if self.rows < expected:
+            for number, reader in enumerate(self._readers):
+                found = reader.scan(self.ends[number])
+                self.ends[number], self.rows = found.end, self.rows + found.rows
+        return self.rows >= expected

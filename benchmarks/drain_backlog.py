@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import psutil
 import pyarrow as pa
-from common import EXAMPLE, PATIENCE_S, RUN_ID, Claim, Container, World, flights, main, say, world
+from common import EXAMPLE, PATIENCE_S, RUN_ID, Claim, Container, World, Written, flights, main, say, world
 from throughput import has_read, kept, produce
 
 from samza_azure.logs.position import Ends
@@ -173,18 +173,9 @@ def rows_read(container: Container) -> int:
 
 def wait_until_written(around: World, container: Container, stage: str, expected: int) -> list[tuple[int, int]]:
     """Until a stage has put out so many rows; where its logs end then."""
-    readers = [LogReader(around.account.blobs(), f"runs/{RUN_ID}/{stage}-{number}") for number in range(TASKS)]
-    ends, rows = [(0, 0)] * TASKS, 0
-
-    def all_written() -> bool:
-        nonlocal rows
-        for number, reader in enumerate(readers):
-            found = reader.scan(ends[number])
-            ends[number], rows = found.end, rows + found.rows
-        return rows >= expected
-
-    container.until("all rows are between the stages", all_written, 10 * PATIENCE_S)
-    return ends
+    written = Written(around, stage, TASKS)
+    container.until("all rows are between the stages", lambda: written.reaches(expected), 10 * PATIENCE_S)
+    return written.ends
 
 
 @contextmanager
