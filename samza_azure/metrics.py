@@ -6,6 +6,7 @@ whichever SDK and exporter the process has been given get everything, Azure Moni
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -132,6 +133,10 @@ class Instruments:
             unit="By",
             description="About how many bytes of a stream this processor has not read yet",
         )
+        self.backlog_rows = gauge(
+            "samza_azure.stream.backlog.rows",
+            description="About how many rows that are, each with as many bytes as those that were read so far",
+        )
         self.restarts = counter("samza_azure.container.restarts", description="Containers that ended by themselves")
         self.memory = gauge(
             "samza_azure.container.memory", unit="By", description="What the container and its processes use of memory"
@@ -192,7 +197,12 @@ def rows_to_drain(control: Control | None, task: TaskReport) -> int | None:
         for partition, at in task.read.items()
         if partition in ends
     )
-    return round(size * done.rows / done.size) if done is not None and done.size else 0
+    return _rows_in(size, done or Progress())
+
+
+def _rows_in(size: int, done: Progress) -> int:
+    """About how many rows so many bytes hold, if they are like those that a task has read; 0 if it has read none."""
+    return round(size * done.rows / done.size) if done.size else 0
 
 
 def _has_failed(control: Control, now_ms: int) -> bool:
@@ -386,7 +396,7 @@ class Observer:
 
     def _show_work(self, view: View) -> None:
         """What our tasks have done since the last look, and how far behind they are."""
-        ages, behind, to_drain = dict[str, float](), dict[str, int](), dict[str, int]()
+        ages, behind, behind_rows, to_drain = dict[str, float](), Counter[str](), Counter[str](), Counter[str]()
         done: dict[tuple[str, int, int], tuple[Progress, int]] = {}
         for task, local in view.work.tasks.items():
             report = local.report
@@ -401,12 +411,14 @@ class Observer:
             if now[0].watermark_ms is not None:
                 ages[stage] = max(ages.get(stage, 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
             for stream, size in now[0].behind.items():
-                behind[stream] = behind.get(stream, 0) + size
+                behind[stream] += size
+                behind_rows[stream] += _rows_in(size, now[0])
             if (rows := rows_to_drain(self._control, report)) is not None:
-                to_drain[stage] = to_drain.get(stage, 0) + rows
+                to_drain[stage] += rows
         self._done = done
         self._set_all(self._instruments.watermark_age, "stage", ages)
         self._set_all(self._instruments.backlog, "stream", behind)
+        self._set_all(self._instruments.backlog_rows, "stream", behind_rows)
         self._set_all(self._instruments.drain_rows, "stage", to_drain)
 
     def _add_work(self, who: Mapping[str, str], before: tuple[Progress, int], now: tuple[Progress, int]) -> None:

@@ -37,6 +37,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
     "Keeping up?": (
         Panel("Rows to read before a drain flushes", "sum by (stage) (samza_azure_drain_rows)", legend="{{stage}}"),
         Panel("Not read yet", "sum by (stream) (samza_azure_stream_backlog_bytes)", "bytes", "{{stream}}"),
+        Panel("Rows not read yet", "sum by (stream) (samza_azure_stream_backlog_rows)", legend="{{stream}}"),
         Panel("Watermark age", "max by (stage) (samza_azure_task_watermark_age_seconds)", "s", "{{stage}}"),
         Panel(
             "Rows a second",
