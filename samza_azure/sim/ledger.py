@@ -27,51 +27,52 @@ from samza_azure.storage.memory import MemoryStorage
 #: where these sentences are written; `docs/invariants.md` repeats them, and a test compares.
 INVARIANTS = {
     "S1": "Each accepted write of the control blob raises the revision by one. Epoch and version never fall, an epoch "
-    "has one leader, the group id never changes, and a task changes its owner only together with the version.",
+    "has one leader, the group id never changes, and the owner of a task changes only together with the version.",
     "S2": "The accepted records of a task's log form one run per writer. Writers only rise, batch ids strictly rise, "
     "and nothing follows DRAINED.",
     "S3": "No heartbeat of an incarnation is accepted after it was marked dead.",
     "S4": "Past its self-stop deadline a processor permits no batch, starts no task and sends no append.",
-    "S5": "A task whose owner did not change is never released, except by an owner that ends.",
+    "S5": "A task whose owner did not change is never released, except by an owner that is exiting.",
     "S6": "After a refused write of the control blob a leader sends nothing further as leader.",
     "S7": "Each row of the input is in the output exactly once, for every schedule of crashes, pauses, lost answers "
     "and drains, and no row is late that a serial reader would have read in time.",
     "S8": "A prefix of a log that was once readable never changes.",
     "S9": "Nothing is deleted that a restore, a replay or a reader may still need.",
-    "S10": "A processor is marked dead, and its row deleted, only after a silence of its own as long as the timeout, "
-    "or for not adopting a version in time, or because it cannot reach the control blob and the leader can. An outage "
-    "marks nobody.",
-    "S11": "A fault causes two changes of the leader at most. Without a fault neither the epoch nor the version "
-    "changes. Whoever deposed a leader that lives makes all more patient.",
+    "S10": "A processor is marked dead, and its row deleted, only after its own silence has lasted as long as the "
+    "timeout, or because it did not adopt a version in time, or because it cannot reach the control blob while the "
+    "leader can. An outage marks nobody dead.",
+    "S11": "A fault causes at most two changes of the leader. Without a fault neither the epoch nor the version "
+    "changes. Deposing a leader that is alive lengthens the timeout of all processors.",
     "S12": "A run keeps its pipeline. FLUSH follows a FREEZE of the same drain and cannot be taken back. While a run "
-    "drains a task moves only if it has lost its owner, and a stop takes a FREEZE back. DRAINED implies that each log "
-    "ends in DRAINED, and is final. The next run begins at the positions. A clean-up deletes what is left of drained "
-    "runs, after the others have left, and nothing else.",
-    "L1": "When the faults end, within a bound one processor leads and names who leads next, every task runs at its "
+    "drains, a task moves only if it has lost its owner, and a stop cancels a FREEZE. DRAINED implies that each log "
+    "ends in DRAINED, and is final. The next run begins at the positions of the drained one. A clean-up deletes only "
+    "what is left of drained runs, and only after the other processors have left them.",
+    "L1": "When the faults end, within a bound one processor leads and names its successors, every task runs at its "
     "owner and is known to have a log, and the tasks are balanced. A processor that is told to leave is gone, and a "
-    "drain ends, within a bound.",
-    "L2": "Under mild faults that never end every task runs at least 95 % of the time, and a death is handled within "
-    "twice the bound that is stated for it.",
-    "Order": "A processor stops its work first, then says LEFT in its row, then gives up the lease. Only a leader that "
-    "stays, and cannot act where its successor can, gives up the lease alone.",
-    "Exit": "A processor ends only for a reason that is a fact, with the exit code of that reason, and never by an "
-    "error that nobody foresaw.",
-    "Debounce": "One leader publishes two versions at least one debounce apart, unless a task has lost its owner.",
-    "Retry": "A run fails only when a task was given up by two processors, or by one while no other was there to try "
+    "drain is over, within a bound.",
+    "L2": "Under mild faults that never end, every task runs at least 95 % of the time, and a death is handled within "
+    "twice its stated bound.",
+    "Order": "A processor first stops its work, then writes LEFT into its row, then gives up the lease. Only a leader "
+    "that stays, and cannot act where its successor can, gives up the lease alone.",
+    "Exit": "A processor exits only for a reason that is a fact, with the exit code of that reason, and never because "
+    "of an unexpected error.",
+    "Debounce": "Two versions of one leader are at least one debounce apart, unless a task has lost its owner.",
+    "Retry": "A run fails only when two processors have given up a task, or one has while no other was there to try "
     "it.",
-    "Leak": "A processor's row reports only tasks that the control blob gave to this very incarnation, and is ACTIVE "
-    "from the first version that this incarnation adopts.",
+    "Leak": "A processor's row reports only tasks that the control blob gave to its incarnation, and is ACTIVE from "
+    "the first version that this incarnation adopts.",
     "Cost": "No processor makes more than 40 calls of one kind within a second, and a calm group makes at most 1.5 "
     "times the calls that `explain` states.",
-    "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless that one has "
-    "been waited for as long as it may take to let go.",
-    "Patience": "Who was given a task, and may work, waits for its earlier owners no longer than 1.5 times the time "
-    "in which a task must let go.",
-    "Bound": "When one processor dies while all is well, another one leads, if need be, and its tasks belong to others "
-    "within 1.5 times the bound that `explain` states, and run soon after.",
-    "Form": "What is written is read as it was meant, by production and by a plain reader that shares no code with it, "
-    "and is no longer than the service takes. What is damaged, strange or of a later format is refused.",
-    "Plain": "What a pure function says is what a plain second writing of it says.",
+    "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless the new owner "
+    "has waited for as long as a release may take.",
+    "Patience": "A processor that was given a task, and may work, waits for the earlier owners no longer than 1.5 "
+    "times as long as a release may take.",
+    "Bound": "When one processor dies and nothing else is wrong, its tasks have other owners, and the group has a "
+    "leader, within 1.5 times the bound that `explain` states; the tasks run soon after.",
+    "Form": "What is written is read back as it was meant, by production and by a plain reader that shares no code "
+    "with it, and stays within the limits of the service. Data that is damaged, foreign or of a later format is "
+    "refused.",
+    "Plain": "A pure function gives the same answer as a plain second implementation.",
 }
 #: Nobody works in a run of such a phase, so nothing of it is taken back.
 _OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)

@@ -48,7 +48,7 @@ def without_lease_id(patch: Patch) -> None:
 
 
 def break_with_a_period(patch: Patch) -> None:
-    """lease libraries: a lease is broken, and goes on until its time is over."""
+    """lease libraries: a broken lease stays valid until its time is over."""
 
     def later(self: Any, etag: str | None) -> Any:
         return None
@@ -57,7 +57,7 @@ def break_with_a_period(patch: Patch) -> None:
 
 
 def counted_from_the_answer(patch: Patch) -> None:
-    """etcd, DistributedLock: deadlines start when the answer is there, not before the question was sent."""
+    """etcd, DistributedLock: deadlines count from the answer, not from before the request."""
     learn = learning.learn
     patch.setattr(
         hosting, "learn", lambda view, action, answer, sent_at, now: learn(view, action, answer, sent_at=now, now=now)
@@ -65,7 +65,7 @@ def counted_from_the_answer(patch: Patch) -> None:
 
 
 def trouble_is_an_etag(patch: Patch) -> None:
-    """DurableTask, WebJobs: every error but 409 and 412 counts as renewed."""
+    """DurableTask, WebJobs: every error except 409 and 412 counts as a renewal."""
     learn = learning.learn
 
     def believing(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -77,7 +77,7 @@ def trouble_is_an_etag(patch: Patch) -> None:
 
 
 def a_failed_claim_is_a_claim(patch: Patch) -> None:
-    """Event Hubs: whoever could not claim keeps what it wanted to claim."""
+    """Event Hubs: a processor whose claim failed acts as if it had succeeded."""
     learn = learning.learn
 
     def keeping(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -89,7 +89,7 @@ def a_failed_claim_is_a_claim(patch: Patch) -> None:
 
 
 def one_lease_id_for_all(patch: Patch) -> None:
-    """DurableTask, WebJobs: the lease id is made of a name, so another process holds the same lease."""
+    """DurableTask, WebJobs: the lease id is derived from a name, so another process holds the same lease."""
     perform = performing._perform
 
     async def shared(action: Any, *rest: Any) -> Any:
@@ -101,7 +101,7 @@ def one_lease_id_for_all(patch: Patch) -> None:
 
 
 def no_deadline_of_the_lease(patch: Patch) -> None:
-    """kazoo, client-go: nothing stops a leader whose lease ran out, or was broken, while it could not see it."""
+    """kazoo, client-go: nothing stops a leader whose lease expired, or was broken, while it could not see it."""
     patch.setattr(viewing.Lease, "ends_at", property(lambda lease: float("inf")))
     nothing = Trouble.UNAVAILABLE
     learn = learning.learn
@@ -116,7 +116,7 @@ def no_deadline_of_the_lease(patch: Patch) -> None:
 
 
 def blind_retry_of_a_publish(patch: Patch) -> None:
-    """conditional writes: one whose answer was lost is sent again with the ETag of the day."""
+    """conditional writes: a write whose answer was lost is sent again with the current ETag."""
     perform = performing._perform
 
     async def insisting(action: Any, me: str, blob: Any, *rest: Any) -> Any:
@@ -132,12 +132,12 @@ def blind_retry_of_a_publish(patch: Patch) -> None:
 
 
 def no_back_off(patch: Patch) -> None:
-    """retry loops: what failed is tried again at once."""
+    """retry loops: a failed call is repeated at once."""
     patch.setattr(timing.BackOff, "after", lambda self, failures, random: 0.0)
 
 
 def the_transport_tries_again(patch: Patch) -> None:
-    """SDK retries: a client library that repeats conditional writes by itself is refused by its own first try."""
+    """SDK retries: a client library that repeats conditional writes is refused because of its own first attempt."""
     perform = performing._perform
 
     async def twice(action: Any, *rest: Any) -> Any:
@@ -150,12 +150,12 @@ def the_transport_tries_again(patch: Patch) -> None:
 
 
 def calls_without_an_end(patch: Patch) -> None:
-    """kubernetes#44887: a call that hangs hangs for ever."""
+    """kubernetes#44887: a call that hangs is never ended."""
     patch.setattr(hosting, "call_timeout_s", lambda timing: 1e9)
 
 
 def nobody_follows_the_leader(patch: Patch) -> None:
-    """a leader for ever: leadership is sought at the start only."""
+    """a leader for ever: processors campaign for leadership only at the start."""
     patch.setattr(election, "_suspect", lambda view: False)
 
 
@@ -163,7 +163,7 @@ def nobody_follows_the_leader(patch: Patch) -> None:
 
 
 def age_by_the_clock(patch: Patch) -> None:
-    """Patroni: silence is now minus when the row was last seen to change."""
+    """Patroni: silence is the time since the row was last seen to change."""
 
     def observed(age: Age | None, etag: str, now: float, interval_s: float) -> Age:
         if age is None or age.etag != etag:
@@ -175,7 +175,7 @@ def age_by_the_clock(patch: Patch) -> None:
 
 
 def age_by_the_wall(patch: Patch) -> None:
-    """DurableTask, Event Hubs: a timestamp of another machine is compared with the time here."""
+    """DurableTask, Event Hubs: a timestamp of another machine is compared with the local clock."""
     written: dict[str, float] = {}
     upsert, learn_members = Storage.upsert, learning._learn_members
 
@@ -196,7 +196,7 @@ def age_by_the_wall(patch: Patch) -> None:
 
 
 def marks_while_cut_off(patch: Patch) -> None:
-    """observers in an outage: they judge others although their own beats fail, and remember an outage as silence."""
+    """observers in an outage: they judge others although their own heartbeats fail, and count an outage as silence."""
     patch.setattr(learning, "_forget_ages", lambda view, now: None)
     mark = membership.mark_dead
 
@@ -211,7 +211,7 @@ def marks_while_cut_off(patch: Patch) -> None:
 
 
 def an_unfenced_dead_mark(patch: Patch) -> None:
-    """Orleans before votes: the mark goes to whatever the row is by now, not to the row whose age was measured."""
+    """Orleans before votes: the dead mark goes to the present row, not to the row whose age was measured."""
     perform = performing._perform
 
     async def anyhow(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
@@ -224,7 +224,7 @@ def an_unfenced_dead_mark(patch: Patch) -> None:
 
 
 def rows_are_deleted_by_name(patch: Patch) -> None:
-    """Samza's ETag *: a row goes, whoever has it by now."""
+    """Samza's ETag *: a row is deleted, whichever incarnation has it by now."""
     remove = Storage.remove
 
     def by_name(self: Any, partition: str, key: str, etag: str) -> Any:
@@ -235,7 +235,7 @@ def rows_are_deleted_by_name(patch: Patch) -> None:
 
 
 def torn_scans(patch: Patch) -> None:
-    """Orleans#10381: a read of many rows misses one now and then."""
+    """Orleans#10381: a scan of many rows misses one now and then."""
     query = Storage.query
     reads = iter(range(1 << 30))
 
@@ -266,7 +266,7 @@ def stop_the_world(patch: Patch) -> None:
 
 
 def the_owner_that_does_not_run(patch: Patch) -> None:
-    """durabletask#1389: a task that failed once is owned and never started again."""
+    """durabletask#1389: a task that failed once keeps its owner and is never restarted."""
     may_start = tasks._may_start
 
     def once(view: Any, task: str, owner: Any, now: float) -> bool:
@@ -276,12 +276,12 @@ def the_owner_that_does_not_run(patch: Patch) -> None:
 
 
 def the_gainer_does_not_wait(patch: Patch) -> None:
-    """Event Hubs: a partition is read by its new owner while the former one still reads it."""
+    """Event Hubs: the new owner of a partition starts to read while the former one still reads it."""
     patch.setattr(tasks, "_let_go", lambda view, task, earlier, now: True)
 
 
 def predecessors_are_forgotten(patch: Patch) -> None:
-    """our review: a task is given to somebody, and the owner who had it before is not written down."""
+    """our review: a task gets a new owner, and its former owner is not recorded."""
     decided = publish.next_control
 
     def without(view: Any, known: Any, now: float) -> Any:
@@ -293,14 +293,14 @@ def predecessors_are_forgotten(patch: Patch) -> None:
 
 
 def dead_after_three_timeouts(patch: Patch) -> None:
-    """our review: a processor is dead three times as late as is promised."""
+    """our review: a processor is marked dead three times as late as promised."""
     timeouts = {each.heartbeat_timeout_s for each in timing.PROFILES.values()}
     silent = Age.silent
     patch.setattr(Age, "silent", lambda age, limit: silent(age, 3 * limit if limit in timeouts else limit))
 
 
 def a_leader_is_suspected_late(patch: Patch) -> None:
-    """our review: a leader is suspected three times as late as is promised."""
+    """our review: a leader is suspected three times as late as promised."""
     timeout = election.leader_timeout
     patch.setattr(election, "leader_timeout", lambda view: 3 * timeout(view))
 
@@ -309,7 +309,7 @@ def a_leader_is_suspected_late(patch: Patch) -> None:
 
 
 def unconditional_append(patch: Patch) -> None:
-    """Event Hubs: a checkpoint is written whatever it was before. Appends carry no position."""
+    """Event Hubs: a checkpoint is written whatever it was before; appends carry no position."""
     append = Storage.append
 
     def anywhere(self: Any, name: str, data: bytes, position: int) -> Any:
@@ -320,7 +320,7 @@ def unconditional_append(patch: Patch) -> None:
 
 
 def takes_the_log_back(patch: Patch) -> None:
-    """position alone: whoever has read to the end of a log may append EPOCH, also an older writer."""
+    """position alone: any writer that has read to the end of a log may append EPOCH, even an older one."""
     take_over = logs.take_over
 
     def reckless(log: Any, **arguments: Any) -> Any:
@@ -341,7 +341,7 @@ def takes_the_log_back(patch: Patch) -> None:
 
 
 def created_again(patch: Patch) -> None:
-    """the SDK's default: creating a blob that is there empties it (no If-None-Match)."""
+    """the SDK's default: creating a blob that exists empties it (no If-None-Match)."""
 
     def afresh(self: Any, name: str) -> bool:
         self._blobs.pop(name, None)
@@ -352,7 +352,7 @@ def created_again(patch: Patch) -> None:
 
 
 def work_without_a_permit(patch: Patch) -> None:
-    """one check too few: the permit is asked before a batch, and not again before its append."""
+    """one check too few: the permit is checked before a batch, but not again before its append."""
     perform = containers.Work._perform
 
     async def unasked(self: Any, operation: Any) -> Any:
@@ -365,7 +365,7 @@ def work_without_a_permit(patch: Patch) -> None:
 
 
 def silence_is_idleness(patch: Patch) -> None:
-    """watermark heuristics: a producer that has said nothing for some seconds holds nobody back."""
+    """watermark heuristics: a producer that has been silent for some seconds no longer holds the others back."""
     heard: dict[tuple[int, str], tuple[int | None, float]] = {}
 
     def progress(self: Any, producers: list[str]) -> int:
@@ -381,7 +381,7 @@ def silence_is_idleness(patch: Patch) -> None:
 
 
 def the_fastest_producer_counts(patch: Patch) -> None:
-    """Spark's own watermark: the greatest event time that any producer has sent."""
+    """Spark's own watermark: the watermark follows the greatest event time of any producer."""
 
     def progress(self: Any, producers: list[str]) -> int:
         return max((self.state.frontiers.get(each) or -1 for each in producers), default=-1)
@@ -390,7 +390,7 @@ def the_fastest_producer_counts(patch: Patch) -> None:
 
 
 def flushes_too_early(patch: Patch) -> None:
-    """a drain in a hurry: FLUSH is written when the first reader stands still."""
+    """a drain in a hurry: FLUSH is written when the first reader has stopped."""
 
     def progress(control: Any, rows: Any, plan: Any) -> Any:
         drain = control.drain
@@ -407,7 +407,8 @@ def flushes_too_early(patch: Patch) -> None:
 
 
 def drained_when_all_are_told(patch: Patch) -> None:
-    """a drain in a hurry: DRAINED is written when everybody has heard of FLUSH, not when every log ends in DRAINED."""
+    """a drain in a hurry: DRAINED is written when all processors have read FLUSH, not when every log ends in
+    DRAINED."""
 
     def progress(control: Any, rows: Any, plan: Any) -> Any:
         drain = control.drain
@@ -422,5 +423,5 @@ def drained_when_all_are_told(patch: Patch) -> None:
 
 
 def any_freeze_will_do(patch: Patch) -> None:
-    """a drain in a hurry: where a task stood still for a drain that was cancelled counts for the next one."""
+    """a drain in a hurry: the position where a task stopped for a cancelled drain counts for the next drain."""
     patch.setattr(draining, "_stopped_at", lambda report, drain: report.ends if report is not None else None)

@@ -29,12 +29,13 @@ Patch = pytest.MonkeyPatch
 
 
 def nobody_is_passed_on(patch: Patch) -> None:
-    """B1: the list of the living is computed, and not used to give out the tasks."""
+    """B1: the list of live processors is computed but not used for the assignment."""
     patch.setattr(publish, "assign", lambda tasks, members, current, **more: {})
 
 
 def blind_retry_of_a_beat(patch: Patch) -> None:
-    """B2: a refused heartbeat is written again, whatever stands there now, so a paused one never learns its death."""
+    """B2: a refused heartbeat is sent again without its condition, so a paused processor never learns that it is
+    dead."""
     perform = performing._perform
 
     async def forcing(action: Any, me: str, blob: Any, table: Any, *rest: Any) -> Any:
@@ -53,12 +54,12 @@ def no_self_stop(patch: Patch) -> None:
 
 
 def leaving_waits_for_the_storage(patch: Patch) -> None:
-    """B4: who cannot write its last words never ends."""
+    """B4: a processor that cannot write its last state never exits."""
     patch.setattr(ending, "FAREWELL_S", 1e9)
 
 
 def lease_before_work(patch: Patch) -> None:
-    """B5: a leader that goes gives up the lease first, then its row, then its work."""
+    """B5: a leader that exits gives up the lease first, then its row, then its work."""
     end = ending.end
 
     def hasty(view: Any, now: float) -> list[Any]:
@@ -70,7 +71,7 @@ def lease_before_work(patch: Patch) -> None:
 
 
 def nobody_follows_during_a_barrier(patch: Patch) -> None:
-    """B6, B7: a leader is believed to live as long as the version that it began is open."""
+    """B6, B7: a leader is taken for alive as long as the barrier of its version is open."""
     suspect = election._suspect
 
     def believing(view: Any) -> bool:
@@ -80,7 +81,8 @@ def nobody_follows_during_a_barrier(patch: Patch) -> None:
 
 
 def the_same_version_again(patch: Patch) -> None:
-    """B8: the next leader counts on from what it knew, and publishes another model under the same number."""
+    """B8: the next leader continues from the version that it knew, and publishes another model under the same
+    number."""
     assignment = publish.with_assignment
 
     def reused(view: Any, control: Any, *rest: Any) -> Any:
@@ -97,17 +99,17 @@ def without_the_look_at_owners(patch: Patch) -> None:
 
 
 def a_barrier_without_an_end(patch: Patch) -> None:
-    """B9, kazoo's DoubleBarrier: nobody does anything about one that does not come."""
+    """B9, kazoo's DoubleBarrier: a member that does not reach the barrier has no consequences."""
     patch.setattr(membership, "is_overdue", lambda view, now: False)
 
 
 def any_life_will_do(patch: Patch) -> None:
-    """B10, durabletask#1136: a processor that was started again counts as the one that had the tasks."""
+    """B10, durabletask#1136: a restarted processor counts as the incarnation that had the tasks."""
     patch.setattr(publish, "_is", lambda row, owner: row is not None)
 
 
 def a_newcomer_counts_from_zero(patch: Patch) -> None:
-    """B11: one that has adopted nothing yet comes to lead, and begins again at version 0."""
+    """B11: a new leader that has adopted no version yet starts again at version 0."""
     campaign = election._continue_campaign
 
     def fresh(view: Any, going: Any, now: float) -> list[Any]:
@@ -120,7 +122,7 @@ def a_newcomer_counts_from_zero(patch: Patch) -> None:
 
 
 def no_change_before_the_first_end(patch: Patch) -> None:
-    """B12: a change of the members before the first barrier is over is an exception in the leader."""
+    """B12: a change of the members before the end of the first barrier raises an exception in the leader."""
     assignment = publish.with_assignment
 
     def parsing(view: Any, control: Any, *rest: Any) -> Any:
@@ -133,7 +135,7 @@ def no_change_before_the_first_end(patch: Patch) -> None:
 
 
 def too_many_processors(patch: Patch) -> None:
-    """B13: trimming those that are more than the tasks runs over the end of the list."""
+    """B13: removing the processors in excess of the tasks overruns the list."""
     assign = publish.assign
 
     def trimming(tasks: Any, members: Any, current: Any, **more: Any) -> Any:
@@ -145,7 +147,7 @@ def too_many_processors(patch: Patch) -> None:
 
 
 def the_surplus_goes(patch: Patch) -> None:
-    """B14: who gets no task ends, so nobody stands by."""
+    """B14: a processor that gets no task exits, so there is no standby."""
     verdict = ending.verdict
 
     def impatient(view: Any) -> Finish | None:
@@ -157,7 +159,7 @@ def the_surplus_goes(patch: Patch) -> None:
 
 
 def zombie_leader(patch: Patch) -> None:
-    """B15, client-go: a leader whose write was refused goes on."""
+    """B15, client-go: a leader whose write was refused goes on leading."""
     learn = learning.learn
 
     def stubborn(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -169,7 +171,7 @@ def zombie_leader(patch: Patch) -> None:
 
 
 def who_leads_no_more_ends(patch: Patch) -> None:
-    """B16: losing the lease ends the processor, instead of its leadership."""
+    """B16: losing the lease ends the processor instead of its leadership."""
     learn = learning.learn
 
     def offended(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -182,7 +184,7 @@ def who_leads_no_more_ends(patch: Patch) -> None:
 
 
 def a_renewal_is_tried_once(patch: Patch) -> None:
-    """B17, DistributedLock, WebJobs: whatever goes wrong with a renewal, the lease is taken for lost."""
+    """B17, DistributedLock, WebJobs: any error of a renewal counts as the loss of the lease."""
     learn = learning.learn
 
     def nervous(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -206,22 +208,22 @@ def _fatal(patch: Patch, kind: type) -> None:
 
 
 def a_refused_beat_is_fatal(patch: Patch) -> None:
-    """B18: the row is not what the heartbeat expects, and that is a null pointer."""
+    """B18: a row that the heartbeat does not expect raises a null pointer exception."""
     _fatal(patch, MergeOwnRow)
 
 
 def a_refused_leader_row_is_fatal(patch: Patch) -> None:
-    """B19: a 412 on the flag that says who leads."""
+    """B19: a 412 for the flag that names the leader raises an exception."""
     _fatal(patch, WriteLeaderRow)
 
 
 def a_row_is_only_inserted(patch: Patch) -> None:
-    """B20: after a crash the row of this id is there, and the insert is refused for ever."""
+    """B20: after a crash the row of the same id is still there, so the insert is refused for ever."""
     patch.setattr(membership, "join", lambda view, now: [InsertOwnRow(membership.own_row(view))])
 
 
 def an_error_is_the_end(patch: Patch) -> None:
-    """B21: one call that fails ends the processor, and a short outage ends all of them."""
+    """B21: one failed call ends the processor, so a short outage ends all of them."""
     learn = learning.learn
 
     def giving_up(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -233,7 +235,7 @@ def an_error_is_the_end(patch: Patch) -> None:
 
 
 def leaving_twice_is_an_error(patch: Patch) -> None:
-    """B22: stopping what stops already fails on what the first stop has deleted."""
+    """B22: a second stop fails because the first one has deleted its data."""
     heard = learning.heard_leave
 
     def once(view: Any) -> None:
@@ -245,7 +247,7 @@ def leaving_twice_is_an_error(patch: Patch) -> None:
 
 
 def a_leader_elects_itself(patch: Patch) -> None:
-    """B23: acquiring one's own lease again is taken for a new leadership."""
+    """B23: acquiring one's own lease again counts as a new leadership."""
     learn = learning.learn
 
     def again(view: Any, action: Any, answer: Any, *, sent_at: float, now: float) -> None:
@@ -258,7 +260,7 @@ def a_leader_elects_itself(patch: Patch) -> None:
 
 
 def no_fence_at_take_over(patch: Patch) -> None:
-    """B26: whoever is told to read and write does so, and nothing shuts the former one out."""
+    """B26: a processor reads and writes as soon as it is told to, without fencing the former owner."""
 
     def only_reads(log: Any, **arguments: Any) -> Any:
         log.end = (yield from logs._newest(log, arguments["first"])), 0
@@ -270,7 +272,7 @@ def no_fence_at_take_over(patch: Patch) -> None:
 
 
 def no_debounce(patch: Patch) -> None:
-    """B27, librdkafka#4742: each change is a version of its own, however fast they come."""
+    """B27, librdkafka#4742: each change becomes a version of its own, however fast the changes come."""
     assignment = publish.with_assignment
 
     def eager(view: Any, control: Any, *rest: Any) -> Any:
@@ -281,7 +283,7 @@ def no_debounce(patch: Patch) -> None:
 
 
 def other_partitions_are_not_noticed(patch: Patch) -> None:
-    """B28: code with another number of partitions than the run began with works on."""
+    """B28: code with another number of partitions than the run began with keeps working."""
     patch.setattr(ending, "_misfit", lambda view, control: None)
     candidates = membership.candidates
 
@@ -295,13 +297,13 @@ def other_partitions_are_not_noticed(patch: Patch) -> None:
 
 
 def one_failure_fails_the_run(patch: Patch) -> None:
-    """Ours: what one machine cannot run, nobody tries: a full disk there ends the run for all."""
+    """Ours: a task that fails on one machine is not tried on another, so a full disk on one machine ends the run."""
     failures = publish.with_failures
     patch.setattr(publish, "with_failures", lambda view, control, able: failures(view, control, {}))
 
 
 def a_task_goes_back(patch: Patch) -> None:
-    """Ours: who gave a task up is forgotten at once, and the task goes to and fro."""
+    """Ours: the processor that gave a task up is forgotten at once, so the task goes to and fro."""
     assignment = publish.assign
 
     def forgetful(tasks: Any, members: Any, current: Any, *, balance: bool, given_up: Any) -> Any:
@@ -312,6 +314,6 @@ def a_task_goes_back(patch: Patch) -> None:
 
 
 def a_row_tells_of_a_former_life(patch: Patch) -> None:
-    """Ours: a processor that comes back goes on reporting the tasks that its former life was given."""
+    """Ours: a restarted processor keeps reporting the tasks of its former incarnation."""
     reported = tasks.reported
     patch.setattr(tasks, "reported", lambda view, local: reported(view, replace(local, former=False)))

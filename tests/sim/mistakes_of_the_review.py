@@ -18,7 +18,7 @@ Patch = pytest.MonkeyPatch
 
 
 def released_while_it_works(patch: Patch) -> None:
-    """our review: the loser of a task says that it has let go while it still works."""
+    """our review: the loser of a task reports its release while it still works."""
 
     def released(view: Any) -> dict[str, int]:
         return dict(view.share.awaited) if view.share is not None else {}
@@ -27,7 +27,7 @@ def released_while_it_works(patch: Patch) -> None:
 
 
 def the_gainer_waits_for_ever(patch: Patch) -> None:
-    """our review: who gains a task waits for the loser, however long that one takes."""
+    """our review: the gainer of a task waits for the loser without a bound."""
 
     def let_go(view: Any, task: str, earlier: Any, now: float) -> bool:
         since = view.life.waiting_since.get(task, now)
@@ -38,7 +38,7 @@ def the_gainer_waits_for_ever(patch: Patch) -> None:
 
 
 def flush_takes_the_last_end(patch: Patch) -> None:
-    """our review: of two readers of a source the one that is looked at last says where the drain ends."""
+    """our review: of two readers of a source, the one looked at last determines where the drain ends."""
 
     def furthest(reported: Any, begun: Mapping[str, Any]) -> dict[str, Any]:
         ends = dict(begun)
@@ -50,7 +50,7 @@ def flush_takes_the_last_end(patch: Patch) -> None:
 
 
 def draining_moves_tasks(patch: Patch) -> None:
-    """our review: tasks are balanced while the run drains."""
+    """our review: tasks are rebalanced while the run drains."""
     assign = publish.assign
     patch.setattr(publish, "assign", lambda *known, **more: assign(*known, **(more | {"balance": True})))
 
@@ -70,7 +70,7 @@ def starts_without_a_permit(patch: Patch) -> None:
 
 
 def churn_never_rises(patch: Patch) -> None:
-    """our review: nobody becomes more patient by deposing a leader that lives."""
+    """our review: deposing a leader that is alive does not lengthen the timeout."""
     with_churn = election.with_churn
 
     def never(view: Any, control: Any, now: float) -> Any:
@@ -81,22 +81,22 @@ def churn_never_rises(patch: Patch) -> None:
 
 
 def no_successors_are_named(patch: Patch) -> None:
-    """our review: the leader row names nobody who watches, so all notice a death late."""
+    """our review: the leader row names no successors, so all notice a death late."""
     patch.setattr(election, "successors_of", lambda view, control: ())
 
 
 def first_is_never_cleared(patch: Patch) -> None:
-    """our review: a task whose log was lost counts as one that never had any."""
+    """our review: a task whose log was lost counts as a task that never had one."""
     patch.setattr(publish, "with_births", lambda view, before, control: control)
 
 
 def cleans_up_at_once(patch: Patch) -> None:
-    """our review: the leader deletes a drained run's logs while others have not left it."""
+    """our review: the leader deletes a drained run's logs before the other processors have left it."""
     patch.setattr(housekeeping, "_has_tasks", lambda control, row: False)
 
 
 def a_stop_keeps_the_freeze(patch: Patch) -> None:
-    """our review: the next start resumes a run that stands still for a drain."""
+    """our review: the next start resumes a run that is frozen for a drain."""
     with_stop = publish.with_stop
 
     def frozen(view: Any, control: Any, rows: Any) -> Any:
@@ -108,7 +108,7 @@ def a_stop_keeps_the_freeze(patch: Patch) -> None:
 
 
 def ages_survive_an_outage(patch: Patch) -> None:
-    """our review: a silence in which perhaps nobody could write counts as any other."""
+    """our review: a silence during which perhaps no processor could write counts like any other."""
     learn_own_row = learning._learn_own_row
 
     def remembering(view: Any, action: Any, answer: Any, sent_at: float, now: float) -> None:
@@ -123,13 +123,13 @@ def ages_survive_an_outage(patch: Patch) -> None:
 
 
 def ages_survive_a_pause(patch: Patch) -> None:
-    """our review: an observer that was frozen goes on counting. A gap between two reads counts little anyway, and a
-    death needs several of them."""
+    """our review: an observer that was frozen keeps its ages. A gap between two reads counts little anyway, and a death
+    needs several reads."""
     patch.setattr(learning, "_forget_ages", lambda view, now: None)
 
 
 def drain_believes_any_generation(patch: Patch) -> None:
-    """our review: a drain believes whatever a row says of a task. A row tells only what is its processor's own."""
+    """our review: a drain accepts a row's report of any generation. A row only reports its own processor's tasks."""
 
     def report_of(task: str, owner: Any, rows: Mapping[str, Any]) -> Any:
         row = rows.get(owner.processor) if owner is not None else None
@@ -139,8 +139,8 @@ def drain_believes_any_generation(patch: Patch) -> None:
 
 
 def append_compares_no_bytes(patch: Patch) -> None:
-    """our review: a refused append counts as landed if the log has grown by as much. A task's log has one writer who
-    may, so only producers of a source lose rows."""
+    """our review: a refused append counts as landed if the log has grown by as much. A task's log has one permitted
+    writer, so only producers of a source lose rows."""
     send = task_log.send
 
     def believing(name: str, data: bytes, position: int) -> Rule[bool]:
@@ -159,8 +159,8 @@ def append_compares_no_bytes(patch: Patch) -> None:
 
 
 def no_look_for_a_later_blob(patch: Patch) -> None:
-    """our review: who finds its blob gone, or creates it anew, does not look whether the log went on. It would have to
-    sleep between two operations until others have rolled the log and its readers have passed that."""
+    """our review: a producer that finds its blob gone, or creates it again, does not check whether the log went on. It
+    would have to sleep between two operations until others have rolled the log and its readers have passed the blob."""
 
     def never(log: Any) -> Iterator[Any]:
         yield from ()
@@ -169,10 +169,10 @@ def no_look_for_a_later_blob(patch: Patch) -> None:
 
 
 def who_is_cut_off_keeps_its_tasks(patch: Patch) -> None:
-    """our review: a member that beats and cannot reach the control blob goes on as if it could."""
+    """our review: a member that sends heartbeats but cannot reach the control blob keeps its tasks."""
     patch.setattr(membership, "is_cut_off", lambda view, row: False)
 
 
 def who_is_cut_off_is_believed_at_once(patch: Patch) -> None:
-    """our review: who says that it is cut off is dead, in an outage that hits all, too."""
+    """our review: a member that says that it is cut off is marked dead, even in an outage that hits all."""
     patch.setattr(membership, "is_cut_off", lambda view, row: row.cut_off)

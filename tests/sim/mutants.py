@@ -274,7 +274,7 @@ class Elsewhere:
 
 
 def _samzas_names(patch: pytest.MonkeyPatch) -> None:
-    """B24: names without their hyphens, so that two applications meet."""
+    """B24: names lose their hyphens, so two applications share a container."""
 
     def name(app_name: str, app_id: str) -> str:
         return "samza" + re.sub("[^A-Za-z0-9]", "", f"app-{app_name}-{app_id}")
@@ -284,13 +284,13 @@ def _samzas_names(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_class_in_the_wrong_package(patch: pytest.MonkeyPatch) -> None:
-    """B25: the documents name a factory that cannot be loaded."""
+    """B25: the documents name a factory class that cannot be loaded."""
     text = test_documented_names.readme()
     patch.setattr(test_documented_names, "readme", lambda: f"{text} or `samza_azure.azure.AzureJobCoordinatorFactory`")
 
 
 def _forgets_who_has_what(patch: pytest.MonkeyPatch) -> None:
-    """librdkafka#3306: tasks move although nothing asks for it."""
+    """librdkafka#3306: tasks move without a reason."""
     assign = test_assign.assign
     patch.setattr(test_assign, "assign", lambda tasks, members, current, **more: assign(tasks, members, {}, **more))
 
