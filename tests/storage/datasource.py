@@ -5,7 +5,8 @@ So every order of calls can happen, an upload can take as long as all else, and 
 before it is made, after it (its answer is lost), or be its actor's last.
 
 After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and
-nothing else is (I12, I15, I16, I17, I23). All rows lie in one day. Whoever knows the table from before sees the same.
+nothing else is (I12, I15, I16, I17, I23), and with a REPLACE that each row was either read by it or carried (I24). All
+rows lie in one day. Whoever knows the table from before sees the same.
 """
 
 import threading
@@ -132,6 +133,8 @@ class World:
         self.dropped: dict[tuple[Interval, int], set[str]] = {}  # the rows that each drop has hidden
         self._hiding: set[tuple[Interval, int]] = set()  # the drops that were visible at the last look
         self.restored = 0
+        self.replaced: set[tuple[Interval, int]] = set()
+        self.carried = 0
         self._kinds = [_append, _append, _append, _compact, _compact, _rewrite, _collect, _preempt]
         self._kinds += [_drop, _drop, _collect] if drops else []
         self.trouble: BaseException | None = None
@@ -191,6 +194,7 @@ class World:
                 self.published |= set(rows_of(one)) - self.ever
                 self.ever |= set(rows_of(one))
         self._look_at_drops(snapshot)
+        self._look_at_replaced(snapshot, who)
         self._judge(snapshot, who)
         if self.dice.random() < 0.2:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
@@ -206,6 +210,20 @@ class World:
         for name in there - self.dropped.keys():
             self.dropped[name], self.published = self.published, set()
         self._hiding = {(one.interval, one.version) for one in snapshot.timeline.visible(DAY) if one.file is None}
+
+    def _look_at_replaced(self, snapshot: Snapshot, who: str) -> None:
+        """When a REPLACE begins to count, each row is in what it has read or in a copy that counts with it."""
+        for one in snapshot.timeline:
+            is_written = one.is_root and one.version > 0 and one.file is not None and one.file.bytes == 0
+            if not is_written or (one.interval, one.version) in self.replaced:
+                continue
+            self.replaced.add((one.interval, one.version))
+            copies = [other for other in snapshot.timeline if one.published[0] in other.published and other != one]
+            self.carried += len(copies)
+            read, carried = Counter(rows_of(one)), Counter(row for other in copies for row in rows_of(other))
+            for row in sorted(self.published):
+                if (found := read[row] + carried[row]) != 1:
+                    raise Violation(f"I24: after a write of {who} {row} is read and carried {found} times")
 
     def _judge(self, snapshot: Snapshot, who: str) -> None:
         found = Counter(row for one in snapshot.timeline.visible(DAY) for row in rows_of(one))

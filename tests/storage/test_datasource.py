@@ -1,10 +1,11 @@
 """Tables under faults, from seeds; and what is noticed if a fence is missing."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from samza_azure.segments import Segment
+from samza_azure.segments import Lock, Segment
 from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage import segments as module
 from samza_azure.storage.segments import SegmentStore
@@ -28,6 +29,15 @@ def test_each_row_is_there_once_after_each_write(seed: int) -> None:
     world.run(STEPS)
     assert world.published
     assert world.lives > 5
+
+
+def test_replaces_read_rows_and_carry_rows() -> None:
+    """What no history does is shown by none."""
+    worlds = [World(seed) for seed in range(6)]
+    for world in worlds:
+        world.run(STEPS)
+    assert any(world.replaced for world in worlds)
+    assert any(world.carried for world in worlds)
 
 
 def test_a_drop_hides_all_rows_and_its_end_gives_all_back() -> None:
@@ -77,9 +87,19 @@ def a_copy_that_was_taken_back_counts(patch: Patch) -> None:
     patch.setattr(SegmentStore, "_is_there", lambda store, segment: True)
 
 
+def what_was_read_is_carried_too(patch: Patch) -> None:
+    true = SegmentStore._carried
+
+    def carried(store: SegmentStore, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+        return true(store, replace(lead, read=SequenceNumber()), made, ())
+
+    patch.setattr(SegmentStore, "_carried", carried)
+
+
 MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [
     (staged_rows_count, 1, "I23"),
-    (nothing_is_carried, 1, "I23"),
+    (nothing_is_carried, 1, "I24"),
+    (what_was_read_is_carried_too, 1, "I24"),
     (numbers_are_given_twice, 5, "generation"),
     (copies_that_are_not_written, 0, "I23"),
     (copies_wait_for_nobody, 1, "I23"),
