@@ -458,6 +458,13 @@ class SegmentStore:
             self.wait(tries)
         raise StorageUnavailable(f"The position of {stream} in {self.name}: others wrote first {TRIES_MAX} times.")
 
+    def unmoved(self, stream: str, at: Any) -> Write | None:
+        """A write that changes nothing and is refused if the stream has been moved since. None: it is not there."""
+        found = self._position(stream)
+        if found is None or json.loads(str(found.values["position"])) != _stored(at):
+            return None
+        return Write(Act.MERGE, found.key, etag=found.etag)
+
     def _commit(
         self,
         held: dict[int, tuple[Lock, str]],

@@ -89,13 +89,19 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
     return shape
 
 
-def divide(store: SegmentStore, granularity: Granularity) -> None:
-    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew."""
+def divide(store: SegmentStore, granularity: Granularity, stream: str, at: str) -> bool:
+    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew.
+
+    False: the stream is not at this position any more, so somebody else has it, whose granularity counts.
+    """
     while True:
         head = store.state().head
         if Shape.of(head, store.name).granularity == granularity:
-            return
-        store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag)])
+            return True
+        if (is_there := store.unmoved(stream, at)) is None:
+            return False
+        # With the position: who wakes up late would set the granularity of a later run back.
+        store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag), is_there])
 
 
 def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
