@@ -889,7 +889,7 @@ class SegmentStore:
             return answer
         try:
             (name,) = self.numbers(interval, answer.lock.version, 1)
-            return self.publish(task.id, [Segment.root(self.name, *name)])
+            return self.publish(task.id, [Segment.root(self.name, *name)], under=[answer.lock.id])
         finally:
             self.release(task.id, answer.lock.id)
 

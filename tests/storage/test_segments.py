@@ -769,6 +769,22 @@ def test_a_table_that_is_not_there() -> None:
 # All at once.
 
 
+def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
+    """Between its grant and its publish. It is no mistake of the caller's, which would be a ValueError."""
+    store, other, who = stores(), stores(), task("drop", 9)
+    appended(store, "a")
+    calls: list[str] = []
+
+    def third(call: str) -> bool:
+        calls.append(call)
+        return calls.count("query head") == 3
+
+    other.rows = Meanwhile(other.rows, third, lambda: store.end(who.owner))
+    assert isinstance(other.drop(who, DAY), Refused)
+    assert rows(store.snapshot()) == ["a"]
+    assert not store.state().box.locks
+
+
 @dataclass
 class Crowd:
     """Threads that append, compact and replace one table, and one that reads all the time."""
