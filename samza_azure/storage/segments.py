@@ -24,10 +24,10 @@ No clock is used but in `collect`, whose caller says what time it is and how lon
 import json
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, TypeVar
+from functools import cache, partial
+from typing import Any, TypeAlias, TypeVar
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.segments import (
@@ -93,6 +93,7 @@ from samza_azure.storage.segment_rows import (
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, AtOnce, Transactions, Write
 
 T = TypeVar("T")
+_Place: TypeAlias = tuple[Interval, int]  # an interval and a version
 
 #: A collection writes a checkpoint when so many segments were published since the last one.
 CHECKPOINT_AFTER = 500
@@ -238,72 +239,105 @@ class SegmentStore:
         """
         for _ in range(TRIES_MAX):
             snapshot, waited = self.latest(), None
-            for interval, version in self._places(snapshot.timeline, moment, granularity):
-                answer = self._lock_new(task, interval, version, count, LockType.APPEND, snapshot)
-                if isinstance(answer, Granted):
+            for place in self._places(snapshot.timeline, self._divided, moment, granularity):
+                answers = self._lock_new(task, [place], count, LockType.APPEND, snapshot)
+                if isinstance(answers, _Stale):
+                    break
+                if isinstance(answer := answers[place], Granted):
                     return answer
                 waited = waited or answer
-                if isinstance(answer, _Stale):
-                    break
-            if not isinstance(waited, _Stale):
+            else:
                 return waited
+        raise StorageUnavailable(f"Allocating in {self.name}: others wrote first {TRIES_MAX} times.")
+
+    def allocate_many(
+        self, task: Task, moments: Sequence[int], granularity: Granularity, count: int = 1
+    ) -> dict[int, Granted | Revoked | Wait]:
+        """The same for several moments in one step, each in the best place that it has: the answers by moment.
+
+        Of moments in one place the first is answered for all, and of those for which the step has no room, or no
+        interval is free, none.
+        """
+        for _ in range(TRIES_MAX):
+            snapshot, divided, chosen = self.latest(), cache(self._divided), dict[_Place, int]()
+            for moment in moments:
+                there = lambda: [*divided(), *chosen]  # noqa: B023, E731 - called before the loop goes on
+                for place in self._places(snapshot.timeline, there, moment, granularity)[:1]:
+                    chosen.setdefault(place, moment)
+            answers = self._lock_new(task, [*chosen], count, LockType.APPEND, snapshot)
+            if not isinstance(answers, _Stale):
+                return {chosen[place]: answer for place, answer in answers.items()}
         raise StorageUnavailable(f"Allocating in {self.name}: others wrote first {TRIES_MAX} times.")
 
     def allocate_outputs(self, task: Task, interval: Interval, version: int, count: int) -> Granted | Revoked | Wait:
         """Numbers for the outputs of a compaction, and the lock on them: its `partitions`."""
-        answer = self._lock_new(task, interval, version, count, LockType.EXCLUSIVE, None)
-        assert not isinstance(answer, _Stale)
-        return answer
+        place = interval, version
+        answers = self._lock_new(task, [place], count, LockType.EXCLUSIVE, None)
+        assert not isinstance(answers, _Stale)
+        return answers[place]
 
     def _lock_new(
         self,
         task: Task,
-        interval: Interval,
-        version: int,
+        places: Sequence[_Place],
         count: int,
         type: LockType,  # noqa: A002
         seen: Snapshot | None,
-    ) -> "Granted | Revoked | Wait | _Stale":
+    ) -> "dict[_Place, Granted | Revoked | Wait] | _Stale":
+        """New numbers in each place, and a lock on them: in one write, for the first places that it has room for."""
         self._etags.clear()
-        granted: set[int] = set()
+        sent: set[int] = set()
 
-        def decide(state: State) -> "tuple[Granted | Revoked | Wait | _Stale, list[Write]]":
+        def decide(state: State) -> "tuple[dict[_Place, Granted | Revoked | Wait] | _Stale, list[Write]]":
             state.box.tasks[task.id] = task
-            for lock in state.box.held(task.id):
-                if lock.id in granted:  # the answer to our first try was lost
-                    return Granted(lock), []
+            if mine := [lock for lock in state.box.held(task.id) if lock.id in sent]:  # the answer to a try was lost
+                return {(lock.interval, lock.version): Granted(lock) for lock in mine}, []
             if seen is not None and state.head.values.get("overwritten") != seen.overwritten:
                 return _Stale(), []  # what is visible there may have another version by now
-            first, writes = self._numbers(interval, version, count)
-            if writes[0].act is Act.INSERT and self._is_divided_otherwise(interval, version):
+            numbers = self._numbers(dict.fromkeys(places, count))
+            new = [place for place, (_, write) in numbers.items() if write.act is Act.INSERT]
+            if self._are_divided_otherwise(new):
                 return _Stale(), []
-            mine = Partitions.between(first, first + count)
-            decision = state.box.decide(Request(task.id, self.name, interval, type, mine, version))
-            if not isinstance(decision.answer, Granted):
-                return decision.answer, []
-            granted.add(decision.answer.lock.id)
-            return decision.answer, [*self._of_decision(state, decision), *writes]
+            answers: dict[_Place, Granted | Revoked | Wait] = {}
+            writes: list[Write] = []
+            for (interval, version), (first, write) in numbers.items():
+                partitions = Partitions.between(first, first + count)
+                decision = state.box.decide(Request(task.id, self.name, interval, type, partitions, version))
+                if isinstance(decision.answer, Granted):
+                    more = [*self._of_decision(state, decision), write]
+                    if len(writes) + len(more) >= OPERATIONS_MAX:
+                        break
+                    writes += more
+                    sent.add(decision.answer.lock.id)
+                    state.box.apply(decision)
+                answers[interval, version] = decision.answer
+            return answers, writes
 
-        return self._with_head(decide)
+        return self._with_head(decide) if places else {}
 
-    def _places(self, timeline: Timeline, moment: int, granularity: Granularity) -> list[tuple[Interval, int]]:
-        """Where rows of a moment may be appended, the best first."""
+    def _places(
+        self, timeline: Timeline, divided: Callable[[], Iterable[_Place]], moment: int, granularity: Granularity
+    ) -> list[_Place]:
+        """Where rows of a moment may be appended, the best first. Numbers were given out where it is divided."""
         if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
             return [(entries[0].chunk.interval, entries[0].version)]
-        promised = [interval for interval, version in self._divided() if version == 0]
+        promised = [interval for interval, version in divided() if version == 0]
         if over := [one for one in promised if one.start <= moment < one.end]:
             return [(over[0], 0)]
         buckets = [each.bucket(moment) for each in granularity.finer()]
         free = (one for one in buckets if not any(one.overlaps(other) for other in promised))
         return [(one, 0) for one in free if not timeline.lookup(one, incomplete=True)]
 
-    def _is_divided_otherwise(self, interval: Interval, version: int) -> bool:
-        """Whether numbers were given out before in an unequal interval over this one: segments may come there."""
-        there = self._divided()
-        return any(other.overlaps(interval) and known == version for other, known in there if other != interval)
+    def _are_divided_otherwise(self, places: Sequence[_Place]) -> bool:
+        """Whether numbers were given out before in unequal intervals over one of these: segments may come there."""
+        return any(
+            other.overlaps(interval) and known == version and other != interval
+            for other, known in (self._divided() if places else ())
+            for interval, version in places
+        )
 
-    def _divided(self) -> list[tuple[Interval, int]]:
-        """The intervals and versions in which numbers were given out."""
+    def _divided(self) -> list[_Place]:
+        """The places in which numbers were given out."""
         return [next_place(row.key) for row in self._read(NEXT, past(NEXT)) if is_ours(row)]
 
     def release(self, task: str, lock: int) -> None:
@@ -322,19 +356,23 @@ class SegmentStore:
             self._clean(lock)
         raise StorageUnavailable(f"Lock {lock} of {self.name} is not given back: somebody goes on to stage rows.")
 
-    def release_all(self, task: str) -> None:
-        """Give all locks of a task back, in as few writes as possible."""
-        self._etags.clear()
+    def release_all(self, task: str, locks: Collection[int] | None = None) -> None:
+        """Give back all locks of a task, or these of them, in as few writes as possible."""
+        for number in [*self._etags] if locks is None else locks:
+            self._etags.pop(number, None)
 
-        def decide(state: State) -> tuple[list[Lock], list[Write]]:
-            held = state.box.held(task)
-            now = [lock for lock in held if lock.holders - {task} or not _has_leftovers(lock)][:_LOCKS_MAX]
-            decisions = [_released(state.box, task, lock.id) for lock in now]
-            return [lock for lock in held if lock not in now], [
+        def decide(state: State) -> tuple[list[Lock] | None, list[Write]]:
+            held = [lock for lock in state.box.held(task) if locks is None or lock.id in locks]
+            staged = [lock for lock in held if not lock.holders - {task} and _has_leftovers(lock)]
+            clean = [lock for lock in held if lock not in staged]
+            decisions = [_released(state.box, task, lock.id) for lock in clean[:_LOCKS_MAX]]
+            return staged if len(clean) <= _LOCKS_MAX else None, [
                 write for decision in decisions for write in self._of_decision(state, decision)
             ]
 
-        for lock in self._with_head(decide):
+        while (staged := self._with_head(decide)) is None:
+            pass
+        for lock in staged:
             self.release(task, lock.id)
 
     def end(self, owner: Owner) -> list[int]:
@@ -639,15 +677,17 @@ class SegmentStore:
                 ]
         return copies
 
-    def _numbers(self, interval: Interval, version: int, count: int) -> tuple[int, list[Write]]:
-        """The next numbers of an interval and version, and what has to be written with the head to have them."""
-        key = next_key(interval, version)
-        found = self._read(key, key + ".")
-        if not found:
-            return 0, [Write(Act.INSERT, key, {"next": count})]
-        first = found[0].values["next"]
-        assert isinstance(first, int)
-        return first, [Write(Act.MERGE, key, {"next": first + count})]
+    def _numbers(self, counts: Mapping[_Place, int]) -> dict[_Place, tuple[int, Write]]:
+        """The next number of each place, and what has to be written with the head to have so many from it on."""
+        keys = {place: next_key(*place) for place in counts}
+        there = {row.key: row for row in self._read(min(keys.values()), max(keys.values()) + ".")}
+        found = {}
+        for place, count in counts.items():
+            row = there.get(keys[place])
+            first = 0 if row is None else row.values["next"]
+            assert isinstance(first, int)
+            found[place] = first, Write(Act.INSERT if row is None else Act.MERGE, keys[place], {"next": first + count})
+        return found
 
     def numbers(self, interval: Interval, version: int, count: int) -> list[SegmentId]:
         """Numbers for segments that an interval lock covers."""
@@ -656,24 +696,15 @@ class SegmentStore:
     def numbers_of(self, counts: Mapping[Interval, int], version: int) -> dict[Interval, list[SegmentId]]:
         """The same for many intervals, in few writes."""
         found = {}
-        for part in _parts(sorted(counts.items()), OPERATIONS_MAX - 2):
-            firsts = self._with_head(partial(self._firsts, part, version))
-            for (interval, count), first in zip(part, firsts, strict=True):
-                found[interval] = [SegmentId(interval, version, first + number) for number in range(count)]
+        for part in _parts([*counts.items()], OPERATIONS_MAX - 2):
+            wanted = {(interval, version): count for interval, count in part}
+            for (interval, _), first in self._with_head(partial(self._given, wanted)).items():
+                found[interval] = [SegmentId(interval, version, first + number) for number in range(counts[interval])]
         return found
 
-    def _firsts(self, counts: Sequence[tuple[Interval, int]], version: int, _: State) -> tuple[list[int], list[Write]]:
-        """`_numbers` for several intervals, which are sorted."""
-        least, most = counts[0][0], counts[-1][0]
-        there = {row.key: row for row in self._read(next_key(least, version), next_key(most, version) + ".")}
-        firsts, writes = [], []
-        for interval, count in counts:
-            row = there.get(key := next_key(interval, version))
-            first = 0 if row is None else row.values["next"]
-            assert isinstance(first, int)
-            firsts.append(first)
-            writes.append(Write(Act.INSERT if row is None else Act.MERGE, key, {"next": first + count}))
-        return firsts, writes
+    def _given(self, counts: Mapping[_Place, int], _: State) -> tuple[dict[_Place, int], list[Write]]:
+        numbers = self._numbers(counts)
+        return {place: first for place, (first, _) in numbers.items()}, [write for _, write in numbers.values()]
 
     # Reading.
 

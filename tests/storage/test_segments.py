@@ -334,6 +334,50 @@ def test_two_granularities_do_not_cross(store: SegmentStore) -> None:
     assert (month.interval, day.interval) == (MONTH, MONTH), "I9: one version, and two intervals that overlap"
 
 
+def days(count: int) -> list[int]:
+    return [DAY.start + number * 24 * HOUR_US for number in range(count)]
+
+
+def test_places_of_many_moments_are_taken_in_one_write(stores: Stores) -> None:
+    """Those that others hold wait alone, and those for which there is no room are asked for again."""
+    store, who, hour = stores(), task("sink", 5), Granularity.HOUR
+    sixth, seventh = (Interval(start, start + 24 * HOUR_US) for start in days(7)[5:])
+    acquired(stores(), task("equal", 5), sixth, LockType.EXCLUSIVE)
+    acquired(stores(), task("lower", 1), seventh, LockType.EXCLUSIVE)
+    (known,) = appended(stores(), "there")
+    moments = [*days(120), DAY.start + HOUR_US, days(3)[2] + HOUR_US]
+    store.rows = Faulty(store.rows, 1, "answer lost")
+    answers = store.allocate_many(who, moments, Granularity.DAY, 3)
+    assert [*answers] == days(50)[:5] + days(50)[6:], "the granted ones, which all came with the answer that was lost"
+    locks = [one.lock for one in answers.values() if isinstance(one, Granted)]
+    assert [lock.interval.start for lock in locks] == [*answers]
+    assert {str(lock.partitions) for lock in locks} == {"0-2", "1-3"}
+    assert locks[0].partitions == Partitions.between(known.partition + 1, known.partition + 4)
+    assert store.state().box.held(who.id) == locks
+    again = store.allocate_many(who, days(120)[50:], hour, 1)
+    assert not {lock.interval for lock in locks} & {
+        one.lock.interval for one in again.values() if isinstance(one, Granted)
+    }
+    (blocked,) = store.allocate_many(who, [sixth.start], Granularity.DAY).values()
+    assert isinstance(blocked, Wait)
+    store.release_all(who.id, [lock.id for lock in locks[1:]])
+    assert store.state().box.locks[locks[0].id] == locks[0]
+    store.release_all(who.id)
+    assert not store.state().box.held(who.id)
+
+
+def test_places_of_many_moments_do_not_cross(store: SegmentStore) -> None:
+    """I9: weeks cross months, and an interval that is divided already is not divided otherwise."""
+    allocated(store, task("one"), 1, Granularity.MONTH)
+    moments = days(50)[29:]
+    answers = store.allocate_many(task("two"), moments, Granularity.WEEK)
+    found = {one.lock.interval for one in answers.values() if isinstance(one, Granted)}
+    assert all(one == other or not one.overlaps(other) for one in found for other in found)
+    assert {any(one.start <= moment < one.end for one in found) for moment in moments} == {True}
+    assert MONTH in found
+    assert Granularity.WEEK.bucket(moments[-1]) in found
+
+
 def test_an_earlier_sequence_number_shows_what_was(store: SegmentStore) -> None:
     inputs = appended(store, "a", "b")
     before = store.snapshot()

@@ -93,7 +93,11 @@ def what_was_staged_stays(patch: Patch) -> None:
 
 def numbers_are_given_twice(patch: Patch) -> None:
     true = SegmentStore._numbers
-    patch.setattr(SegmentStore, "_numbers", lambda store, *how: (0, true(store, *how)[1]))
+    patch.setattr(
+        SegmentStore,
+        "_numbers",
+        lambda store, counts: {place: (0, write) for place, (_, write) in true(store, counts).items()},
+    )
 
 
 def a_lost_answer_is_a_refusal(patch: Patch) -> None:
@@ -136,12 +140,12 @@ def a_copy_is_not_a_reference(patch: Patch) -> None:
 
 def an_old_place_is_good_enough(patch: Patch) -> None:
     """Numbers of a version that a REPLACE has overtaken."""
-    patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
+    patch.setattr(SegmentStore, "_are_divided_otherwise", lambda store, places: False)
     true = SegmentStore._places
     patch.setattr(
         SegmentStore,
         "_places",
-        lambda store, timeline, moment, granularity: true(store, segments.Timeline(), moment, granularity),
+        lambda store, timeline, *how: true(store, segments.Timeline(), *how),
     )
 
 
@@ -150,11 +154,11 @@ def what_is_published_stays_locked(patch: Patch) -> None:
 
 
 def granularities_may_cross(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
+    patch.setattr(SegmentStore, "_are_divided_otherwise", lambda store, places: False)
     patch.setattr(
         SegmentStore,
         "_places",
-        lambda store, timeline, moment, granularity: [(granularity.bucket(moment), 0)],
+        lambda store, timeline, divided, moment, granularity: [(granularity.bucket(moment), 0)],
     )
 
 

@@ -15,6 +15,7 @@ from samza_azure.logs.record import Kind
 from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Task
 from samza_azure.storage.interface import Refused, Row
 from samza_azure.storage.log import LogReader
+from samza_azure.storage.segment_rows import HEAD
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions, Transactions, Write
 from samza_azure.tables.housekeeping import Housekeeping
@@ -114,6 +115,24 @@ class Frozen:
         return self.rows.transact(writes)
 
 
+@dataclass
+class Counted:
+    """Rows of a client whose calls are counted, and those of them that write the head."""
+
+    rows: Transactions
+    calls: int = 0
+    heads: int = 0
+
+    def query(self, first: str, end: str) -> list[Row]:
+        self.calls += 1
+        return self.rows.query(first, end)
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
+        self.calls += 1
+        self.heads += any(write.key == HEAD for write in writes)
+        return self.rows.transact(writes)
+
+
 def test_an_earlier_life_does_not_set_the_granularity_back(segment_stores: Stores) -> None:
     """It freezes in its claim, before any of its calls, and wakes up when the next run has divided the table."""
     ends = []
@@ -136,6 +155,22 @@ def test_an_earlier_life_does_not_set_the_granularity_back(segment_stores: Store
             break
         assert Shape.of(store.state().head, "t").granularity is Granularity.HOUR, f"set back after {call - 1} calls"
     assert {"superseded", "False"} <= set(ends)
+
+
+def test_a_backfill_of_years_takes_few_calls(segment_stores: Stores) -> None:
+    """The places of many intervals are taken in one write of the head, and given back in one."""
+    store = segment_stores()
+    by_month = replace(TABLE, granularity=Granularity.MONTH)
+    log, rows = log_of(store, "runs/r1/count-0", whole=True), Counted(store.rows)
+    put(log, *range(3_650), hours=24, kind=Kind.DRAINED)
+    sink = sink_of(replace(store, rows=rows), table=replace(by_month, rows=10_000))
+    sink.claim(first=True)
+    flushed(sink)
+    assert sink.finish()
+    assert numbers(store) == [*range(3_650)]
+    assert len(store.latest().timeline.visible()) == 120
+    assert rows.heads == 7, "one by one it was 145"
+    assert rows.calls <= 60, "one by one it was 912"
 
 
 def test_rows_of_one_interval_are_one_file(segment_stores: Stores) -> None:
