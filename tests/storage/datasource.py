@@ -34,6 +34,7 @@ from samza_azure.segments import (
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segment_publishing import announce
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import MemoryTransactions, Write
 from tests.storage.test_segments import DAY, MONTH, compaction, rooted, rows_of
@@ -295,7 +296,7 @@ def _rewrite(actor: Actor, store: SegmentStore) -> None:
             (name,) = _patiently(lambda: store.numbers(lock.interval, lock.version, 1))
             made = [Segment.root(store.name, *name, file=File("+".join(names), len(names)))]
             if dice.random() < 0.3:
-                _patiently(lambda: store._announce(store.state().box.locks.get(lock.id, lock), made))
+                _patiently(lambda: announce(store, store.state().box.locks.get(lock.id, lock), made))
             else:
                 _patiently(lambda: store.publish(who.id, made, inputs=seen, under=[lock.id]))
     _release(store, who)

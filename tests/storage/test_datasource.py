@@ -7,8 +7,9 @@ import pytest
 
 from samza_azure.segments import Lock, Segment
 from samza_azure.segments import Sequence as SequenceNumber
-from samza_azure.storage import segments as module
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage import segment_publishing as publishing
+from samza_azure.storage import segment_reading as reading
+from samza_azure.storage.segments import Table
 from samza_azure.storage.transactions import MemoryTransactions, Write
 from tests.storage.datasource import Violation, World
 from tests.storage.test_segments_mutants import (
@@ -68,7 +69,7 @@ def copies_that_are_not_written(patch: Patch) -> None:
 
 def copies_wait_for_nobody(patch: Patch) -> None:
     """A copy for a REPLACE counts before the REPLACE does, for whoever had the table open."""
-    patch.setattr(module, "_counted_by_their_own", lambda snapshot: [])
+    patch.setattr(reading, "_counted_by_their_own", lambda snapshot: [])
     true = SequenceNumber.includes
 
     def includes(sequence: SequenceNumber, segment: Segment) -> bool:
@@ -79,21 +80,21 @@ def copies_wait_for_nobody(patch: Patch) -> None:
 
 def inputs_need_not_be_there(patch: Patch) -> None:
     """A compaction is published although another one has taken its inputs' place."""
-    patch.setattr(SegmentStore, "_gone", lambda store, inputs: None)
+    patch.setattr(publishing, "_gone", lambda table, inputs: None)
     a_lock_without_an_etag(patch)
 
 
 def a_copy_that_was_taken_back_counts(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_is_there", lambda store, segment: True)
+    patch.setattr(reading, "_is_there", lambda table, segment: True)
 
 
 def what_was_read_is_carried_too(patch: Patch) -> None:
-    true = SegmentStore._carried
+    true = publishing._carried
 
-    def carried(store: SegmentStore, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
-        return true(store, replace(lead, read=SequenceNumber()), made, ())
+    def carried(table: Table, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+        return true(table, replace(lead, read=SequenceNumber()), made, ())
 
-    patch.setattr(SegmentStore, "_carried", carried)
+    patch.setattr(publishing, "_carried", carried)
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [

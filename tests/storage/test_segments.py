@@ -30,9 +30,10 @@ from samza_azure.segments import (
     Task,
     Wait,
 )
-from samza_azure.storage import interface, limits, segments
+from samza_azure.storage import interface, limits, segment_garbage
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segment_publishing import announce
 from samza_azure.storage.segment_rows import lock_key, lock_values
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
@@ -249,7 +250,7 @@ def test_replace_carries_appends_forward(stores: Stores) -> None:
     other.publish(sink.id, made[:1])
     (name,) = store.numbers(MONTH, held.version, 1)
     outputs = [Segment.root(store.name, *name, file=File("read", 1))]
-    store._announce(held, outputs)
+    announce(store, held, outputs)
     other.publish(sink.id, made[1:2])
     assert rows(store.snapshot()) == ["after the lock", "announced", "read"]
     assert isinstance(store.publish(replacer.id, outputs, inputs=seen), Published)
@@ -271,7 +272,7 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     made = rooted(other, lock, files=["a", "b", "c"])
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     (name,) = store.numbers(MONTH, held.version, 1)
-    store._announce(held, [Segment.root(store.name, *name)])
+    announce(store, held, [Segment.root(store.name, *name)])
     other.publish(sink.id, made[:1])
     assert len(store.snapshot().staged) == 1
     store.end(Owner("replace", "1"))
@@ -287,7 +288,7 @@ def test_an_announcement_is_taken_back_from_more_locks_than_a_transaction_holds(
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     (name,) = store.numbers(DAY, held.version, 1)
     made = [Segment.root(store.name, *name, file=File(""))]
-    store._announce(held, made)
+    announce(store, held, made)
     locks = [allocated(other, task(f"a{number}")) for number in range(2 * OPERATIONS_MAX + 20)]
     assert all(lock.replaced for lock in other.state().box.locks.values() if lock.id != held.id)
     (copied,) = rooted(other, locks[0])
@@ -307,7 +308,7 @@ def test_who_publishes_again_after_half_of_an_announcement_was_taken_back(stores
     lock = allocated(other, task("sink"))
     days = [Segment.root(store.name, *store.numbers(DAY, held.version, 1)[0], file=File(""))]
     month = [Segment.root(store.name, *store.numbers(MONTH, held.version, 1)[0], file=File(""))]
-    store._announce(held, days)
+    announce(store, held, days)
     appended = replace(rooted(other, lock)[0], file=File("a", 1))
     assert isinstance(other.publish("sink.1", [appended]), Published)
     store.rows.transact([Write(Act.MERGE, f"lock.{held.id:012d}", {"writes": "", "staged": 1})])
@@ -483,7 +484,7 @@ def test_a_publish_that_is_given_up_is_cleaned_by_the_next_one(stores: Stores) -
     with pytest.raises(Crash):
         store.publish(who.id, made[:250])
     store.rows = rows_
-    store._etags.clear()
+    store.etags.clear()
     assert len(store.snapshot().staged) == 99
     assert isinstance(store.publish(who.id, made[250:]), Published)
     assert (len(rows(store.snapshot())), store.snapshot().staged) == (1, ())
@@ -569,10 +570,10 @@ def test_pins_that_are_over_are_deleted_unless_they_are_prolonged(stores: Stores
 
     late = stores()
     late.rows = Meanwhile(late.rows, lambda call: call == "DELETE reader.r2", prolong)  # type: ignore[assignment]
-    assert late._pinned(2_000) == []
+    assert segment_garbage._pinned(late, 2_000) == []
     assert [row.key for row in store.rows.query("reader.", "reader~")] == ["reader.r2"]
     reader.pin("r1", early, until_us=9_000)
-    assert len(store._pinned(2_000)) == 2
+    assert len(segment_garbage._pinned(store, 2_000)) == 2
 
 
 def test_streams_of_similar_names_have_their_own_positions(store: SegmentStore) -> None:
@@ -740,7 +741,7 @@ def test_garbage_goes_however_many_locks_there_are(
 ) -> None:
     """The marks of a grace have a sequence number each, which has a count of each lock; the head had no room for them.
     In the first case it has room for some of them, in the second for one."""
-    for module in (limits, segments):
+    for module in (limits, segment_garbage):
         monkeypatch.setattr(module, "TEXT_MAX", 600)  # with what the service takes, 400 locks are too many for all
     for number in range(locks):
         held = Lock(1_000_000_000 + number, LockType.APPEND, "g", store.name, LATER, 0, Partitions.of(number))

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.segments import Lock
+from samza_azure.segments import Lock, Timeline
 from samza_azure.segments import Sequence as SequenceNumber
-from samza_azure.storage import segments
+from samza_azure.storage import segment_allocation as allocation
+from samza_azure.storage import segment_garbage as garbage
+from samza_azure.storage import segment_locks as locks
+from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage.interface import Refused, Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
@@ -87,25 +90,25 @@ def staged_rows_count(patch: Patch) -> None:
 
 
 def what_was_staged_stays(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_clean", lambda store, lock: None)
-    patch.setattr(segments, "_has_leftovers", lambda lock: False)
+    patch.setattr(locks, "clean", lambda table, lock: None)
+    patch.setattr(locks, "_has_leftovers", lambda lock: False)
 
 
 def numbers_are_given_twice(patch: Patch) -> None:
-    true = SegmentStore._numbers
+    true = allocation._numbers
     patch.setattr(
-        SegmentStore,
+        allocation,
         "_numbers",
-        lambda store, counts: {place: (0, write) for place, (_, write) in true(store, counts).items()},
+        lambda table, counts: {place: (0, write) for place, (_, write) in true(table, counts).items()},
     )
 
 
 def a_lost_answer_is_a_refusal(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_settled", lambda store, outputs: None)
+    patch.setattr(publishing, "_settled", lambda table, outputs: None)
 
 
 def nothing_is_carried(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_copies", lambda store, locks, lead, made, inputs: [])
+    patch.setattr(publishing, "_copies", lambda table, locks, lead, made, inputs: [])
 
 
 def an_announcement_is_never_taken_back(patch: Patch) -> None:
@@ -113,7 +116,7 @@ def an_announcement_is_never_taken_back(patch: Patch) -> None:
 
 
 def garbage_without_readers(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_pinned", lambda store, now_us: [])
+    patch.setattr(garbage, "_pinned", lambda table, now_us: [])
 
 
 def garbage_without_grace(patch: Patch) -> None:
@@ -122,7 +125,7 @@ def garbage_without_grace(patch: Patch) -> None:
 
 
 def files_of_the_living_are_orphans(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_may_still_publish", lambda store, name, state: False)
+    patch.setattr(garbage, "_may_still_publish", lambda table, name, state: False)
 
 
 def a_copy_is_not_a_reference(patch: Patch) -> None:
@@ -140,12 +143,12 @@ def a_copy_is_not_a_reference(patch: Patch) -> None:
 
 def an_old_place_is_good_enough(patch: Patch) -> None:
     """Numbers of a version that a REPLACE has overtaken."""
-    patch.setattr(SegmentStore, "_are_divided_otherwise", lambda store, places: False)
-    true = SegmentStore._places
+    patch.setattr(allocation, "_are_divided_otherwise", lambda table, places: False)
+    true = allocation._places
     patch.setattr(
-        SegmentStore,
+        allocation,
         "_places",
-        lambda store, timeline, *how: true(store, segments.Timeline(), *how),
+        lambda table, timeline, *how: true(table, Timeline(), *how),
     )
 
 
@@ -154,11 +157,11 @@ def what_is_published_stays_locked(patch: Patch) -> None:
 
 
 def granularities_may_cross(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_are_divided_otherwise", lambda store, places: False)
+    patch.setattr(allocation, "_are_divided_otherwise", lambda table, places: False)
     patch.setattr(
-        SegmentStore,
+        allocation,
         "_places",
-        lambda store, timeline, divided, moment, granularity: [(granularity.bucket(moment), 0)],
+        lambda table, timeline, divided, moment, granularity: [(granularity.bucket(moment), 0)],
     )
 
 
