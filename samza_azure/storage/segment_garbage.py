@@ -156,23 +156,23 @@ def _mark(table: Table, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceN
         snapshot = reading.snapshot(table)  # a drop that is taken back before the head is written is not in it
         pinned = _pinned(table, now_us)
         marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
-        old = [(at, text) for at, text in marks if at <= now_us - grace_us]
-        able = [text for _, text in old if all(SequenceNumber.parse(text) <= pin for pin in pinned)]
+        collected = SequenceNumber.parse(str(state.head.values.get("collected") or "0:"))
+        old = [one for one in marks if one[0] <= now_us - grace_us]
+        # One that is neither later nor earlier is an earlier release's, which listed more locks.
+        able = [
+            mark
+            for mark in (SequenceNumber.parse(text) for _, text in old)
+            if all(mark <= pin for pin in pinned) and (mark <= collected or collected <= mark)
+        ]
         kept = [one for one in marks if one not in old or one == old[-1]]
         if len(kept) > 1 and 0 <= kept[-1][0] - kept[-2][0] < grace_us // 16:
             kept.pop()  # however often this is called, a few marks reach back to the grace
-        marks = _fitting([*kept[-20:], (now_us, str(snapshot.sequence))], able[-1] if able else None)
-        if not marks:
-            raise ConfigError(
-                f"{len(snapshot.sequence.counts):,} locks of {table.name} are held at once, more than a sequence "
-                f"number in its head has room for. Garbage was not collected. `samza-azure table JOB {table.name}` "
-                "shows the locks; end those whose owners have died with --end."
-            )
-        values: dict[str, Value] = {"marks": json.dumps(marks)}
-        before = str(state.head.values.get("collected", ""))
-        if able and not (before and SequenceNumber.parse(able[-1]) <= SequenceNumber.parse(before)):
-            values["collected"] = able[-1]  # never back: another collector may have a shorter grace
-        mark = SequenceNumber.parse(able[-1]) if able else None
+        # What the youngest of very many locks publish waits until there are fewer of them, or older ones are gone.
+        now = str(snapshot.sequence.of_oldest(reading.LISTED_MAX))
+        mark = able[-1] if able else None
+        values: dict[str, Value] = {"marks": json.dumps(_fitting([*kept[-20:], (now_us, now)], str(mark)))}
+        if mark is not None and not mark <= collected:
+            values["collected"] = str(mark)  # never back: another collector may have a shorter grace
         return (snapshot, mark), [Write(Act.MERGE, HEAD, values)]
 
     return table.with_head(decide)
@@ -183,7 +183,7 @@ def versions_of_drops(timeline: Timeline) -> set[int]:
     return {version for version, count in Counter(chunk.version for chunk in timeline.chunks).items() if count == 1}
 
 
-def _fitting(marks: Sequence[tuple[int, str]], used: str | None) -> list[tuple[int, str]]:
+def _fitting(marks: Sequence[tuple[int, str]], used: str) -> list[tuple[int, str]]:
     """The marks that the head has room for. The first makes room once it has been used; until then the last, which is
     new, is left out: one that is always replaced by a later one would never be as old as the grace."""
     kept = list(marks)

@@ -27,6 +27,8 @@ from samza_azure.storage.transactions import Act, AtOnce, Write
 
 #: A collection writes a checkpoint when so many segments were published since the last one.
 CHECKPOINT_AFTER = 500
+#: A mark of a collection, or a pin, says of so many locks how much they had published: a column has room for that.
+LISTED_MAX = 1_000
 #: So many locks are asked for their publishes one by one; of more all publishes are read.
 _RANGES_MAX = 6
 #: So many publishes that are known are read once more, if that saves reading the locks alone.
@@ -232,7 +234,10 @@ def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
 
     ConfigError if garbage was collected since which the snapshot may show: it is too late.
     """
-    key, values = READER + reader, dict[str, Value](sequence=str(snapshot.sequence), until=until_us)
+    key, values = (
+        READER + reader,
+        dict[str, Value](sequence=str(snapshot.sequence.of_oldest(LISTED_MAX)), until=until_us),
+    )
 
     def decide(state: State) -> tuple[None, list[Write]]:
         _check_kept(table, state.head, snapshot.sequence)

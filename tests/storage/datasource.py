@@ -31,6 +31,7 @@ from samza_azure.segments import (
     Segment,
     Task,
 )
+from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
@@ -136,6 +137,9 @@ class World:
         self.restored = 0
         self.replaced: set[tuple[Interval, int]] = set()
         self.carried = 0
+        self.earlier: list[tuple[SequenceNumber, set[str]]] = []
+        self.looks = self.is_collected = 0  # at what was shown earlier; and how often that was gone
+        self.collected = 0
         self._kinds = [_append, _append, _append, _compact, _compact, _rewrite, _collect, _preempt]
         self._kinds += [_drop, _drop, _collect] if drops else []
         self.trouble: BaseException | None = None
@@ -197,6 +201,8 @@ class World:
         self._look_at_drops(snapshot)
         self._look_at_replaced(snapshot, who)
         self._judge(snapshot, who)
+        if not self.dropped and self.restored == 0:
+            self._look_back(snapshot, who)
         if self.dice.random() < 0.2:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
 
@@ -225,6 +231,21 @@ class World:
             for row in sorted(self.published):
                 if (found := read[row] + carried[row]) != 1:
                     raise Violation(f"I24: after a write of {who} {row} is read and carried {found} times")
+
+    def _look_back(self, now: Snapshot, who: str) -> None:
+        """What was shown earlier is shown again, as a whole, until it is refused."""
+        self.earlier.append((now.sequence, set(self.published)))
+        if len(self.earlier) % 4:
+            return
+        for at, rows in self.earlier[-3::-5][:4]:
+            self.looks += 1
+            try:
+                found = Counter(row for one in self.judge.snapshot(at).timeline.visible(DAY) for row in rows_of(one))
+            except ConfigError:
+                self.is_collected += 1
+            else:
+                if found != Counter(rows):
+                    raise Violation(f"snapshot: after a write of {who} it shows other rows at {at} than then")
 
     def _judge(self, snapshot: Snapshot, who: str) -> None:
         found = Counter(row for one in snapshot.timeline.visible(DAY) for row in rows_of(one))
@@ -306,7 +327,8 @@ def _collect(actor: Actor, store: SegmentStore) -> None:
     """Garbage, with whatever grace; a checkpoint now and then."""
     world = actor._world
     world.clock += 100
-    _patiently(lambda: store.collect(world.clock, world.dice.choice((50, 300))))
+    done = _patiently(lambda: store.collect(world.clock, world.dice.choice((50, 300))))
+    world.collected += done.segments
     if world.dice.random() < 0.5:
         _patiently(store.checkpoint)
 

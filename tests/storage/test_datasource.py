@@ -55,6 +55,17 @@ def test_a_seed_is_one_history() -> None:
     assert (first.accepted, first.published) == (second.accepted, second.published)
 
 
+@pytest.mark.parametrize("listed", [0, 1, 2])
+def test_marks_that_say_little_of_the_locks(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
+    """As if very many locks were held. What was shown earlier is shown again, as a whole, until it is refused."""
+    monkeypatch.setattr(reading, "LISTED_MAX", listed)
+    worlds = [World(seed) for seed in range(6)]
+    for world in worlds:
+        world.run(STEPS)
+    assert sum(world.collected for world in worlds) > 3
+    assert any(0 < world.is_collected < world.looks for world in worlds)
+
+
 def copies_that_are_not_written(patch: Patch) -> None:
     """Whoever had the table open goes on without the publish."""
     true = MemoryTransactions.transact
@@ -98,7 +109,7 @@ def what_was_read_is_carried_too(patch: Patch) -> None:
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [
-    (staged_rows_count, 1, "I23"),
+    (staged_rows_count, 1, "snapshot"),
     (nothing_is_carried, 1, "I24"),
     (what_was_read_is_carried_too, 1, "I24"),
     (numbers_are_given_twice, 0, "generation"),

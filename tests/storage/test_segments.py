@@ -30,11 +30,11 @@ from samza_azure.segments import (
     Task,
     Wait,
 )
-from samza_azure.storage import interface, limits, segment_garbage
+from samza_azure.storage import interface, limits, segment_garbage, segment_reading
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segment_publishing import announce
-from samza_azure.storage.segment_rows import lock_key, lock_values
+from samza_azure.storage.segment_rows import HEAD, lock_key, lock_values
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
 from tests.storage.conftest import Stores
@@ -757,13 +757,44 @@ def test_garbage_goes_however_many_locks_there_are(
     assert sum(store.collect(now, 1_000).segments for now in range(12_000, 16_000, 500)) == 1
 
 
+@pytest.mark.parametrize("listed", [0, 1, 1_000])
+def test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(store: SegmentStore, listed: int) -> None:
+    """Also where the mark has no room to say how much the lock had published."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_reading, "LISTED_MAX", listed)
+        inputs = appended(store, "a", "b")
+        made = compaction(store, task("compact"), inputs)
+        assert made is not None
+        before = store.collect(0, 1_000).segments, store.snapshot().sequence
+        store.publish("compact.1", made, inputs=inputs)
+        assert (store.collect(1_400, 1_000).segments, before[0]) == (0, 0), "snapshot: garbage before its grace is over"
+        assert rows(store.snapshot(before[1])) == ["a", "b"]
+        store.release_all("compact.1")
+        assert [store.collect(now, 1_000).segments for now in (2_500, 3_600, 4_700)] in ([2, 0, 0], [0, 2, 0])
+
+
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_more_locks_than_a_sequence_number_has_room_for(store: SegmentStore) -> None:
-    row = lock_values(Lock(1, LockType.APPEND, "g", store.name, DAY, 0, holders=frozenset({"g"})), {})
+    """What the oldest have published is collected, and what the youngest have waits. A pin keeps what is before it."""
+    idle = Lock(1, LockType.APPEND, "g", store.name, LATER, 0, Partitions(), holders=frozenset({"g"}), count=1_234_567)
+    compacted(store, appended(store, "a", "b"))
     for number in range(3_000):
-        store.rows.transact([Write(Act.INSERT, lock_key(1_000_000_000 + number), row)])
-    with pytest.raises(ConfigError, match=r"3,000 locks of .* are held at once.* with --end"):
-        store.collect(0, 1_000)
+        row = lock_values(idle, {"g": Owner("g", str(number))})
+        store.rows.transact([Write(Act.INSERT, lock_key(100_000_000_000 + number), row)])
+    store.rows.transact([Write(Act.MERGE, HEAD, {"granted": 100_000_002_999})])
+    before = store.snapshot()
+    store.pin("reader", before, 100_000)
+    compacted(store, appended(store, "c", "d"))
+    assert sum(store.collect(now, 1_000).segments for now in range(0, 3_000, 1_000)) == 2
+    assert rows(store.snapshot(before.sequence)) == ["a", "b"]
+    store.unpin("reader")
+    assert sum(store.collect(now, 1_000).segments for now in range(3_000, 6_000, 1_000)) == 0, "locks are older"
+    for number in range(2_500):
+        store.rows.transact([Write(Act.DELETE, lock_key(100_000_000_000 + number))])
+    assert sum(store.collect(now, 1_000).segments for now in range(6_000, 9_000, 1_000)) == 2
+    assert rows(store.snapshot()) == ["a", "b", "c", "d"]
+    with pytest.raises(ConfigError, match="was collected up to"):
+        store.snapshot(before.sequence)
 
 
 # What is not ours, or broken.

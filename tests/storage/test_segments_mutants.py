@@ -124,6 +124,11 @@ def garbage_without_grace(patch: Patch) -> None:
     patch.setattr(SegmentStore, "collect", lambda store, now_us, grace_us: true(store, now_us, 0))
 
 
+def a_mark_that_takes_locks_for_gone(patch: Patch) -> None:
+    """It says that all which the locks that it does not list will ever publish was there."""
+    patch.setattr(SequenceNumber, "of_oldest", lambda sequence, locks: SequenceNumber(sequence.granted))
+
+
 def files_of_the_living_are_orphans(patch: Patch) -> None:
     patch.setattr(garbage, "_may_still_publish", lambda table, name, state: False)
 
@@ -194,6 +199,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
     (
         garbage_without_grace,
         lambda: stories.test_garbage_goes_after_its_grace_and_files_with_it(stores()()),
+        "snapshot",
+    ),
+    (
+        a_mark_that_takes_locks_for_gone,
+        lambda: stories.test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(stores()(), 0),
         "snapshot",
     ),
     (
