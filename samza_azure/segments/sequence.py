@@ -31,6 +31,16 @@ class Sequence:
         pairs = (pair.partition("=") for pair in counts.split(",") if pair)
         return cls(int(granted), {int(lock): int(count) for lock, _, count in pairs})
 
+    def of_oldest(self, locks: int) -> "Sequence":
+        """What so many locks, the oldest, and those that were gone had published: no later point, and a shorter text.
+
+        Of two points of one history the later one is not earlier in this, either.
+        """
+        numbers = sorted(self.counts)
+        if len(numbers) <= locks:
+            return self
+        return Sequence(numbers[locks] - 1, {number: self.counts[number] for number in numbers[:locks]})
+
     def count(self, lock: int) -> int | None:
         """How many publishes of a lock had been accepted; None: all that it ever made."""
         if lock > self.granted:

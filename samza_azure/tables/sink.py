@@ -147,7 +147,8 @@ class Sink:
             if self._store.move(self._stream, known, str(self.place)):
                 break
         self._end_earlier_lives()
-        divide(self._store, self._table.granularity)  # by whoever has the position, not by a zombie of an earlier run
+        if not divide(self._store, self._table.granularity, self._stream, str(self.place)):
+            raise Superseded(f"{self._stream} has a later writer than {self._writer} by now.")
         self._appender = Appender(self._store, self._lock_task)
         self._read = {prefix: self.place.at.get(prefix, (0, 0)) for prefix in self._readers}
         if self.place.until is not None:

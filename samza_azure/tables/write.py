@@ -2,8 +2,10 @@
 
 import base64
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,6 +22,7 @@ from samza_azure.segments import (
     Revoked,
     Segment,
     Task,
+    Timeline,
     Wait,
 )
 from samza_azure.storage.interface import Row
@@ -28,6 +31,8 @@ from samza_azure.storage.segment_rows import HEAD
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
+
+A = TypeVar("A", bound=Granted | Revoked | Wait | None)
 
 #: What a date cannot tell apart.
 WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
@@ -89,13 +94,19 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
     return shape
 
 
-def divide(store: SegmentStore, granularity: Granularity) -> None:
-    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew."""
+def divide(store: SegmentStore, granularity: Granularity, stream: str, at: str) -> bool:
+    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew.
+
+    False: the stream is not at this position any more, so somebody else has it, whose granularity counts.
+    """
     while True:
         head = store.state().head
         if Shape.of(head, store.name).granularity == granularity:
-            return
-        store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag)])
+            return True
+        if (is_there := store.unmoved(stream, at)) is None:
+            return False
+        # With the position: who wakes up late would set the granularity of a later run back.
+        store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag), is_there])
 
 
 def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
@@ -205,6 +216,7 @@ class Appender:
         """
         placed: list[Placed] = []
         waiting = list(reversed(parts))
+        self._hold(files.microseconds_of(rows, self._shape.time)[0].as_py() for _, rows in parts[:most])
         while waiting and len(placed) < most:
             bucket, rows = waiting.pop()
             moments = files.microseconds_of(rows, self._shape.time)
@@ -275,35 +287,48 @@ class Appender:
         self._release(lambda held: now - held.used_at >= UNUSED_S)
 
     def _release(self, is_done: Callable[[_Held], bool]) -> None:
-        for held in [held for held in self._held if is_done(held)]:
-            self._store.release(self._task.id, held.lock.id)
-            self._held.remove(held)
+        if done := {held.lock.id for held in self._held if is_done(held)}:
+            self._store.release_all(self._task.id, done)
+            self._held = [held for held in self._held if held.lock.id not in done]
 
-    def _shown_around(self, moment: int, lock: Lock) -> Interval:
-        """The part of a lock's interval around a moment that nothing of a higher version hides."""
-        entries = self._store.latest().timeline.lookup(lock.interval, incomplete=True)
-        hidden = [entry.interval for entry in entries if entry.version > lock.version]
-        start = max([lock.interval.start, *(one.end for one in hidden if one.end <= moment)])
-        end = min([lock.interval.end, *(one.start for one in hidden if one.start > moment)])
-        return Interval(start, end)
+    def _hold(self, moments: Iterable[int]) -> None:
+        """Locks for many moments in few writes of the head. One that is not to be had so is asked for by itself."""
+        ask = partial(self._store.allocate_many, self._task)
+        missing, before = [moment for moment in moments if self._known_at(moment) is None], 0
+        while len(missing) > 1 and len(missing) != before:
+            self._ask(partial(ask, missing, *self._how))
+            before, missing = len(missing), [moment for moment in missing if self._known_at(moment) is None]
 
     def _held_at(self, moment: int) -> _Held | Refused:
         """A lock with free numbers whose interval a moment lies in."""
-        for held in self._held:
-            if held.free and held.span.start <= moment < held.span.end:
-                return held
+        if held := self._known_at(moment):
+            return held
+        answer = self._ask(lambda: {moment: self._store.allocate(self._task, moment, *self._how)})[moment]
+        if not isinstance(answer, Granted):
+            return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
+        return self._held[-1]
+
+    def _known_at(self, moment: int) -> _Held | None:
+        return next((one for one in self._held if one.free and one.span.start <= moment < one.span.end), None)
+
+    @property
+    def _how(self) -> tuple[Granularity, int]:
+        return self._shape.granularity, self._numbers
+
+    def _ask(self, ask: Callable[[], Mapping[int, A]]) -> Mapping[int, A]:
+        """Ask for locks, and keep what is granted. Who is not answered may have been granted some."""
         if self._is_unsure:
             self._release_unknown()
         self._is_unsure = True
-        answer = self._store.allocate(self._task, moment, self._shape.granularity, self._numbers)
-        if not isinstance(answer, Granted):
-            self._is_unsure = False
-            return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
-        assert answer.lock.partitions is not None
-        span = self._shown_around(moment, answer.lock)
-        self._held.append(_Held(answer.lock, span, [*answer.lock.partitions], self._appends))
+        answers = ask()
+        granted = {moment: one.lock for moment, one in answers.items() if isinstance(one, Granted)}
+        timeline = self._store.latest().timeline if granted else Timeline()
+        for moment, lock in granted.items():
+            assert lock.partitions is not None
+            span = _shown_around(timeline, moment, lock)
+            self._held.append(_Held(lock, span, [*lock.partitions], self._appends))
         self._is_unsure = False
-        return self._held[-1]
+        return answers
 
     def _release_unknown(self) -> None:
         """Give back what we were granted without learning of it, since the storage did not answer."""
@@ -311,6 +336,15 @@ class Appender:
         for lock in self._store.state().box.held(self._task.id):
             if lock.id not in known:
                 self._store.release(self._task.id, lock.id)
+
+
+def _shown_around(timeline: Timeline, moment: int, lock: Lock) -> Interval:
+    """The part of a lock's interval around a moment that nothing of a higher version hides."""
+    entries = timeline.lookup(lock.interval, incomplete=True)
+    hidden = [entry.interval for entry in entries if entry.version > lock.version]
+    start = max([lock.interval.start, *(one.end for one in hidden if one.end <= moment)])
+    end = min([lock.interval.end, *(one.start for one in hidden if one.start > moment)])
+    return Interval(start, end)
 
 
 def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:

@@ -7,7 +7,8 @@ They say nothing about what is shown where a group is not complete, so they judg
 
 from collections.abc import Iterable, Sequence
 
-from samza_azure.segments import Partitions, Segment
+from samza_azure.segments import Partitions, Segment, Timeline
+from tests.segments import rule
 from tests.segments.histories import Choose, compacted
 
 Group = list[Segment]
@@ -41,6 +42,24 @@ def adjacent(choose: Choose, *, roots: int = 8, compactions: int = 6) -> list[Gr
         for _ in range(choose(3)):
             append()
     return publishes
+
+
+def check(choose: Choose) -> None:
+    """I22, after each publish of a history, whatever garbage has gone by then."""
+    timeline, ever = Timeline(), list[Segment]()
+    for group in adjacent(choose):
+        ever += group
+        for segment in group:
+            timeline.add(segment)
+        present, visible = list(timeline), set(timeline.visible())
+        assert visible == by_sets(present, ever), "I22: another set is visible than sets of segments say"
+        assert visible == by_ranges(present, ever), "I22: another set is visible than ranges of roots say"
+        assert visible == rule.chunk(present)[0], "I22: another set is visible than the rule says"
+        garbage = timeline.fully_overshadowed()
+        assert set(garbage) == set(present) - visible, "I22: other garbage"
+        for segment in garbage:
+            if choose(3) == 0:
+                timeline.remove(segment)
 
 
 def by_sets(present: Sequence[Segment], ever: Iterable[Segment]) -> set[Segment]:

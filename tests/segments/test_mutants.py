@@ -11,7 +11,7 @@ from samza_azure.segments import Chunk, Datasource, Granted, Lock, LockBox, Segm
 from samza_azure.segments import chunk as chunk_module
 from samza_azure.segments import timeline as timeline_module
 from samza_azure.segments.locks import Decision
-from tests.segments import histories
+from tests.segments import encodings, histories
 from tests.segments.world import World
 
 SEEDS = 150
@@ -210,6 +210,18 @@ def half_groups_are_complete(patch: Patch) -> None:
     patch.setattr(Chunk, "_join", join)
 
 
+def the_first_outcome_stays(patch: Patch) -> None:
+    """Of a group that is compacted again, which has the same cover then."""
+    true = Chunk._join
+
+    def join(chunk: Chunk, node: Any, segment: Any) -> None:
+        before = node.complete
+        true(chunk, node, segment)
+        node.complete = before if before >= 0 else node.complete
+
+    patch.setattr(Chunk, "_join", join)
+
+
 def children_never_make_up_a_cover(patch: Patch) -> None:
     patch.setattr(chunk_module._Node, "is_full", property(lambda node: node.complete >= 0))
 
@@ -258,6 +270,7 @@ MUTANTS = [
     Mutant("nothing falls back", "I19", nothing_falls_back, "history"),
     Mutant("nobody is told", "I19", nobody_is_told, "history"),
     Mutant("core sets do not count", "I21", core_sets_do_not_count, "history"),
+    Mutant("the first outcome stays", "I22", the_first_outcome_stays, "encodings"),
     Mutant("standbys are garbage", "I22", standbys_are_garbage, "history"),
 ]
 
@@ -270,6 +283,9 @@ def play(kind: str, seed: int) -> str:
             world = World(choose)
             for _ in range(80):
                 world.step()
+            return ""
+        if kind == "encodings":
+            encodings.check(choose)
             return ""
         timeline, made = Timeline(), histories.across(choose)
         for segment in histories.shuffled(made, choose):

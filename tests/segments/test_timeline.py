@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samza_azure.segments import Partitions, Segment, Timeline
-from tests.segments import encodings, histories, rule
+from tests.segments import encodings, histories
 from tests.segments.script import CHUNK, shown
 
 numbers = st.sets(st.integers(0, 40))
@@ -97,21 +97,7 @@ def test_a_segment_of_no_legal_history_changes_nothing(data: st.DataObject) -> N
 @given(st.data())
 def test_sets_ranges_and_the_rule_show_the_same(data: st.DataObject) -> None:
     """I22: after each publish of a history that ranges can say, whatever garbage has gone by then."""
-    choose = choosing(data)
-    timeline, ever = Timeline(), list[Segment]()
-    for group in encodings.adjacent(choose):
-        ever += group
-        for segment in group:
-            timeline.add(segment)
-        present = list(timeline)
-        shown_by = {"sets": encodings.by_sets(present, ever), "ranges": encodings.by_ranges(present, ever)}
-        shown_by["rule"] = rule.chunk(present)[0]
-        assert all(set(timeline.visible()) == each for each in shown_by.values()), f"I22: {shown_by}"
-        garbage = timeline.fully_overshadowed()
-        assert set(garbage) == set(present) - shown_by["rule"], "I22: other garbage"
-        for segment in garbage:
-            if choose(3) == 0:
-                timeline.remove(segment)
+    encodings.check(choosing(data))
 
 
 @given(numbers, numbers)

@@ -1,6 +1,7 @@
 """Intervals, granularities, segments and sequence numbers, each by itself."""
 
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -116,6 +117,27 @@ def test_a_segment_is_known_by_its_name() -> None:
 def test_a_sequence_number_is_written_and_read(sequence: Sequence) -> None:
     assert Sequence.parse(str(sequence)) == sequence
     assert sequence <= Sequence.parse(str(sequence))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["grant", "publish", "release"]), st.integers(0, 9))), st.integers(0, 4))
+def test_what_the_oldest_locks_say_is_in_the_order_of_a_history(acts: list[tuple[str, int]], listed: int) -> None:
+    """No later than the point itself, and of two points the later one is not earlier; else garbage goes too early."""
+    points = [Sequence()]
+    for act, chosen in acts:
+        granted, counts = points[-1].granted, dict(points[-1].counts)
+        held = sorted(counts)[chosen % len(counts)] if counts else 0
+        if act == "grant":
+            granted += 1
+            counts[granted] = 0
+        elif act == "publish" and held:
+            counts[held] += 1
+        elif held:
+            del counts[held]
+        points.append(Sequence(granted, counts))
+    said = [point.of_oldest(listed) for point in points]
+    assert all(short <= point and len(short.counts) <= listed for short, point in zip(said, points, strict=True))
+    assert all(one <= other for one, other in pairwise(said))
+    assert all(point.of_oldest(len(point.counts)) == point for point in points)
 
 
 @given(sequences, sequences, st.lists(st.builds(Publish, st.integers(1, 5), st.integers(1, 3)), max_size=2))

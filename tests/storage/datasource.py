@@ -5,7 +5,8 @@ So every order of calls can happen, an upload can take as long as all else, and 
 before it is made, after it (its answer is lost), or be its actor's last.
 
 After each transaction that the storage accepts all rows are looked at: what was published is visible, once, and
-nothing else is (I12, I15, I16, I17, I23). All rows lie in one day. Whoever knows the table from before sees the same.
+nothing else is (I12, I15, I16, I17, I23), and with a REPLACE that each row was either read by it or carried (I24). All
+rows lie in one day. Whoever knows the table from before sees the same.
 """
 
 import threading
@@ -30,9 +31,11 @@ from samza_azure.segments import (
     Segment,
     Task,
 )
+from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segment_publishing import announce
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import MemoryTransactions, Write
 from tests.storage.test_segments import DAY, MONTH, compaction, rooted, rows_of
@@ -132,6 +135,11 @@ class World:
         self.dropped: dict[tuple[Interval, int], set[str]] = {}  # the rows that each drop has hidden
         self._hiding: set[tuple[Interval, int]] = set()  # the drops that were visible at the last look
         self.restored = 0
+        self.replaced: set[tuple[Interval, int]] = set()
+        self.carried = 0
+        self.earlier: list[tuple[SequenceNumber, set[str]]] = []
+        self.looks = self.is_collected = 0  # at what was shown earlier; and how often that was gone
+        self.collected = 0
         self._kinds = [_append, _append, _append, _compact, _compact, _rewrite, _collect, _preempt]
         self._kinds += [_drop, _drop, _collect] if drops else []
         self.trouble: BaseException | None = None
@@ -191,7 +199,10 @@ class World:
                 self.published |= set(rows_of(one)) - self.ever
                 self.ever |= set(rows_of(one))
         self._look_at_drops(snapshot)
+        self._look_at_replaced(snapshot, who)
         self._judge(snapshot, who)
+        if not self.dropped and self.restored == 0:
+            self._look_back(snapshot, who)
         if self.dice.random() < 0.2:
             self._judge(self.reader.latest(), f"{who}, to one who had it open")
 
@@ -206,6 +217,35 @@ class World:
         for name in there - self.dropped.keys():
             self.dropped[name], self.published = self.published, set()
         self._hiding = {(one.interval, one.version) for one in snapshot.timeline.visible(DAY) if one.file is None}
+
+    def _look_at_replaced(self, snapshot: Snapshot, who: str) -> None:
+        """When a REPLACE begins to count, each row is in what it has read or in a copy that counts with it."""
+        for one in snapshot.timeline:
+            is_written = one.is_root and one.version > 0 and one.file is not None and one.file.bytes == 0
+            if not is_written or (one.interval, one.version) in self.replaced:
+                continue
+            self.replaced.add((one.interval, one.version))
+            copies = [other for other in snapshot.timeline if one.published[0] in other.published and other != one]
+            self.carried += len(copies)
+            read, carried = Counter(rows_of(one)), Counter(row for other in copies for row in rows_of(other))
+            for row in sorted(self.published):
+                if (found := read[row] + carried[row]) != 1:
+                    raise Violation(f"I24: after a write of {who} {row} is read and carried {found} times")
+
+    def _look_back(self, now: Snapshot, who: str) -> None:
+        """What was shown earlier is shown again, as a whole, until it is refused."""
+        self.earlier.append((now.sequence, set(self.published)))
+        if len(self.earlier) % 4:
+            return
+        for at, rows in self.earlier[-3::-5][:4]:
+            self.looks += 1
+            try:
+                found = Counter(row for one in self.judge.snapshot(at).timeline.visible(DAY) for row in rows_of(one))
+            except ConfigError:
+                self.is_collected += 1
+            else:
+                if found != Counter(rows):
+                    raise Violation(f"snapshot: after a write of {who} it shows other rows at {at} than then")
 
     def _judge(self, snapshot: Snapshot, who: str) -> None:
         found = Counter(row for one in snapshot.timeline.visible(DAY) for row in rows_of(one))
@@ -277,7 +317,7 @@ def _rewrite(actor: Actor, store: SegmentStore) -> None:
             (name,) = _patiently(lambda: store.numbers(lock.interval, lock.version, 1))
             made = [Segment.root(store.name, *name, file=File("+".join(names), len(names)))]
             if dice.random() < 0.3:
-                _patiently(lambda: store._announce(store.state().box.locks.get(lock.id, lock), made))
+                _patiently(lambda: announce(store, store.state().box.locks.get(lock.id, lock), made))
             else:
                 _patiently(lambda: store.publish(who.id, made, inputs=seen, under=[lock.id]))
     _release(store, who)
@@ -287,7 +327,8 @@ def _collect(actor: Actor, store: SegmentStore) -> None:
     """Garbage, with whatever grace; a checkpoint now and then."""
     world = actor._world
     world.clock += 100
-    _patiently(lambda: store.collect(world.clock, world.dice.choice((50, 300))))
+    done = _patiently(lambda: store.collect(world.clock, world.dice.choice((50, 300))))
+    world.collected += done.segments
     if world.dice.random() < 0.5:
         _patiently(store.checkpoint)
 

@@ -32,7 +32,14 @@ from samza_azure.segments import (
     Segment,
     Wait,
 )
-from samza_azure.storage import interface, segments
+from samza_azure.storage import (
+    interface,
+    segment_allocation,
+    segment_locks,
+    segment_publishing,
+    segment_reading,
+    segment_table,
+)
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore, Snapshot
@@ -353,7 +360,7 @@ class Scene:
                     self.judge.end(Owner(*task.split("@")))
         self.is_setting_up = True
         self._expect("ends the lives")
-        self.setup.store._etags.clear()
+        self.setup.store.etags.clear()
         self.setup.name = "last@0"
         if (told := self._play.last(self.setup.store, self.setup)) is not None:
             self.fail(f"nobody can go on: {told}")
@@ -471,9 +478,10 @@ def draw(play: Play, seed: int, *, faults: int = 2, kinds: Sequence[str] = FAULT
 def _small_transactions() -> Iterator[None]:
     """As if the service took few operations at once; and names of checkpoints that are the same each time."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(segments, "OPERATIONS_MAX", OPERATIONS)
-        patch.setattr(segments, "_LOCKS_MAX", OPERATIONS - 2)
-        patch.setattr(segments, "uuid", _Names)
+        for module in (segment_allocation, segment_locks, segment_publishing, segment_table):
+            patch.setattr(module, "OPERATIONS_MAX", OPERATIONS)
+        patch.setattr(segment_locks, "LOCKS_MAX", OPERATIONS - 2)
+        patch.setattr(segment_reading, "uuid", _Names)
         yield
 
 

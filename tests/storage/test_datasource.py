@@ -1,13 +1,15 @@
 """Tables under faults, from seeds; and what is noticed if a fence is missing."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
-from samza_azure.segments import Segment
+from samza_azure.segments import Lock, Segment
 from samza_azure.segments import Sequence as SequenceNumber
-from samza_azure.storage import segments as module
-from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage import segment_publishing as publishing
+from samza_azure.storage import segment_reading as reading
+from samza_azure.storage.segments import Table
 from samza_azure.storage.transactions import MemoryTransactions, Write
 from tests.storage.datasource import Violation, World
 from tests.storage.test_segments_mutants import (
@@ -30,6 +32,15 @@ def test_each_row_is_there_once_after_each_write(seed: int) -> None:
     assert world.lives > 5
 
 
+def test_replaces_read_rows_and_carry_rows() -> None:
+    """What no history does is shown by none."""
+    worlds = [World(seed) for seed in range(6)]
+    for world in worlds:
+        world.run(STEPS)
+    assert any(world.replaced for world in worlds)
+    assert any(world.carried for world in worlds)
+
+
 def test_a_drop_hides_all_rows_and_its_end_gives_all_back() -> None:
     worlds = [World(seed, drops=True) for seed in SEEDS_OF_DROPS]
     for world in worlds:
@@ -42,6 +53,17 @@ def test_a_seed_is_one_history() -> None:
     first.run(200)
     second.run(200)
     assert (first.accepted, first.published) == (second.accepted, second.published)
+
+
+@pytest.mark.parametrize("listed", [0, 1, 2])
+def test_marks_that_say_little_of_the_locks(monkeypatch: pytest.MonkeyPatch, listed: int) -> None:
+    """As if very many locks were held. What was shown earlier is shown again, as a whole, until it is refused."""
+    monkeypatch.setattr(reading, "LISTED_MAX", listed)
+    worlds = [World(seed) for seed in range(6)]
+    for world in worlds:
+        world.run(STEPS)
+    assert sum(world.collected for world in worlds) > 3
+    assert any(0 < world.is_collected < world.looks for world in worlds)
 
 
 def copies_that_are_not_written(patch: Patch) -> None:
@@ -58,7 +80,7 @@ def copies_that_are_not_written(patch: Patch) -> None:
 
 def copies_wait_for_nobody(patch: Patch) -> None:
     """A copy for a REPLACE counts before the REPLACE does, for whoever had the table open."""
-    patch.setattr(module, "_counted_by_their_own", lambda snapshot: [])
+    patch.setattr(reading, "_counted_by_their_own", lambda snapshot: [])
     true = SequenceNumber.includes
 
     def includes(sequence: SequenceNumber, segment: Segment) -> bool:
@@ -69,18 +91,28 @@ def copies_wait_for_nobody(patch: Patch) -> None:
 
 def inputs_need_not_be_there(patch: Patch) -> None:
     """A compaction is published although another one has taken its inputs' place."""
-    patch.setattr(SegmentStore, "_gone", lambda store, inputs: None)
+    patch.setattr(publishing, "_gone", lambda table, inputs: None)
     a_lock_without_an_etag(patch)
 
 
 def a_copy_that_was_taken_back_counts(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_is_there", lambda store, segment: True)
+    patch.setattr(reading, "_is_there", lambda table, segment: True)
+
+
+def what_was_read_is_carried_too(patch: Patch) -> None:
+    true = publishing._carried
+
+    def carried(table: Table, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+        return true(table, replace(lead, read=SequenceNumber()), made, ())
+
+    patch.setattr(publishing, "_carried", carried)
 
 
 MUTANTS: list[tuple[Callable[[Patch], None], int, str]] = [
-    (staged_rows_count, 1, "I23"),
-    (nothing_is_carried, 1, "I23"),
-    (numbers_are_given_twice, 5, "generation"),
+    (staged_rows_count, 1, "snapshot"),
+    (nothing_is_carried, 1, "I24"),
+    (what_was_read_is_carried_too, 1, "I24"),
+    (numbers_are_given_twice, 0, "generation"),
     (copies_that_are_not_written, 0, "I23"),
     (copies_wait_for_nobody, 1, "I23"),
     (inputs_need_not_be_there, 1, "I23"),

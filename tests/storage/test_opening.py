@@ -24,6 +24,7 @@ from samza_azure.segments import (
 )
 from samza_azure.storage.interface import Missing, Row
 from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.segment_publishing import announce
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, MemoryTransactions, Write
 from tests.storage.conftest import Stores
@@ -204,7 +205,7 @@ def test_a_copy_of_a_replace_that_gave_up_is_not_there(stores: Stores) -> None:
     writer.checkpoint()
     held = acquired(writer, task("replace", 5), MONTH, LockType.REPLACE)
     (name,) = writer.numbers(MONTH, held.version, 1)
-    writer._announce(held, [Segment.root(writer.name, *name)])
+    announce(writer, held, [Segment.root(writer.name, *name)])
     appended(writer, "b")
     assert rows(reader.latest()) == ["a", "b"]
     writer.release("replace.1", held.id)
@@ -350,7 +351,7 @@ def replaced(store: SegmentStore, who: str, answer: Granted, dice: Random) -> No
         (name,) = store.numbers(lock.interval, lock.version, 1)
         made = [Segment.root(store.name, *name, file=File(content, 1))]
         if dice.random() < 0.3:
-            store._announce(store.state().box.locks[lock.id], made)
+            announce(store, store.state().box.locks[lock.id], made)
         else:
             store.publish(who, made, inputs=seen)
     store.release(who, lock.id)

@@ -30,10 +30,11 @@ from samza_azure.segments import (
     Task,
     Wait,
 )
-from samza_azure.storage import interface, limits, segments
+from samza_azure.storage import interface, limits, segment_garbage, segment_reading
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.segment_rows import lock_key, lock_values
+from samza_azure.storage.segment_publishing import announce
+from samza_azure.storage.segment_rows import HEAD, lock_key, lock_values
 from samza_azure.storage.segments import SegmentStore, Snapshot
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, MemoryTransactions, Transactions, Write
 from tests.storage.conftest import Stores
@@ -249,7 +250,7 @@ def test_replace_carries_appends_forward(stores: Stores) -> None:
     other.publish(sink.id, made[:1])
     (name,) = store.numbers(MONTH, held.version, 1)
     outputs = [Segment.root(store.name, *name, file=File("read", 1))]
-    store._announce(held, outputs)
+    announce(store, held, outputs)
     other.publish(sink.id, made[1:2])
     assert rows(store.snapshot()) == ["after the lock", "announced", "read"]
     assert isinstance(store.publish(replacer.id, outputs, inputs=seen), Published)
@@ -271,7 +272,7 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     made = rooted(other, lock, files=["a", "b", "c"])
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     (name,) = store.numbers(MONTH, held.version, 1)
-    store._announce(held, [Segment.root(store.name, *name)])
+    announce(store, held, [Segment.root(store.name, *name)])
     other.publish(sink.id, made[:1])
     assert len(store.snapshot().staged) == 1
     store.end(Owner("replace", "1"))
@@ -287,7 +288,7 @@ def test_an_announcement_is_taken_back_from_more_locks_than_a_transaction_holds(
     held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
     (name,) = store.numbers(DAY, held.version, 1)
     made = [Segment.root(store.name, *name, file=File(""))]
-    store._announce(held, made)
+    announce(store, held, made)
     locks = [allocated(other, task(f"a{number}")) for number in range(2 * OPERATIONS_MAX + 20)]
     assert all(lock.replaced for lock in other.state().box.locks.values() if lock.id != held.id)
     (copied,) = rooted(other, locks[0])
@@ -307,7 +308,7 @@ def test_who_publishes_again_after_half_of_an_announcement_was_taken_back(stores
     lock = allocated(other, task("sink"))
     days = [Segment.root(store.name, *store.numbers(DAY, held.version, 1)[0], file=File(""))]
     month = [Segment.root(store.name, *store.numbers(MONTH, held.version, 1)[0], file=File(""))]
-    store._announce(held, days)
+    announce(store, held, days)
     appended = replace(rooted(other, lock)[0], file=File("a", 1))
     assert isinstance(other.publish("sink.1", [appended]), Published)
     store.rows.transact([Write(Act.MERGE, f"lock.{held.id:012d}", {"writes": "", "staged": 1})])
@@ -332,6 +333,50 @@ def test_two_granularities_do_not_cross(store: SegmentStore) -> None:
     month = allocated(store, task("one"), 1, Granularity.MONTH)
     day = allocated(store, task("two"), 1, Granularity.DAY)
     assert (month.interval, day.interval) == (MONTH, MONTH), "I9: one version, and two intervals that overlap"
+
+
+def days(count: int) -> list[int]:
+    return [DAY.start + number * 24 * HOUR_US for number in range(count)]
+
+
+def test_places_of_many_moments_are_taken_in_one_write(stores: Stores) -> None:
+    """Those that others hold wait alone, and those for which there is no room are asked for again."""
+    store, who, hour = stores(), task("sink", 5), Granularity.HOUR
+    sixth, seventh = (Interval(start, start + 24 * HOUR_US) for start in days(7)[5:])
+    acquired(stores(), task("equal", 5), sixth, LockType.EXCLUSIVE)
+    acquired(stores(), task("lower", 1), seventh, LockType.EXCLUSIVE)
+    (known,) = appended(stores(), "there")
+    moments = [*days(120), DAY.start + HOUR_US, days(3)[2] + HOUR_US]
+    store.rows = Faulty(store.rows, 1, "answer lost")
+    answers = store.allocate_many(who, moments, Granularity.DAY, 3)
+    assert [*answers] == days(50)[:5] + days(50)[6:], "the granted ones, which all came with the answer that was lost"
+    locks = [one.lock for one in answers.values() if isinstance(one, Granted)]
+    assert [lock.interval.start for lock in locks] == [*answers]
+    assert {str(lock.partitions) for lock in locks} == {"0-2", "1-3"}
+    assert locks[0].partitions == Partitions.between(known.partition + 1, known.partition + 4)
+    assert store.state().box.held(who.id) == locks
+    again = store.allocate_many(who, days(120)[50:], hour, 1)
+    assert not {lock.interval for lock in locks} & {
+        one.lock.interval for one in again.values() if isinstance(one, Granted)
+    }
+    (blocked,) = store.allocate_many(who, [sixth.start], Granularity.DAY).values()
+    assert isinstance(blocked, Wait)
+    store.release_all(who.id, [lock.id for lock in locks[1:]])
+    assert store.state().box.locks[locks[0].id] == locks[0]
+    store.release_all(who.id)
+    assert not store.state().box.held(who.id)
+
+
+def test_places_of_many_moments_do_not_cross(store: SegmentStore) -> None:
+    """I9: weeks cross months, and an interval that is divided already is not divided otherwise."""
+    allocated(store, task("one"), 1, Granularity.MONTH)
+    moments = days(50)[29:]
+    answers = store.allocate_many(task("two"), moments, Granularity.WEEK)
+    found = {one.lock.interval for one in answers.values() if isinstance(one, Granted)}
+    assert all(one == other or not one.overlaps(other) for one in found for other in found)
+    assert {any(one.start <= moment < one.end for one in found) for moment in moments} == {True}
+    assert MONTH in found
+    assert Granularity.WEEK.bucket(moments[-1]) in found
 
 
 def test_an_earlier_sequence_number_shows_what_was(store: SegmentStore) -> None:
@@ -439,7 +484,7 @@ def test_a_publish_that_is_given_up_is_cleaned_by_the_next_one(stores: Stores) -
     with pytest.raises(Crash):
         store.publish(who.id, made[:250])
     store.rows = rows_
-    store._etags.clear()
+    store.etags.clear()
     assert len(store.snapshot().staged) == 99
     assert isinstance(store.publish(who.id, made[250:]), Published)
     assert (len(rows(store.snapshot())), store.snapshot().staged) == (1, ())
@@ -525,10 +570,10 @@ def test_pins_that_are_over_are_deleted_unless_they_are_prolonged(stores: Stores
 
     late = stores()
     late.rows = Meanwhile(late.rows, lambda call: call == "DELETE reader.r2", prolong)  # type: ignore[assignment]
-    assert late._pinned(2_000) == []
+    assert segment_garbage._pinned(late, 2_000) == []
     assert [row.key for row in store.rows.query("reader.", "reader~")] == ["reader.r2"]
     reader.pin("r1", early, until_us=9_000)
-    assert len(store._pinned(2_000)) == 2
+    assert len(segment_garbage._pinned(store, 2_000)) == 2
 
 
 def test_streams_of_similar_names_have_their_own_positions(store: SegmentStore) -> None:
@@ -696,7 +741,7 @@ def test_garbage_goes_however_many_locks_there_are(
 ) -> None:
     """The marks of a grace have a sequence number each, which has a count of each lock; the head had no room for them.
     In the first case it has room for some of them, in the second for one."""
-    for module in (limits, segments):
+    for module in (limits, segment_garbage):
         monkeypatch.setattr(module, "TEXT_MAX", 600)  # with what the service takes, 400 locks are too many for all
     for number in range(locks):
         held = Lock(1_000_000_000 + number, LockType.APPEND, "g", store.name, LATER, 0, Partitions.of(number))
@@ -712,13 +757,44 @@ def test_garbage_goes_however_many_locks_there_are(
     assert sum(store.collect(now, 1_000).segments for now in range(12_000, 16_000, 500)) == 1
 
 
+@pytest.mark.parametrize("listed", [0, 1, 1_000])
+def test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(store: SegmentStore, listed: int) -> None:
+    """Also where the mark has no room to say how much the lock had published."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(segment_reading, "LISTED_MAX", listed)
+        inputs = appended(store, "a", "b")
+        made = compaction(store, task("compact"), inputs)
+        assert made is not None
+        before = store.collect(0, 1_000).segments, store.snapshot().sequence
+        store.publish("compact.1", made, inputs=inputs)
+        assert (store.collect(1_400, 1_000).segments, before[0]) == (0, 0), "snapshot: garbage before its grace is over"
+        assert rows(store.snapshot(before[1])) == ["a", "b"]
+        store.release_all("compact.1")
+        assert [store.collect(now, 1_000).segments for now in (2_500, 3_600, 4_700)] in ([2, 0, 0], [0, 2, 0])
+
+
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_more_locks_than_a_sequence_number_has_room_for(store: SegmentStore) -> None:
-    row = lock_values(Lock(1, LockType.APPEND, "g", store.name, DAY, 0, holders=frozenset({"g"})), {})
+    """What the oldest have published is collected, and what the youngest have waits. A pin keeps what is before it."""
+    idle = Lock(1, LockType.APPEND, "g", store.name, LATER, 0, Partitions(), holders=frozenset({"g"}), count=1_234_567)
+    compacted(store, appended(store, "a", "b"))
     for number in range(3_000):
-        store.rows.transact([Write(Act.INSERT, lock_key(1_000_000_000 + number), row)])
-    with pytest.raises(ConfigError, match=r"3,000 locks of .* are held at once.* with --end"):
-        store.collect(0, 1_000)
+        row = lock_values(idle, {"g": Owner("g", str(number))})
+        store.rows.transact([Write(Act.INSERT, lock_key(100_000_000_000 + number), row)])
+    store.rows.transact([Write(Act.MERGE, HEAD, {"granted": 100_000_002_999})])
+    before = store.snapshot()
+    store.pin("reader", before, 100_000)
+    compacted(store, appended(store, "c", "d"))
+    assert sum(store.collect(now, 1_000).segments for now in range(0, 3_000, 1_000)) == 2
+    assert rows(store.snapshot(before.sequence)) == ["a", "b"]
+    store.unpin("reader")
+    assert sum(store.collect(now, 1_000).segments for now in range(3_000, 6_000, 1_000)) == 0, "locks are older"
+    for number in range(2_500):
+        store.rows.transact([Write(Act.DELETE, lock_key(100_000_000_000 + number))])
+    assert sum(store.collect(now, 1_000).segments for now in range(6_000, 9_000, 1_000)) == 2
+    assert rows(store.snapshot()) == ["a", "b", "c", "d"]
+    with pytest.raises(ConfigError, match="was collected up to"):
+        store.snapshot(before.sequence)
 
 
 # What is not ours, or broken.
@@ -767,6 +843,22 @@ def test_a_table_that_is_not_there() -> None:
 
 
 # All at once.
+
+
+def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
+    """Between its grant and its publish. It is no mistake of the caller's, which would be a ValueError."""
+    store, other, who = stores(), stores(), task("drop", 9)
+    appended(store, "a")
+    calls: list[str] = []
+
+    def third(call: str) -> bool:
+        calls.append(call)
+        return calls.count("query head") == 3
+
+    other.rows = Meanwhile(other.rows, third, lambda: store.end(who.owner))
+    assert isinstance(other.drop(who, DAY), Refused)
+    assert rows(store.snapshot()) == ["a"]
+    assert not store.state().box.locks
 
 
 @dataclass

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.segments import Lock
+from samza_azure.segments import Lock, Timeline
 from samza_azure.segments import Sequence as SequenceNumber
-from samza_azure.storage import segments
+from samza_azure.storage import segment_allocation as allocation
+from samza_azure.storage import segment_garbage as garbage
+from samza_azure.storage import segment_locks as locks
+from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage.interface import Refused, Row
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
@@ -87,21 +90,25 @@ def staged_rows_count(patch: Patch) -> None:
 
 
 def what_was_staged_stays(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_clean", lambda store, lock: None)
-    patch.setattr(segments, "_has_leftovers", lambda lock: False)
+    patch.setattr(locks, "clean", lambda table, lock: None)
+    patch.setattr(locks, "_has_leftovers", lambda lock: False)
 
 
 def numbers_are_given_twice(patch: Patch) -> None:
-    true = SegmentStore._numbers
-    patch.setattr(SegmentStore, "_numbers", lambda store, *how: (0, true(store, *how)[1]))
+    true = allocation._numbers
+    patch.setattr(
+        allocation,
+        "_numbers",
+        lambda table, counts: {place: (0, write) for place, (_, write) in true(table, counts).items()},
+    )
 
 
 def a_lost_answer_is_a_refusal(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_settled", lambda store, outputs: None)
+    patch.setattr(publishing, "_settled", lambda table, outputs: None)
 
 
 def nothing_is_carried(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_copies", lambda store, locks, lead, made, inputs: [])
+    patch.setattr(publishing, "_copies", lambda table, locks, lead, made, inputs: [])
 
 
 def an_announcement_is_never_taken_back(patch: Patch) -> None:
@@ -109,7 +116,7 @@ def an_announcement_is_never_taken_back(patch: Patch) -> None:
 
 
 def garbage_without_readers(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_pinned", lambda store, now_us: [])
+    patch.setattr(garbage, "_pinned", lambda table, now_us: [])
 
 
 def garbage_without_grace(patch: Patch) -> None:
@@ -117,8 +124,13 @@ def garbage_without_grace(patch: Patch) -> None:
     patch.setattr(SegmentStore, "collect", lambda store, now_us, grace_us: true(store, now_us, 0))
 
 
+def a_mark_that_takes_locks_for_gone(patch: Patch) -> None:
+    """It says that all which the locks that it does not list will ever publish was there."""
+    patch.setattr(SequenceNumber, "of_oldest", lambda sequence, locks: SequenceNumber(sequence.granted))
+
+
 def files_of_the_living_are_orphans(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_may_still_publish", lambda store, name, state: False)
+    patch.setattr(garbage, "_may_still_publish", lambda table, name, state: False)
 
 
 def a_copy_is_not_a_reference(patch: Patch) -> None:
@@ -136,12 +148,12 @@ def a_copy_is_not_a_reference(patch: Patch) -> None:
 
 def an_old_place_is_good_enough(patch: Patch) -> None:
     """Numbers of a version that a REPLACE has overtaken."""
-    patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
-    true = SegmentStore._places
+    patch.setattr(allocation, "_are_divided_otherwise", lambda table, places: False)
+    true = allocation._places
     patch.setattr(
-        SegmentStore,
+        allocation,
         "_places",
-        lambda store, timeline, moment, granularity: true(store, segments.Timeline(), moment, granularity),
+        lambda table, timeline, *how: true(table, Timeline(), *how),
     )
 
 
@@ -150,11 +162,11 @@ def what_is_published_stays_locked(patch: Patch) -> None:
 
 
 def granularities_may_cross(patch: Patch) -> None:
-    patch.setattr(SegmentStore, "_is_divided_otherwise", lambda store, interval, version: False)
+    patch.setattr(allocation, "_are_divided_otherwise", lambda table, places: False)
     patch.setattr(
-        SegmentStore,
+        allocation,
         "_places",
-        lambda store, timeline, moment, granularity: [(granularity.bucket(moment), 0)],
+        lambda table, timeline, divided, moment, granularity: [(granularity.bucket(moment), 0)],
     )
 
 
@@ -187,6 +199,11 @@ MUTANTS: list[tuple[Callable[[Patch], None], Callable[[], None], str]] = [
     (
         garbage_without_grace,
         lambda: stories.test_garbage_goes_after_its_grace_and_files_with_it(stores()()),
+        "snapshot",
+    ),
+    (
+        a_mark_that_takes_locks_for_gone,
+        lambda: stories.test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(stores()(), 0),
         "snapshot",
     ),
     (

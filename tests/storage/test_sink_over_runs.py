@@ -1,6 +1,8 @@
 """A table outlives the runs that write to it: old rows, another granularity, positions of runs that are over."""
 
-from dataclasses import replace
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pyarrow as pa
@@ -8,13 +10,17 @@ import pytest
 
 from samza_azure import tables
 from samza_azure.config import Table
+from samza_azure.errors import Superseded
 from samza_azure.logs.record import Kind
 from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Task
+from samza_azure.storage.interface import Refused, Row
 from samza_azure.storage.log import LogReader
+from samza_azure.storage.segment_rows import HEAD
 from samza_azure.storage.segments import SegmentStore
+from samza_azure.storage.transactions import MemoryTransactions, Transactions, Write
 from samza_azure.tables.housekeeping import Housekeeping
 from samza_azure.tables.sink import Sink
-from samza_azure.tables.write import UNUSED_S
+from samza_azure.tables.write import UNUSED_S, Shape
 from tests.storage.conftest import Stores
 from tests.storage.test_sink import SCHEMA, START, TABLE, log_of, numbers, put
 
@@ -24,9 +30,9 @@ FIRST = Granularity.DAY.bucket(round(START.timestamp() * 1e6))
 KEPT = replace(TABLE, keep_s=3 * 86_400.0)
 
 
-def sink_of(store: SegmentStore, run: str = "r1", table: Table = TABLE) -> Sink:
+def sink_of(store: SegmentStore, run: str = "r1", table: Table = TABLE, attempt: int = 1) -> Sink:
     reader = LogReader(store.blobs, f"runs/{run}/count-0", frozenset({0}))
-    return Sink(store, table, SCHEMA, run=run, task="out-table-0", writer=(1, 1), readers=[reader])
+    return Sink(store, table, SCHEMA, run=run, task="out-table-0", writer=(1, attempt), readers=[reader])
 
 
 def flushed(sink: Sink, run: str = "r1", expired_us: int | None = None) -> None:
@@ -84,6 +90,87 @@ def test_another_granularity_counts_from_the_next_run_on(segment_stores: Stores,
     late = round((START + timedelta(days=49)).timestamp() * 1e6)
     (entry,) = store.latest().timeline.lookup(Interval(late, late + 1))
     assert entry.chunk.interval == new.bucket(late)
+
+
+@dataclass
+class Frozen:
+    """Rows of a client that stands still before one of its calls, while others do something."""
+
+    rows: Transactions
+    call: int
+    meanwhile: Callable[[], object]
+    calls: int = 0
+
+    def _stand(self) -> None:
+        self.calls += 1
+        if self.calls == self.call:
+            self.meanwhile()
+
+    def query(self, first: str, end: str) -> list[Row]:
+        self._stand()
+        return self.rows.query(first, end)
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
+        self._stand()
+        return self.rows.transact(writes)
+
+
+@dataclass
+class Counted:
+    """Rows of a client whose calls are counted, and those of them that write the head."""
+
+    rows: Transactions
+    calls: int = 0
+    heads: int = 0
+
+    def query(self, first: str, end: str) -> list[Row]:
+        self.calls += 1
+        return self.rows.query(first, end)
+
+    def transact(self, writes: Sequence[Write]) -> list[str] | Refused:
+        self.calls += 1
+        self.heads += any(write.key == HEAD for write in writes)
+        return self.rows.transact(writes)
+
+
+def test_an_earlier_life_does_not_set_the_granularity_back(segment_stores: Stores) -> None:
+    """It freezes in its claim, before any of its calls, and wakes up when the next run has divided the table."""
+    ends = []
+    for call in itertools.count(1):
+        store = replace(segment_stores(), rows=MemoryTransactions())
+        tables.create(store, SCHEMA, time="at", granularity=Granularity.MONTH)
+
+        def next_life_and_next_run(store: SegmentStore = store) -> None:
+            heir = sink_of(store, attempt=2)
+            assert heir.claim(first=True)
+            assert heir.finish()
+            assert sink_of(store, "r2", replace(TABLE, granularity=Granularity.HOUR)).claim(first=True)
+
+        rows = Frozen(store.rows, call, next_life_and_next_run)
+        try:
+            ends.append(str(sink_of(replace(store, rows=rows)).claim(first=True)))
+        except Superseded:
+            ends.append("superseded")
+        if rows.calls < call:
+            break
+        assert Shape.of(store.state().head, "t").granularity is Granularity.HOUR, f"set back after {call - 1} calls"
+    assert {"superseded", "False"} <= set(ends)
+
+
+def test_a_backfill_of_years_takes_few_calls(segment_stores: Stores) -> None:
+    """The places of many intervals are taken in one write of the head, and given back in one."""
+    store = segment_stores()
+    by_month = replace(TABLE, granularity=Granularity.MONTH)
+    log, rows = log_of(store, "runs/r1/count-0", whole=True), Counted(store.rows)
+    put(log, *range(3_650), hours=24, kind=Kind.DRAINED)
+    sink = sink_of(replace(store, rows=rows), table=replace(by_month, rows=10_000))
+    sink.claim(first=True)
+    flushed(sink)
+    assert sink.finish()
+    assert numbers(store) == [*range(3_650)]
+    assert len(store.latest().timeline.visible()) == 120
+    assert rows.heads == 7, "one by one it was 145"
+    assert rows.calls <= 60, "one by one it was 912"
 
 
 def test_rows_of_one_interval_are_one_file(segment_stores: Stores) -> None:

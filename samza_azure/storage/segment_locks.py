@@ -1,0 +1,196 @@
+"""Who may write where: granting and revoking locks, giving them back, and what a lock leaves behind."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.segments import Lock, LockBox, LockType, Owner, Request, Revoked, Segment, Task, Wait
+from samza_azure.segments.locks import Answer, Decision, Replaced
+from samza_azure.storage import segment_reading as reading
+from samza_azure.storage.segment_rows import lock_key, lock_values, segment_key
+from samza_azure.storage.segment_table import TRIES_MAX, State, Table
+from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
+
+#: So many locks are given back at once.
+LOCKS_MAX = OPERATIONS_MAX - 2
+
+
+def acquire(table: Table, task: Task, request: Request) -> Answer:
+    """Ask for a lock, and take it if it is granted: one transaction with the head. Asking again is harmless."""
+
+    def decide(state: State) -> tuple[Answer, list[Write]]:
+        state.box.tasks[task.id] = task
+        decision = state.box.decide(request)
+        return decision.answer, writes_of(table, state, decision)
+
+    table.etags.clear()
+    return table.with_head(decide)
+
+
+def acquire_anew(table: Table, task: Task, request: Request) -> Answer:
+    """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now.
+
+    Revoked only if another task of the group has that lock, who alone can give it back.
+    """
+    answer = acquire(table, task, request)
+    while isinstance(answer, Revoked) and task.id in answer.lock.holders:
+        release(table, task.id, answer.lock.id)
+        answer = acquire(table, task, request)
+    return answer
+
+
+def release(table: Table, task: str, lock: int) -> None:
+    """Give a lock back. What was staged under it and does not count goes first."""
+
+    def decide(state: State) -> tuple[bool, list[Write]]:
+        found = state.box.locks.get(lock)
+        if found is not None and not found.holders - {task} and _has_leftovers(found):
+            return False, []
+        return True, writes_of(table, state, _released(state.box, task, lock))
+
+    table.etags.pop(lock, None)
+    for _ in range(TRIES_MAX):
+        if table.with_head(decide):
+            return
+        clean(table, lock)
+    raise StorageUnavailable(f"Lock {lock} of {table.name} is not given back: somebody goes on to stage rows.")
+
+
+def release_all(table: Table, task: str, locks: Collection[int] | None = None) -> None:
+    """Give back all locks of a task, or these of them, in as few writes as possible."""
+    for number in [*table.etags] if locks is None else locks:
+        table.etags.pop(number, None)
+
+    def decide(state: State) -> tuple[list[Lock] | None, list[Write]]:
+        held = [lock for lock in state.box.held(task) if locks is None or lock.id in locks]
+        staged = [lock for lock in held if not lock.holders - {task} and _has_leftovers(lock)]
+        now = [lock for lock in held if lock not in staged]
+        decisions = [_released(state.box, task, lock.id) for lock in now[:LOCKS_MAX]]
+        return staged if len(now) <= LOCKS_MAX else None, [
+            write for decision in decisions for write in writes_of(table, state, decision)
+        ]
+
+    while (staged := table.with_head(decide)) is None:
+        pass
+    for lock in staged:
+        release(table, task, lock.id)
+
+
+def end(table: Table, owner: Owner) -> list[int]:
+    """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
+
+    def decide(state: State) -> tuple[bool, list[Write]]:
+        mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
+        locks = [lock for lock in state.box.locks.values() if lock.holders <= mine]
+        ended[:] = [lock.id for lock in locks]
+        active = [lock for lock in locks if not lock.revoked]
+        revoked = [Write(Act.MERGE, lock_key(lock.id), {"revoked": True}) for lock in active[:LOCKS_MAX]]
+        return len(active) <= LOCKS_MAX, revoked
+
+    ended: list[int] = []
+    # All of them, before the first is given back: whoever was ended may be publishing under any of them.
+    while not table.with_head(decide):
+        pass
+    for number in ended:
+        lock = table.state().box.locks.get(number)
+        for task in lock.holders if lock is not None else ():
+            release(table, task, number)
+    return ended
+
+
+def clean(table: Table, lock: int) -> None:
+    """Delete what was staged under a lock and does not count.
+
+    First the announcement is taken back, which fences appends that put copies there, and the lock's row is written,
+    which fences its owner. After that no more of it can come. It is said in many locks in several transactions;
+    `staged` says until the end that there is something to clean, and the first transaction that new locks are not told
+    of it any more.
+    """
+
+    def decide(state: State) -> tuple[bool, list[Write]]:
+        found = state.box.locks.get(lock)
+        if found is None:
+            return True, []
+        said = []
+        for other in state.box.locks.values():
+            rest = tuple(one for one in other.replaced if (one.lock, one.number) != (lock, found.count + 1))
+            if rest != other.replaced:
+                values = lock_values(replace(other, replaced=rest), state.owners)
+                said.append(Write(Act.MERGE, lock_key(other.id), {"replaced": values["replaced"]}))
+        staged = max(found.staged, found.count + 1)
+        mine = Write(Act.MERGE, lock_key(lock), {"writes": "", "staged": staged})
+        return len(said) <= LOCKS_MAX, [mine, *said[:LOCKS_MAX]]
+
+    while not table.with_head(decide):
+        pass
+    table.delete(segment_key(one.id) for one in leftovers(table, lock))
+    is_clean = Write(Act.MERGE, lock_key(lock), {"staged": 0})
+    # With the head: a call whose answer was lost, and that arrives when more is staged, must not say so of that.
+    table.with_head(lambda state: (None, [is_clean] if lock in state.box.locks else []))
+
+
+def leftovers(table: Table, lock: int) -> list[Segment]:
+    """Rows of a publish under a lock that does not count."""
+    snapshot = reading.snapshot(table)
+    count = snapshot.sequence.count(lock) or 0
+    return [
+        one
+        for one in snapshot.staged
+        if any(publish.lock == lock and publish.number > count for publish in one.published)
+    ]
+
+
+def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
+    """What a decision of the lock box writes."""
+    owners = state.owners
+    writes = []
+    for lock in decision.changed:
+        known = state.box.locks.get(lock.id)
+        if known is None:
+            announced = _announced(state, lock)
+            writes.append(Write(Act.INSERT, lock_key(lock.id), lock_values(announced, owners)))
+            continue
+        before, after = lock_values(known, owners), lock_values(lock, owners)
+        changes = {name: value for name, value in after.items() if before[name] != value}
+        changes["holders"] = after["holders"]
+        # Whoever loses the lock may publish at this moment, which does not touch the head. Who is granted the
+        # interval has to know that publish: it reads as of its grant.
+        etag = state.rows[lock.id].etag if "revoked" in changes else None
+        writes.append(Write(Act.MERGE, lock_key(lock.id), changes, etag))
+    # Whatever is staged under a lock that is gone counts. So nobody may have staged anything since.
+    gone = [lock.id for lock in decision.gone if lock.id in state.box.locks]
+    writes += [Write(Act.DELETE, lock_key(number), etag=state.rows[number].etag) for number in gone]
+    if len(writes) > OPERATIONS_MAX - 2:
+        raise SamzaAzureError(
+            f"{len(writes)} locks of {table.name} would change at once; {OPERATIONS_MAX - 2} can. "
+            "Ask for a shorter interval."
+        )
+    return writes
+
+
+def _announced(state: State, lock: Lock) -> Lock:
+    """A new APPEND lock knows what a REPLACE is about to write."""
+    if lock.type is not LockType.APPEND:
+        return lock
+    coming = tuple(
+        Replaced(one.id, one.count + 1, one.version, one.writes)
+        for one in state.box.active()
+        if one.writes and one.count == 0 and one.interval.overlaps(lock.interval)
+    )
+    return replace(lock, replaced=coming)
+
+
+def _has_leftovers(lock: Lock) -> bool:
+    """Whether something was staged under a lock, or announced, that does not count."""
+    return lock.staged > lock.count or bool(lock.writes)
+
+
+def _released(box: LockBox, task: str, lock: int) -> Decision:
+    """How a box changes when a task gives one lock back."""
+    found = box.locks.get(lock)
+    if found is None:
+        return Decision(Wait(()))
+    rest = found.holders - {task}
+    if rest:
+        return Decision(Wait(()), changed=(replace(found, holders=rest),))
+    return Decision(Wait(()), gone=(found,))

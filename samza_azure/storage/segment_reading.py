@@ -1,0 +1,266 @@
+"""What a table shows, now or earlier: each publish as a whole or not at all.
+
+Locks are read first and segments after them. So each publish that the counts have is there as a whole, and what came
+later is known by its number. Who had the table open reads only what was published since.
+"""
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from samza_azure.errors import ConfigError
+from samza_azure.segments import Segment, SegmentId, Timeline
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage.interface import Missing, Row, Value
+from samza_azure.storage.segment_changes import (
+    CHANGE,
+    Checkpoint,
+    change_key,
+    changed_by,
+    changed_key,
+    is_change,
+    no_collection,
+)
+from samza_azure.storage.segment_rows import HEAD, LOCK, READER, SEGMENT, SegmentReader, is_ours, past, segment_key
+from samza_azure.storage.segment_table import Known, Snapshot, State, Table
+from samza_azure.storage.transactions import Act, AtOnce, Write
+
+#: A collection writes a checkpoint when so many segments were published since the last one.
+CHECKPOINT_AFTER = 500
+#: A mark of a collection, or a pin, says of so many locks how much they had published: a column has room for that.
+LISTED_MAX = 1_000
+#: So many locks are asked for their publishes one by one; of more all publishes are read.
+_RANGES_MAX = 6
+#: So many publishes that are known are read once more, if that saves reading the locks alone.
+_REPEATS_MAX = 100
+#: Behind all keys of the letters that keys are made of.
+_LAST = "\uffef"
+
+
+def snapshot(table: Table, at: SequenceNumber | None = None) -> Snapshot:
+    """What the table shows now, or showed at an earlier sequence number. ConfigError if that was collected."""
+    while True:
+        state = table.state()
+        sequence = state.sequence if at is None else at
+        _check_kept(table, state.head, at)
+        if not sequence <= state.sequence:
+            raise ConfigError(f"{table.name} is at {state.sequence}, and has not been at {at}: of another table?")
+        reader, foreign = SegmentReader(table.name), 0
+        segments: list[Segment] = []
+        staged: list[Segment] = []
+        for row in table.read(SEGMENT, past(SEGMENT)):
+            if not is_ours(row):
+                foreign += 1
+                continue
+            one = reader.segment(row)
+            (segments if sequence.includes(one) else staged).append(one)
+        # What was collected meanwhile is said in the head before it is deleted: it may be missing here.
+        (head,) = table.read(HEAD, HEAD + ".")
+        _check_kept(table, head, at)
+        if at is not None or head.values.get("collected", "") == state.head.values.get("collected", ""):
+            overwritten = state.head.values.get("overwritten")
+            return Snapshot(table.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
+
+
+def strangers(table: Table) -> int:
+    """How many rows there are between ours that are of no kind that we know. They are ignored.
+
+    Those among the segments a snapshot counts; those among the publishes are not looked for.
+    """
+    spans = (("\x20", CHANGE), (past(CHANGE), SEGMENT), (past(SEGMENT), _LAST))
+    return sum(not is_ours(row) for first, end in spans for row in table.read(first, end))
+
+
+def _check_kept(table: Table, head: Row, at: SequenceNumber | None) -> None:
+    """ConfigError if what a table showed then was collected, in part or as a whole."""
+    collected = str(head.values.get("collected", ""))
+    if at is not None and collected and not SequenceNumber.parse(collected) <= at:
+        raise ConfigError(
+            f"The garbage of {table.name} was collected up to {collected}; what it showed at {at} is not "
+            "there any more. Read at a later sequence number, or keep garbage for longer."
+        )
+
+
+def latest(table: Table) -> Snapshot:
+    """What the table shows now, without what is staged. Only what has changed since the last call is read."""
+    while True:
+        state, published = _look(table)
+        known = table.known
+        restored, collected = state.head.values.get("restored", 0), state.head.values.get("collected", "")
+        if known is None or (known.restored, known.collected) != (restored, collected):
+            known, published = _from_checkpoint(table, state), None
+        changed = None if known is None else _changed_since(table, known, state, published)
+        if known is None or changed is None:
+            return _all_known(table, state)
+        if not changed and (known.snapshot.sequence, known.snapshot.overwritten) == (
+            state.sequence,
+            state.head.values.get("overwritten"),
+        ):
+            table.known = replace(known, snapshot=replace(known.snapshot, head=state.head))
+            return table.known.snapshot
+        # Garbage collection deletes the rows of old publishes, but says so in the head before.
+        (head,) = [state.head] if published is not None else table.read(HEAD, HEAD + ".")
+        if (head.values.get("restored", 0), head.values.get("collected", "")) != (restored, collected):
+            table.known = None
+            continue
+        counted = [one for one in changed if state.sequence.includes(one)]
+        shown = replace(
+            known.snapshot,
+            sequence=state.sequence,
+            timeline=known.snapshot.timeline.with_added(counted),
+            overwritten=state.head.values.get("overwritten"),
+            head=head,
+        )
+        waiting = tuple(one for one in dict.fromkeys((*known.waiting, *changed)) if not state.sequence.includes(one))
+        after = Known(shown, restored, collected, waiting)
+        table.known = replace(after, repeats=known.repeats) if after.oldest == known.oldest else after
+        return shown
+
+
+def checkpoint(table: Table) -> str:
+    """Write all segments into one blob, from which the table is opened quickly; its name."""
+    state, shown = table.state(), snapshot(table)
+    restored = state.head.values.get("restored", 0)
+    assert isinstance(restored, int)
+    segments = [*shown.timeline, *_counted_by_their_own(shown)]
+    name = f"{table.prefix}checkpoint-{shown.sequence.granted:012d}-{uuid.uuid4().hex}"
+    table.tried(lambda: table.blobs.put(name, Checkpoint(shown.sequence, restored, segments).encode()))
+    before: list[str] = []
+
+    def decide(state: State) -> tuple[None, list[Write]]:
+        before[:] = [str(state.head.values.get("checkpoint", ""))]
+        return None, [Write(Act.MERGE, HEAD, {"checkpoint": name})]
+
+    table.with_head(decide)
+    if before[0] not in ("", name):
+        table.tried(lambda: table.blobs.delete(before[0]))
+    return name
+
+
+def _all_known(table: Table, state: State) -> Snapshot:
+    """The whole table, read anew."""
+    shown = snapshot(table)
+    waiting = tuple(_counted_by_their_own(shown))
+    # As of before its rows were read: what was restored or collected meanwhile is read again.
+    head = state.head.values
+    slim = replace(shown, staged=(), foreign=0)
+    table.known = Known(slim, head.get("restored", 0), head.get("collected", ""), waiting)
+    return shown
+
+
+def _from_checkpoint(table: Table, state: State) -> Known | None:
+    """What the last checkpoint says, if it is later than what was collected."""
+    name = str(state.head.values.get("checkpoint", ""))
+    data = table.tried(lambda: table.blobs.read(name, 0)) if name else Missing()
+    if isinstance(data, Missing):
+        return None
+    restored, collected = state.head.values.get("restored", 0), str(state.head.values.get("collected", ""))
+    with no_collection():
+        found = Checkpoint.decode(data.data, SegmentReader(table.name))
+        if found is None or found.restored != restored:
+            return None
+        if collected and not SequenceNumber.parse(collected) <= found.sequence:
+            return None
+        counted, waiting = found.parts()
+        timeline = Timeline(counted)
+    overwritten = state.head.values.get("overwritten")
+    return Known(
+        Snapshot(table.name, found.sequence, timeline, overwritten=overwritten), restored, collected, tuple(waiting)
+    )
+
+
+def _look(table: Table) -> tuple[State, list[Row] | None]:
+    """The locks and, if both are to be had in one answer, the rows of all publishes since the table was seen.
+
+    Keys are in this order: publishes, head, locks. Where many publishes of other locks lie between that are known,
+    the locks are read alone: it is not known before which locks have published.
+    """
+    known = table.known
+    if known is None or known.repeats > _REPEATS_MAX:
+        return table.state(), None
+    since = known.snapshot.sequence
+    found = table.read(change_key(known.oldest, since.counts.get(known.oldest, -1) + 1), past(LOCK))
+    published = [row for row in found if is_change(row.key)]
+    state = table.state_of([row for row in found if row.key >= HEAD])
+    now, there = state.sequence, {row.key for row in published}
+    table.known = replace(known, repeats=sum(since.has(*changed_key(row.key)) for row in published))
+    # A publish writes both rows or neither. If one of them is not here, this was no answer of one moment.
+    missing = any(
+        change_key(lock, number) not in there
+        for lock, count in now.counts.items()
+        for number in range((since.count(lock) or 0) + 1, count + 1)
+    )
+    return state, None if missing or not isinstance(found, AtOnce) else published
+
+
+def _changed_since(
+    table: Table, known: Known, state: State, published: Sequence[Row] | None = None
+) -> list[Segment] | None:
+    """The segments of all publishes since then, of which the rows may have been read with the locks. None: that
+    cannot be said, and all rows have to be read."""
+    since, now = known.snapshot.sequence, state.sequence
+    reader, found = SegmentReader(table.name), dict[SegmentId, Segment]()
+    for row in _published_since(table, since, now) if published is None else published:
+        lock, number = changed_key(row.key)
+        if since.has(lock, number) or not now.has(lock, number):
+            continue
+        if (segments := changed_by(row, reader)) is None:
+            return None
+        found |= {one.id: one for one in segments}
+    found |= {one.id: one for one in known.waiting if now.includes(one)}
+    return [one for one in found.values() if not now.includes(one) or _is_there(table, one)]
+
+
+def _published_since(table: Table, since: SequenceNumber, now: SequenceNumber) -> Iterator[Row]:
+    """The rows of publishes between two sequence numbers, and perhaps others."""
+    ranges = [(change_key(since.granted + 1, 0), past(CHANGE))] if now.granted > since.granted else []
+    for lock, count in since.counts.items():
+        if (later := now.count(lock)) is None or later > count:
+            ranges.append((change_key(lock, count + 1), change_key(lock + 1, 0)))
+    if len(ranges) > _RANGES_MAX:
+        ranges = [(min(first for first, _ in ranges), past(CHANGE))]
+    for first, end in ranges:
+        yield from (row for row in table.read(first, end) if is_change(row.key))
+
+
+def _is_there(table: Table, segment: Segment) -> bool:
+    """Whether what a publish has repeated is in the table. A copy is taken back if its REPLACE gives up, and that
+    one's lock is gone then, as if it had published."""
+    return len(segment.published) == 1 or bool(table.read(segment_key(segment.id), segment_key(segment.id) + "."))
+
+
+def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
+    """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it.
+
+    ConfigError if garbage was collected since which the snapshot may show: it is too late.
+    """
+    key, values = (
+        READER + reader,
+        dict[str, Value](sequence=str(snapshot.sequence.of_oldest(LISTED_MAX)), until=until_us),
+    )
+
+    def decide(state: State) -> tuple[None, list[Write]]:
+        _check_kept(table, state.head, snapshot.sequence)
+        is_there = any(row.key == key for row in table.read(key, key + "\x20"))  # from before; it may go now
+        return None, [Write(Act.MERGE if is_there else Act.INSERT, key, values)]
+
+    # With the head, like the mark of a collection: one of the two comes first, and the other one knows of it.
+    table.with_head(decide)
+
+
+def unpin(table: Table, reader: str) -> None:
+    """The snapshot is not needed any more. Idempotent."""
+    table.tried(lambda: table.rows.transact([Write(Act.DELETE, READER + reader)]))
+
+
+def wants_checkpoint(table: Table) -> bool:
+    """Whether so much was published since the last one that opening the table takes longer than it need."""
+    state = table.state()
+    known = _from_checkpoint(table, state)
+    changed = _changed_since(table, known, state) if known is not None else None
+    return len(latest(table).timeline if changed is None else changed) >= CHECKPOINT_AFTER
+
+
+def _counted_by_their_own(snapshot: Snapshot) -> list[Segment]:
+    """Of what is staged, the copies that were published and wait for the REPLACE that they count with."""
+    return [one for one in snapshot.staged if snapshot.sequence.has(*one.published[0])]

@@ -1,0 +1,182 @@
+"""The rows and files of one table, and how they are read and written: what all questions to a table share.
+
+Who changes what others may change, too, reads the head, decides, and writes it if nobody has written it since. A lost
+answer is settled by reading.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias, TypeVar
+
+from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.segments import Interval, Lock, LockBox, Owner, Segment, Task, Timeline
+from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.storage.driver import back_off
+from samza_azure.storage.interface import Blobs, Refused, Row, Value
+from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, is_ours, lock_of, past
+from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
+
+T = TypeVar("T")
+Place: TypeAlias = tuple[Interval, int]  # an interval and a version
+
+#: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
+TRIES_MAX = 200
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the locks of a table were at one moment."""
+
+    head: Row
+    box: LockBox
+    rows: dict[int, Row]  # by lock
+
+    @property
+    def sequence(self) -> SequenceNumber:
+        """Where the table's history was."""
+        return self.box.sequence()
+
+    @property
+    def owners(self) -> dict[str, Owner]:
+        """Whose the tasks are that hold locks."""
+        return {task.id: task.owner for task in self.box.tasks.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a table showed at a sequence number. `foreign` rows are of no kind that we know, and are ignored."""
+
+    name: str
+    sequence: SequenceNumber
+    timeline: Timeline
+    staged: tuple[Segment, ...] = ()  # there, but of publishes that do not count
+    foreign: int = 0
+    overwritten: Value | None = None  # the last publish that made a new version visible
+    head: Row | None = None  # as it was after the segments were read
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A table as we have seen it. `waiting` are segments that count with a publish that does not count yet."""
+
+    snapshot: Snapshot
+    restored: Value
+    collected: Value
+    waiting: tuple[Segment, ...] = ()
+    repeats: int = 0  # publishes that were read at the last look, and were known
+
+    @property
+    def oldest(self) -> int:
+        """The first lock under which anything may have been published since."""
+        since = self.snapshot.sequence
+        return min([since.granted + 1, *since.counts])
+
+
+@dataclass(slots=True)
+class Table:
+    """One table, and what this client knows of it."""
+
+    rows: Transactions
+    blobs: Blobs
+    name: str
+    wait: Callable[[int], None] = back_off
+    etags: dict[int, tuple[Lock, str]] = field(default_factory=dict, init=False)  # of locks of our own, as we know them
+    known: Known | None = field(default=None, init=False)
+
+    def create(self, **columns: Value) -> Row:
+        """The head row, created if there is none; `columns` are kept in it. Idempotent."""
+        values: dict[str, Value] = {"format": FORMAT, "granted": 0, "collected": "", "marks": "[]", **columns}
+        self.tried(lambda: self.rows.transact([Write(Act.INSERT, HEAD, values)]))
+        return self.state().head
+
+    def state(self) -> State:
+        """The locks, as they are. ConfigError if there is no such table."""
+        return self.state_of(self.read(HEAD, past(LOCK)))
+
+    def state_of(self, found: Sequence[Row]) -> State:
+        """The same from the rows of the head and the locks, which were read before."""
+        if not found or found[0].key != HEAD:
+            raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
+        head = checked_head(found[0], self.name)
+        box, rows = LockBox.empty(), {}
+        granted = head.values["granted"]
+        assert isinstance(granted, int)
+        box.granted = granted
+        for row in found[1:]:
+            if row.key.startswith(LOCK) and is_ours(row):
+                lock, owners = lock_of(self.name, row)
+                box.locks[lock.id], rows[lock.id] = lock, row
+                for task, owner in owners.items():
+                    box.tasks[task] = Task(task, lock.group, lock.rank, owner)
+        return State(head, box, rows)
+
+    def with_head(self, decide: Callable[[State], tuple[T, list[Write]]]) -> T:
+        """Decide on what the locks are, and write it if they still are; again, if others were first."""
+        for tries in range(1, TRIES_MAX):
+            state = self.state()
+            answer, writes = decide(state)
+            if not writes:
+                return answer
+            on_head = [write for write in writes if write.key == HEAD]
+            values = {name: value for write in on_head for name, value in write.values.items()}
+            granted = max([state.box.granted, *(_number(write) for write in writes)])
+            head = Write(Act.MERGE, HEAD, {"granted": granted, **values}, state.head.etag)
+            if self.sent([head, *(write for write in writes if write.key != HEAD)]) is not None:
+                return answer
+            self.wait(tries)
+        raise StorageUnavailable(f"The head of {self.name}: others wrote first {TRIES_MAX} times.")
+
+    def sent(self, writes: Sequence[Write]) -> list[str] | None:
+        """One transaction, sent once. None: refused, or nobody knows; the caller reads."""
+        try:
+            answer = self.rows.transact(writes)
+        except Unsettled:
+            return None
+        return None if isinstance(answer, Refused) else answer
+
+    def tried(self, call: Callable[[], T]) -> T:
+        """A call that may be repeated: until it is answered."""
+        for tries in range(1, TRIES_MAX):
+            try:
+                return call()
+            except StorageUnavailable:
+                if tries > 5:
+                    raise
+                self.wait(tries)
+        raise StorageUnavailable(f"{self.name} does not answer.")
+
+    def read(self, first: str, end: str) -> list[Row]:
+        """The rows with keys from `first` to just before `end`."""
+        return self.tried(lambda: self.rows.query(first, end))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete rows, many at once, or one by one where somebody else has deleted some of them."""
+        for part in in_parts([Write(Act.DELETE, key) for key in keys], OPERATIONS_MAX):
+            if isinstance(self.tried(partial(self.rows.transact, part)), Refused):
+                for write in part:
+                    self.tried(partial(self.rows.transact, [write]))
+
+    @property
+    def prefix(self) -> str:
+        """Where the files of this table are."""
+        return f"tables/{self.name}/"
+
+    def upload(self, name: str, data: bytes) -> None:
+        """Put a file that nobody sees yet; again if the answer is lost."""
+        self.tried(lambda: self.blobs.put(name, data))
+
+    def file_name(self, lock: int, unique: str) -> str:
+        """The name of a file that is uploaded under a lock. Who has lost it cannot publish the file."""
+        return f"{self.prefix}{lock:012d}-{unique}.parquet"
+
+
+def _number(write: Write) -> int:
+    """The number of a lock that is granted by a write."""
+    return int(write.key.removeprefix(LOCK)) if write.act is Act.INSERT and write.key.startswith(LOCK) else 0
+
+
+def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """The items, so many at a time."""
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
