@@ -255,7 +255,7 @@ def test_a_block_whose_lock_was_unlocked_while_it_waited_is_not_entered(locks: L
     until(lambda: two._life is not None)
     two.unlock()
     waiter.join(10)
-    assert errors == ["Another thread unlocked this lock while it was waited for."]
+    assert errors == ["Another thread unlocked this lock while this one waited for it."]
 
 
 def test_an_on_lost_that_waits_for_who_unlocks_holds_nobody_up(locks: Locks) -> None:
