@@ -1,7 +1,7 @@
-"""Retention, performed: what a stream no longer keeps is deleted, blob after blob.
+"""Performs retention: deletes what a stream no longer keeps, blob after blob.
 
-The rules are those of `logs.retention`. A task that writes the stream looks after its own log and after logs of earlier
-runs; of a source partition the first of the tasks that read it does. Two at the same time do no harm.
+The rules are in `logs.retention`. A task that writes the stream deletes from its own log and from logs of earlier runs;
+for a source partition, the first of the tasks that read it does. Two at the same time do no harm.
 """
 
 import logging
@@ -30,7 +30,7 @@ def row_of(stream: str, reader: str) -> str:
 
 
 def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
-    """The named readers of a stream. One whose row nobody can read needs everything."""
+    """The named readers of a stream, with their positions. One with an unreadable row counts as needing everything."""
     found = {}
     for name, values in positions.poll().items():
         of, _, reader = name.rpartition("/")
@@ -44,7 +44,7 @@ def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What one stream keeps. `delete_...` return how many blobs of a log are gone."""
+    """The retention of one stream. The `delete_…` methods return how many blobs of a log were deleted."""
 
     blobs: Blobs
     positions: Positions
@@ -52,7 +52,7 @@ class Retention:
     keeps: Keeps
 
     def delete_of_source(self, prefix: str, group_id: bytes, tasks: Sequence[str]) -> int:
-        """Of a source partition's log. `tasks` are the logs of all tasks that read it."""
+        """Delete from a source partition's log. `tasks` are the logs of all tasks that read it."""
         found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
         if len(found) < 2:
             return 0
