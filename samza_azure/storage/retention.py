@@ -62,9 +62,9 @@ class Retention:
         return self._delete(past(found, {prefix: first}, self.keeps))
 
     def delete_of_output(self, own: Kept, tasks: Sequence[str], number: int, numbers: int) -> int:
-        """Of a task's own log, and of those logs of earlier runs that are this task's to look after.
+        """Delete from a task's own log, and from the logs of earlier runs that fall to this task.
 
-        `tasks` are the logs of the sinks that read it; `number` of `numbers` is the task's. Earlier runs are drained.
+        `tasks` are the logs of the sinks that read it. The task has `number` of `numbers`. Earlier runs are drained.
         """
         listed = self._listed(own.prefix)
         ours = pieces(own.prefix, listed)
@@ -105,7 +105,7 @@ class Retention:
         return min((each for each in needs if each is not None), default=math.inf)
 
     def _delete(self, found: Sequence[Piece]) -> int:
-        """One after the other, so that no hole is left. What a policy or a legal hold keeps ends it, for now."""
+        """Delete one after the other, so that no hole is left; stop at one that a policy or a legal hold keeps."""
         for number, each in enumerate(found):
             try:
                 for name in each.names:
@@ -113,7 +113,7 @@ class Retention:
             except StorageUnavailable:
                 raise
             except SamzaAzureError as error:
-                log.info("%s keeps more than it is asked to: %s", self.stream, error)
+                log.info("%s keeps more than its retention: %s", self.stream, error)
                 return number
         return len(found)
 

@@ -208,10 +208,10 @@ class SourceWriter:
     def _partitioned(
         self, given: pa.Table, rows: pa.Table, key: str | Sequence[str] | None
     ) -> list[tuple[int, pa.Array | None]]:
-        """Partitions, and which rows each gets; None: all of them.
+        """The partitions, and which rows each gets; None: all of them.
 
-        A column counts as the stream holds it, so that 007 and 7 of two files meet; it may also be one that the stream
-        does not keep.
+        The key is taken as the stream stores it, so that 007 and 7 of two files go to one partition. It may also be a
+        column that the stream does not store.
         """
         if key is None:
             number = self._next_partition
@@ -225,7 +225,7 @@ class SourceWriter:
     def _append_all(self, *, idle: bool) -> None:
         if self._is_appending:
             raise StorageUnavailable(
-                f"An append of {self._logs[0].producer} failed; nobody knows what is stored of it."
+                f"An append of {self._logs[0].producer} failed, and its outcome is unknown. Make a new writer."
             )
         self._is_appending = True
         for log, buffered in zip(self._logs, self._buffers, strict=True):
@@ -250,12 +250,12 @@ class SourceWriter:
                 break
             self._blobs.delete(blob_name(log.prefix, end[0]))
             log.is_open = False
-        with suppress(StorageUnavailable):  # a hint that is missing only costs time
+        with suppress(StorageUnavailable):  # a missing hint only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
 
 
 def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    """The rows in their order, not more bytes at a time; a row that has more comes alone."""
+    """The rows in order, in pieces of at most `most_bytes`; a larger row is a piece of its own."""
     if rows.num_rows <= 1 or rows.nbytes <= most_bytes:
         yield rows
         return
@@ -265,7 +265,7 @@ def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with exactly the columns and types of a schema. ConfigError if they do not fit."""
+    """The rows with exactly the columns and types of a schema. Raise ConfigError if they do not fit."""
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
         raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
@@ -274,7 +274,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             raise ConfigError(f"The rows have more than one column {column.name!r}.")
         if pa.types.is_timestamp(column.type) and pa.types.is_integer(rows.schema.field(column.name).type):
             raise ConfigError(
-                f"The column {column.name!r} holds numbers, and nothing says which unit of time they count. "
+                f"The column {column.name!r} holds numbers, and their unit of time is unknown. "
                 "Write timestamps, like 2013-01-31 05:00:00."
             )
     try:
@@ -282,7 +282,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"The rows do not fit the stream's schema: {error}") from error
     if (largest := max((piece.nbytes for piece in _pieces(fitting, ROW_BYTES)), default=0)) > ROW_BYTES:
-        raise ConfigError(f"A row has {largest} bytes. A stream takes rows of {ROW_BYTES} bytes at most.")
+        raise ConfigError(f"A row has {largest} bytes. A stream takes rows of at most {ROW_BYTES} bytes.")
     return fitting
 
 

@@ -195,7 +195,7 @@ def test_a_producer_gives_up_when_its_caller_does() -> None:
     producer = SourceWriter(account.blobs(), account.hints(), "flights", 1, wait=wait)
     with pytest.raises(TimeoutError):
         producer.close()
-    with pytest.raises(StorageUnavailable, match="nobody knows what is stored of it"):
+    with pytest.raises(StorageUnavailable, match="its outcome is unknown"):
         producer.close()
 
 
