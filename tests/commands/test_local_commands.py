@@ -117,7 +117,7 @@ def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_cod
     process = begun("dev", str(job), "--processors", "2")
     try:
         line = said_until(process, "2 processors started; their logs are in ").splitlines()[-1]
-        logs = Path(line.partition("they say is in ")[2].partition(". Ctrl-C")[0])
+        logs = Path(line.partition("their logs are in ")[2].partition(". Ctrl-C")[0])
         while sum("it has started" in log.read_text() for log in logs.glob("dev-*.log")) < 2:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
