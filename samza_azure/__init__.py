@@ -1,7 +1,7 @@
 """samza_azure: stateful PySpark streaming jobs as a fleet of equal processors, coordinated by one storage account.
 
-The public names. Each is loaded when it is first asked for, so that `import samza_azure` costs nothing: neither Azure's
-SDK nor pyspark is imported by it.
+The public names. Each is loaded on first access, so `import samza_azure` is cheap: it imports neither Azure's SDK nor
+pyspark.
 """
 
 import importlib
@@ -114,7 +114,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A public name from the module where it lives; from then on it is an ordinary one."""
+    """Load a public name from the module that defines it, and keep it as an ordinary attribute."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'errors')}"), name)

@@ -22,19 +22,21 @@ class Envelope:
 
 
 class Collector(Protocol):
-    """Takes the rows that a handler puts out. Each call of the handler has one, which ends with the call."""
+    """Takes the output rows of a handler. Each call of the handler gets its own, valid until the call ends."""
 
     def send(self, row: Mapping[str, Any], /) -> None:
-        """Put out a row: a value for each column of the output stream. It is durable with the next commit."""
+        """Add a row to the output: a value for each column of the output stream. The next commit makes it durable."""
 
 
 class Handler(Protocol):
-    """What `Application.task` decorates makes objects like this; a task has one, and all its calls come to it in turn.
+    """The interface of the object that processes a task's messages. Each task makes one of its own.
 
-    `process` may be a coroutine function. Optional, each may be one too: `on_drain(collector)`, called once when the
-    run is drained and every message is processed; `close()`, when this processor lets the task go. Optional, both or
-    neither: `snapshot() -> bytes`, the handler's own state (1 MiB at most), called at each commit; and
-    `restore(state)`, called before anything else where there was a commit.
+    `process` may be a coroutine function; if `max_concurrency` is above 1, its calls overlap, otherwise no calls do.
+    Two methods are optional, and may be coroutine functions too: `on_drain(collector)`, called once when the run is
+    drained and every message is processed, and `close()`, called when this processor releases the task. Two more are
+    optional, both or neither:
+    `snapshot() -> bytes` returns the handler's own state (at most 1 MiB) at each commit, and `restore(state)` is called
+    before all others if there was a commit.
     """
 
     def process(self, envelope: Envelope, collector: Collector, /) -> object:
@@ -47,17 +49,17 @@ HandlerFactory = TypeVar("HandlerFactory", bound=Callable[[], Handler])
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One DataFrame -> DataFrame function or one handler, the streams it reads, the stream it writes."""
+    """One function from DataFrames to a DataFrame, or one handler, with the streams it reads and the one it writes."""
 
     name: str
     inputs: tuple[str, ...]
     output: str
     partition_by: tuple[str, ...]
     output_mode: Literal["append", "update"]
-    function: Callable[..., Any]  # of a handler: what makes it
+    function: Callable[..., Any]  # for a handler: its factory
     tasks: int | None = None
     is_handler: bool = False
-    max_concurrency: int | None = None  # of a handler; None: as the job file says
+    max_concurrency: int | None = None  # of a handler; None: the job file's value
 
 
 class Application:
@@ -74,12 +76,12 @@ class Application:
         output_mode: Literal["append", "update"] = "append",
         tasks: int | None = None,
     ) -> Callable[[StageFunction], StageFunction]:
-        """Register a function of as many DataFrames as there are inputs, in that order.
+        """Register a function that takes one DataFrame per input, in the order of `inputs`.
 
         `partition_by` names the columns whose values decide the partition of the output stream; without it the
         stage writes one partition per task, for `export` and other readers outside the pipeline.
-        `tasks` is the number of tasks that share the partitions of the inputs; without it `task.count` says so, or
-        there is one per partition. What has to see all rows, as an aggregate without a key, runs on one.
+        `tasks` is the number of tasks that share the partitions of the inputs; it defaults to `task.count`, and that to
+        one per partition. A stage that has to see all rows, such as an aggregate without a key, runs as one task.
         """
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
@@ -99,12 +101,12 @@ class Application:
     ) -> Callable[[HandlerFactory], HandlerFactory]:
         """Register a class, or another callable without arguments, that makes a `Handler` for each task.
 
-        A low-level task runs no query: its handler gets the messages one by one, in their order within a partition,
-        and what it sends to the collector are the rows of `output`, whose columns the job file says
-        (`streams.<output>.schema`). Rows, positions and state of the handler become durable in one append: exactly
-        once. What the handler does elsewhere can happen more than once, after a crash.
-        `max_concurrency`: how many messages may be in flight in a task at once, if `process` is a coroutine function.
-        Without `output` nothing can be put out. `partition_by` and `tasks` are those of `stage`.
+        A low-level task runs no query: its handler gets the messages one by one, in order within a partition, and the
+        rows that it sends to the collector go to `output`, whose columns the job file declares
+        (`streams.<output>.schema`). The rows, positions and state of the handler become durable in one append: exactly
+        once. After a crash, other effects of the handler may happen again.
+        `max_concurrency` is how many messages may be in flight in a task at once, if `process` is a coroutine function.
+        Without `output` the handler cannot send rows. `partition_by` and `tasks` are as for `stage`.
         """
         keys = (partition_by,) if isinstance(partition_by, str) else tuple(partition_by)
 
@@ -112,8 +114,8 @@ class Application:
             name = getattr(factory, "__name__", None)
             if name is None:
                 raise PipelineRefused(
-                    f"A task is called as what it decorates, and {factory!r} has no name. Decorate a function that "
-                    "returns the handler: def name(): return …"
+                    f"A task takes the name of what is decorated, and {factory!r} has no name. Decorate a function "
+                    "that returns the handler: def name(): return …"
                 )
             stage = Stage(name, inputs, output or name, keys, "append", factory, tasks, True, max_concurrency)
             _check_handler(stage)
@@ -129,39 +131,39 @@ class Application:
         if stage.output_mode not in ("append", "update"):
             raise PipelineRefused(
                 f"Stage {stage.name} has output mode {stage.output_mode!r}. Use 'append' or 'update': "
-                "with any other each batch would be the whole table."
+                "with any other mode each batch would contain the whole table."
             )
         if stage.tasks is not None and (type(stage.tasks) is not int or stage.tasks < 1):
-            raise PipelineRefused(f"Stage {stage.name} has tasks={stage.tasks!r}. Use a whole number from 1 on.")
+            raise PipelineRefused(f"Stage {stage.name} has tasks={stage.tasks!r}. Use a whole number of at least 1.")
         for other in self.stages:
             if other.name == stage.name:
                 raise PipelineRefused(f"Two stages are called {stage.name}. Rename one of the functions.")
             if other.output == stage.output:
                 raise PipelineRefused(
                     f"Stages {other.name} and {stage.name} both write the stream {stage.output!r}. "
-                    "Give each an output of its own."
+                    "Give each stage its own output."
                 )
         self.stages.append(stage)
 
 
 def _check_handler(stage: Stage) -> None:
-    """What can be seen of a handler before it is made; the rest is seen when it is."""
+    """Check what can be checked before the handler is made; `check_methods` checks the handler itself."""
     name, most = stage.name, stage.max_concurrency
     if twice := {each for each in stage.inputs if stage.inputs.count(each) > 1}:
         raise PipelineRefused(f"Task {name} reads {', '.join(sorted(twice))} twice. Name each stream once.")
     if most is not None and (type(most) is not int or most < 1):
-        raise PipelineRefused(f"Task {name} has max_concurrency={most!r}. Use a whole number from 1 on.")
+        raise PipelineRefused(f"Task {name} has max_concurrency={most!r}. Use a whole number of at least 1.")
     if inspect.iscoroutinefunction(stage.function):
         raise PipelineRefused(
-            f"{name} makes the handlers of a task, and as an async function it returns none. Write def {name}(): …; "
-            "the handler's process may be async."
+            f"{name} makes the handlers of a task, but an async function returns a coroutine, not a handler. Write "
+            f"def {name}(): …; the handler's process may be async."
         )
     if inspect.isclass(stage.function):
         check_methods(stage.function, name, most or 1)
 
 
 def check_methods(handler: object, name: str, max_concurrency: int) -> None:
-    """`PipelineRefused` if a handler, or its class, lacks a method or has one that cannot be used so."""
+    """Raise `PipelineRefused` if a handler, or its class, lacks a method or has one of the wrong kind."""
     process = getattr(handler, "process", None)
     if not callable(process):
         raise PipelineRefused(f"Task {name} has no method process. Write: def process(self, envelope, collector): …")
@@ -169,13 +171,13 @@ def check_methods(handler: object, name: str, max_concurrency: int) -> None:
         called = getattr(handler, method, None)
         if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
             raise PipelineRefused(
-                f"{method} of task {name} is a generator function, and nobody would take what it yields. Write "
+                f"{method} of task {name} is a generator function, and what it yields would be lost. Write "
                 "collector.send(row) instead of yield."
             )
     if max_concurrency > 1 and not inspect.iscoroutinefunction(process):
         raise PipelineRefused(
-            f"Task {name} may have {max_concurrency} messages in flight, but its process is no coroutine function, so "
-            "its calls cannot overlap. Write: async def process(self, envelope, collector); or max_concurrency=1."
+            f"Task {name} may have {max_concurrency} messages in flight, but its process is not a coroutine function, "
+            "so its calls cannot overlap. Write: async def process(self, envelope, collector); or max_concurrency=1."
         )
     if hasattr(handler, "snapshot") != hasattr(handler, "restore"):
         has, lacks = ("snapshot", "restore") if hasattr(handler, "snapshot") else ("restore", "snapshot")

@@ -1,8 +1,8 @@
-"""The entry point of the commands: which there are, and what an error ends with.
+"""The entry point: the list of commands, and the exit code of each error.
 
 Progress goes to stderr, results to stdout. Exit codes: 0 done, 1 the job failed, 2 wrong usage or configuration,
 3 storage unreachable, 4 timed out, 5 access lost. A command's file is imported when the command runs: `run` must stay
-small and beat within a second of its start.
+small and send its first heartbeat within a second of its start.
 """
 
 import gc
@@ -21,26 +21,28 @@ from samza_azure.errors import SamzaAzureError, in_full
 #: Each command with the first sentence of its help, so that `--help` imports none of them.
 COMMANDS = {
     "run": "Run one processor, in the foreground.",
-    "dev": "Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",
-    "azurite": "The storage emulator alone, in memory, until Ctrl-C.",
+    "dev": "Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",
+    "azurite": "Run only the storage emulator, in memory, until Ctrl-C.",
     "produce": "Put the rows of a file into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a Parquet file.",
     "table": "Show a table: intervals, segments, sizes, locks, garbage, and what compaction would do.",
     "compact": "Merge the small segments of a table while others append to it.",
-    "peek": "Print the first rows of a stream, a JSON object a line.",
+    "peek": "Print the first rows of a stream, one JSON object per line.",
     "follow": (
-        "Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from."
+        "Print the rows of a stream as they are committed, one JSON object per line, and at the end a token to go on "
+        "from."
     ),
-    "status": "Who leads, who is alive, who runs what, where each task stands, how far behind its sources it is.",
-    "ui": "The status page in a browser: is it healthy, does it keep up, what happened. Until Ctrl-C.",
+    "status": "Show who leads, who is alive, who runs what, where each task is, how far behind its sources it is.",
+    "ui": "Serve the status page to a browser, until Ctrl-C: is it healthy, does it keep up, what happened.",
     "drain": "End the run for good: read no more, fire every window, commit, exit everywhere, clean up.",
-    "stop": "All processors commit and exit; nothing is fired, and the next start resumes the run.",
-    "rewind": "After a drain: let the next run read its sources again, from the beginning or from an event time on.",
-    "delete": "Delete a drained run, a stream, or all of a job. Asks for a name to be typed. There is no way back.",
+    "stop": "Make all processors commit and exit; no window is fired, and the next start resumes the run.",
+    "rewind": "After a drain, let the next run read its sources again, from the beginning or from an event time on.",
+    "delete": "Delete a drained run, a stream, or all of a job, after a name was typed. It cannot be undone.",
     "explain": (
-        "The stages with their streams, keys and state; what the timings cost and promise. Asks Spark, and no storage."
+        "Show the stages with their streams, keys and state, and what the timings cost and promise. Starts Spark, but "
+        "reads no storage."
     ),
-    "check": "Find the mistakes of a job before it runs. Asks no storage; with --quick no Spark either.",
+    "check": "Find the mistakes of a job before it runs. Reads no storage; with --quick, starts no Spark either.",
     "simulate": "Run a fleet under faults, in memory, from one seed, and print what happened.",
 }
 
@@ -49,14 +51,14 @@ class Commands(TyperGroup):
     """The commands, each imported when it is called."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
-        """As the parent does it, with the command itself in the place of its name."""
+        """Resolve as the parent does, but load the command that the name stands for."""
         name, found, rest = super().resolve_command(ctx, args)
         return name, found and _loaded(name or ""), rest
 
 
 def _loaded(name: str) -> Any:
-    """A command from its file: the function `command` in it."""
-    gc.disable()  # what is imported stays: looking through it again and again is a sixth of the time that it takes
+    """Import a command from its file: the function `command` in it."""
+    gc.disable()  # what is imported is never garbage; searching it for some takes a sixth of the time of the import
     try:
         found = importlib.import_module(f"samza_azure.commands.{name}").command
     finally:
@@ -81,7 +83,7 @@ app = _typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        import importlib.metadata  # as long as all the rest of `--help` together
+        import importlib.metadata  # takes as long as all the rest of `--help`
 
         print(f"samza-azure {importlib.metadata.version('samza-azure')}")
         raise typer.Exit
@@ -90,10 +92,10 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Which one it is.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """What comes before a command."""
+    """The options before the command."""
 
 
 for _name, _sentence in COMMANDS.items():
@@ -101,7 +103,7 @@ for _name, _sentence in COMMANDS.items():
 
 
 def main() -> NoReturn:
-    """The entry point: run a command, and turn our errors into their exit codes and one message."""
+    """Run a command, and turn our errors into one message and an exit code."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("azure").setLevel(logging.ERROR)
     try:
@@ -113,11 +115,11 @@ def main() -> NoReturn:
         code = error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         code = 1
-    except OSError as error:  # a disk that is full, a folder that may not be written, a reader that has gone
+    except OSError as error:  # the disk is full, a folder is not writable, the reader of a pipe has gone
         if not isinstance(error, BrokenPipeError):
             say(f"samza-azure: {str(error) or type(error).__name__}")
         code = 1
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is not written yet is not tried again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at exit Python flushes stdout, which would fail again
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None or not hasattr(error, "format_message"):

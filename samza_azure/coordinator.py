@@ -1,4 +1,4 @@
-"""The coordinator as a library: who is in the group, who leads, who runs what, and when it changes.
+"""The coordinator as a library: who is in the group, who leads, who runs what, and when that changes.
 
 `job.coordinator.factory` names a factory by its dotted path: `samza_azure.AzureJobCoordinatorFactory`,
 `samza_azure.PassthroughJobCoordinatorFactory`, or your own. A coordinator calls its listener on a thread of its own;
@@ -19,7 +19,7 @@ from samza_azure.messages import Command, Report
 
 @dataclass(frozen=True, slots=True)
 class JobModel:
-    """One version of who runs what."""
+    """One version of the assignment of tasks to processors."""
 
     version: int
     epoch: int
@@ -28,50 +28,50 @@ class JobModel:
 
 
 class JobCoordinatorListener:
-    """What a coordinator tells. Override what you need; the rest does nothing."""
+    """The callbacks of a coordinator. Override those you need; the defaults do nothing."""
 
     def on_job_model_expired(self) -> None:
-        """A task of this processor is to move away."""
+        """A task of this processor is about to move to another one."""
 
     def on_new_job_model(self, processor_id: str, job_model: JobModel) -> None:
-        """A version was adopted."""
+        """This processor has adopted a version of the job model."""
 
     def on_leadership(self, leads: bool, epoch: int) -> None:
-        """This processor leads now, or leads no more. The epoch is higher with each leadership: a fencing token."""
+        """This processor leads now, or no longer leads. Each leadership has a higher epoch: a fencing token."""
 
     def on_drain(self, notification: DrainNotification) -> None:
         """The run is being drained. Called once per step, with the step in `notification.reached`: FREEZE, FLUSH,
-        DRAINED. Who was not there for one of them hears of the last alone.
+        DRAINED. A processor that missed steps is called for the last one only.
         """
 
     def on_coordinator_stop(self) -> None:
-        """The coordinator has ended; nothing follows."""
+        """The coordinator has ended. No further call follows."""
 
     def on_coordinator_failure(self, error: Exception) -> None:
-        """The coordinator has ended for a reason that the user should see; nothing follows."""
+        """The coordinator has ended for a reason that the user should see. No further call follows."""
 
     def on_command(self, command: Command) -> None:
-        """What this processor's container is to do next. Who hosts tasks overrides it and answers with `report`."""
+        """What this processor's container is to do next. A host of tasks overrides this and answers with `report`."""
 
 
 class JobCoordinator(ABC):
     """A processor's membership of its group."""
 
-    #: How it ended, set before the listener hears of it; None while it lives.
+    #: How the coordinator ended, set before the listener is called; None while it runs.
     ending: Ending | None = None
 
     @abstractmethod
     def set_listener(self, listener: JobCoordinatorListener) -> None:
-        """Whom to tell. Call it before `start`."""
+        """Set the object whose methods are called. Call it before `start`."""
 
     def ask(self, *, new_run: bool, wait_for_upgrade: bool, only_holder: bool = False) -> None:
-        """What to do about a drained run: begin the next one, or wait for an upgrade. Call it before `start`.
+        """Say what to do about a drained run: begin the next one, or wait for an upgrade. Call it before `start`.
 
-        `only_holder` says that a lock on this machine keeps others from the processor's id, so that a row which an
-        earlier life left is certainly a dead one's.
+        `only_holder` says that a lock on this machine keeps others from using the processor's id, so that a row left by
+        an earlier incarnation here certainly belongs to a dead one.
         """
         if new_run or wait_for_upgrade:
-            raise ConfigError(f"{type(self).__name__} knows neither --new-run nor --wait-for-upgrade.")
+            raise ConfigError(f"{type(self).__name__} supports neither --new-run nor --wait-for-upgrade.")
 
     @abstractmethod
     def start(self) -> None:
@@ -79,76 +79,76 @@ class JobCoordinator(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Hand over the tasks, leave the group, end. Returns at once; `on_coordinator_stop` follows. Idempotent."""
+        """Hand over the tasks, leave the group, and end. Returns at once; `on_coordinator_stop` follows. Idempotent."""
 
     @property
     @abstractmethod
     def is_leader(self) -> bool:
-        """Does this processor lead? Another may have deposed it just now; what it does must carry the epoch."""
+        """Whether this processor leads. It may just have been deposed: all it does as leader must carry the epoch."""
 
     @property
     @abstractmethod
     def job_model(self) -> JobModel | None:
-        """The version adopted last."""
+        """The version adopted last; None before the first."""
 
     @property
     def turns(self) -> int | None:
-        """How often it has gone round since it started, for those who ask whether it lives; None: it does not count."""
+        """How many turns its loop has made since `start`, for a health check; None if it does not count them."""
         return None
 
     @abstractmethod
     def report(self, *reports: Report) -> None:
-        """What this processor's container says of itself and its tasks, at once if it is much. Any thread."""
+        """Take reports of the container on itself and its tasks, several in one call. Call it from any thread."""
 
     @abstractmethod
     def container_lost(self, reason: str) -> None:
-        """The container is gone, and every task in it with it. Any thread."""
+        """The container has ended, and all its tasks with it. Call it from any thread."""
 
-    def container_uses(self, size: int) -> None:  # noqa: B027  # who measures nothing need not override it
-        """The container and its processes use so many bytes of memory, for whoever measures it. Any thread."""
+    def container_uses(self, size: int) -> None:  # noqa: B027  # a coordinator without metrics need not override it
+        """The container and its processes use `size` bytes of memory. Call it from any thread."""
 
 
 class JobCoordinatorFactory(Protocol):
     """Makes coordinators from the configuration."""
 
     def get_job_coordinator(self, processor_id: str, config: Any, metrics: Any = None) -> JobCoordinator:
-        """A coordinator that has not started."""
+        """Return a coordinator that has not started."""
 
 
 class Lock(ABC):
-    """At most one holder in the whole group. Each grant has a token that is higher than all before."""
+    """A lock with at most one holder in the whole group. Each grant has a higher token than all grants before."""
 
     @abstractmethod
     def lock(self, timeout: float | None = None) -> int | None:
-        """Wait until it is ours, for ever or so many seconds; the token, or None if the time is over."""
+        """Wait for the lock, for `timeout` seconds or for ever. Return the token, or None after the timeout."""
 
     def try_lock(self) -> int | None:
-        """The token if it is ours at once, otherwise None."""
+        """Return the token if the lock is granted at once, otherwise None."""
         return self.lock(timeout=0.0)
 
     @abstractmethod
     def unlock(self) -> None:
-        """Give it back. Idempotent; a lock that was lost is given back too."""
+        """Release the lock. Idempotent; a lock that was lost is released, too."""
 
     @property
     @abstractmethod
     def token(self) -> int | None:
-        """The token while it is held, otherwise None."""
+        """The token while the lock is held, otherwise None."""
 
     @property
     @abstractmethod
     def held(self) -> bool:
-        """Is it ours still? False before anybody else can have it."""
+        """Whether the lock is still held. It turns false before another holder can be granted the lock."""
 
     @property
     @abstractmethod
     def lost(self) -> str | None:
-        """Why it is not ours any more although we did not give it back."""
+        """Why the lock was lost without `unlock`; None if it was not."""
 
     def __enter__(self) -> int:
         token = self.lock()
         if token is None:
-            raise RuntimeError("Another thread unlocked this lock while it was waited for.")
+            raise RuntimeError("Another thread unlocked this lock while this one waited for it.")
         return token
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -156,39 +156,39 @@ class Lock(ABC):
 
 
 class LeaderElectorListener:
-    """What an elector tells, on a thread of its own; it must not be blocked."""
+    """The callbacks of an elector, on a thread of its own. They must not block it."""
 
     def on_becoming_leader(self, epoch: int) -> None:
-        """We lead. Whatever we do as leader carries the epoch, which is higher with each leadership."""
+        """This processor leads. All it does as leader must carry the epoch, which rises with each leadership."""
 
     def on_losing_leadership(self) -> None:
-        """We lead no more."""
+        """This processor no longer leads."""
 
 
 class LeaderElector(ABC):
-    """One leader among those who ask to be."""
+    """Elects one leader among its candidates."""
 
     @abstractmethod
     def set_listener(self, listener: LeaderElectorListener) -> None:
-        """Whom to tell. Call it before `try_become_leader`."""
+        """Set the object whose methods are called. Call it before `try_become_leader`."""
 
     @abstractmethod
     def try_become_leader(self) -> None:
-        """Stand as a candidate from now on. Returns at once. Idempotent."""
+        """Become a candidate. Returns at once. Idempotent."""
 
     @abstractmethod
     def resign_leadership(self) -> None:
-        """Lead no more and be no candidate; somebody else takes over at once. Idempotent."""
+        """Give up the leadership and the candidacy; another candidate takes over at once. Idempotent."""
 
     @property
     @abstractmethod
     def is_leader(self) -> bool:
-        """Do we lead? Another may have deposed us just now; what we do must carry the epoch."""
+        """Whether this processor leads. It may just have been deposed: all it does as leader must carry the epoch."""
 
     @property
     @abstractmethod
     def epoch(self) -> int:
-        """Of the present leadership, as far as we know."""
+        """The epoch of the present leadership, as far as this processor knows."""
 
 
 class ClusterMembership(ABC):
@@ -196,18 +196,18 @@ class ClusterMembership(ABC):
 
     @abstractmethod
     def register_processor(self) -> None:
-        """Be a member from now on. Returns at once. Idempotent."""
+        """Join the group. Returns at once. Idempotent."""
 
     @abstractmethod
     def unregister_processor(self) -> None:
-        """Leave. Idempotent."""
+        """Leave the group. Idempotent."""
 
     @abstractmethod
     def processors(self) -> tuple[str, ...]:
-        """The ids of all live members, read now. Asks the storage: not for a tight loop."""
+        """The ids of all live members. Each call reads the storage: not for a tight loop."""
 
     def number_of_processors(self) -> int:
-        """How many live members there are, read now."""
+        """The number of live members. Each call reads the storage."""
         return len(self.processors())
 
 
@@ -230,7 +230,7 @@ class CoordinationUtils(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Leave the group and wait until that is done. Locks are given back by their holders. Idempotent."""
+        """Leave the group, and wait until that is done. Locks are not released by this. Idempotent."""
 
     def __enter__(self) -> Self:
         return self
@@ -240,20 +240,20 @@ class CoordinationUtils(ABC):
 
 
 class CoordinationUtilsFactory(Protocol):
-    """Makes them from the configuration."""
+    """Makes coordination tools from the configuration."""
 
     def get_coordination_utils(self, group: str, processor_id: str, config: Any) -> CoordinationUtils:
-        """The tools of a group, which has nothing to do with the job's own."""
+        """Return the tools of a group, which is independent of the job's own group."""
 
 
 def load_factory(path: str) -> JobCoordinatorFactory:
-    """An instance of the class that a dotted path names; `ConfigError` says what is wrong with the path."""
+    """Load the factory that a dotted path names, and make one of a class. Raise `ConfigError` if that fails."""
     made: JobCoordinatorFactory = _load(path, "get_job_coordinator")
     return made
 
 
 def load_utils_factory(path: str) -> CoordinationUtilsFactory:
-    """The same for the tools: `load_utils_factory(config.coordinator.factory)`."""
+    """Like `load_factory`, for the tools: `load_utils_factory(config.coordinator.factory)`."""
     made: CoordinationUtilsFactory = _load(path, "get_coordination_utils")
     return made
 

@@ -1,22 +1,22 @@
 """Whose fault it is, and what to do next.
 
 SamzaAzureError
-├── ConfigError            you wrote it: mend the job file, the pipeline or the command (exit 2)
+├── ConfigError            you wrote it: correct the job file, the pipeline or the command (exit 2)
 │   ├── AccessDenied       the account refuses the key or the identity
-│   │   └── AccessLost     it let this processor in before: start it again with what is valid now (exit 5)
+│   │   └── AccessLost     it accepted them before: start the processor again with valid ones (exit 5)
 │   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
 │   └── Unsettled          wait, then read: what was sent may have happened
-├── RowsGone               what a reader has not read yet was deleted; begin elsewhere
-├── Superseded             a newer owner has the log; stop the task. No error for the user
+├── RowsGone               rows were deleted before they were read; begin elsewhere
+├── Superseded             a newer owner has the log; stop the task. Not an error for the user
 ├── PermitExpired          no heartbeat was accepted for too long; nothing may be appended now
 ├── CorruptState           stop; the message names the blob and the position (exit 1)
-│   └── StateLost          a log that must exist is gone; never started afresh
-├── TooOld                 what is stored needs a later samza-azure: start that one here
+│   └── StateLost          a log that must exist is gone; it is never created anew
+├── TooOld                 the stored data needs a later samza-azure: start that one here
 ├── JobFailed              a task failed wherever it was tried (exit 1)
-└── TimedOut               what was waited for did not come in time (exit 4)
+└── TimedOut               what was waited for did not happen in time (exit 4)
 
-A lost race is none of these: it is a reading, and is returned, not raised. Why a processor or a command ended is a
+A lost race is not an error: it is an answer, returned and not raised. Why a processor or a command ended is a
 `Verdict`, one type from the decision to the exit code.
 """
 
@@ -28,11 +28,11 @@ class Verdict(IntEnum):
     """Why a process ended: its exit code."""
 
     DONE = 0  # drained, stopped, left, or there was nothing to do
-    FAILED = 1  # a task failed wherever it was tried, or state is lost or corrupt
+    FAILED = 1  # a task failed wherever it was tried, or state was lost or is corrupt
     REFUSED = 2  # the job file, the pipeline or the command has to change before another start helps
     UNREACHABLE = 3  # the account never answered; another start may find it
-    TIMED_OUT = 4  # what a command waited for did not come in time
-    ACCESS_LOST = 5  # the account let us in and refuses us since; another start may bring a new secret
+    TIMED_OUT = 4  # what a command waited for did not happen in time
+    ACCESS_LOST = 5  # the account accepted us and now refuses us; another start may bring a new secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +41,15 @@ class Ending:
 
     code: Verdict
     message: str
-    drained: bool = field(default=False, compare=False)  # whoever starts it again finds the run drained
+    drained: bool = field(default=False, compare=False)  # the next start finds the run drained
 
     def error(self) -> "SamzaAzureError":
-        """The same as an error, for a listener."""
+        """Return the ending as an error, for a listener."""
         return _ERRORS.get(self.code, JobFailed)(self.message)
 
 
 class SamzaAzureError(Exception):
-    """The root. `exit_code` is what a command exits with when nothing catches it."""
+    """The base of our errors. `exit_code` is the exit code of a command that ends with it."""
 
     exit_code = Verdict.FAILED
 
@@ -67,7 +67,8 @@ class ModelTooLarge(ConfigError):
 class AccessDenied(ConfigError):
     """The storage account refuses the key, the token or the identity.
 
-    `may_pass` says that it knows us and misses a right: a role that was assigned just now counts some minutes later.
+    `may_pass` says that the account knows us but a right is missing: a new role assignment takes effect only after some
+    minutes.
     """
 
     def __init__(self, message: str, *, may_pass: bool = False) -> None:
@@ -76,7 +77,7 @@ class AccessDenied(ConfigError):
 
 
 class AccessLost(AccessDenied):
-    """The storage account let us in and refuses us since: a key was rotated, a signature ran out, a role was taken."""
+    """The account accepted us and now refuses us: a key was rotated, a signature expired, or a role was removed."""
 
     exit_code = Verdict.ACCESS_LOST
 
@@ -96,7 +97,7 @@ class Unsettled(StorageUnavailable):
 
 
 class Superseded(SamzaAzureError):
-    """A higher writer owns this log now. The task stops here at once; it runs elsewhere."""
+    """A newer owner writes this log now. The task stops here at once; it runs elsewhere."""
 
 
 class PermitExpired(SamzaAzureError):
@@ -113,7 +114,7 @@ class CorruptState(SamzaAzureError):
 
 
 class StateLost(CorruptState):
-    """A log that the control blob says must exist is not there."""
+    """A log that must exist, according to the control blob, is missing."""
 
 
 class RowsGone(SamzaAzureError):
@@ -121,9 +122,9 @@ class RowsGone(SamzaAzureError):
 
 
 class TooOld(SamzaAzureError):
-    """What is stored has a format that this release does not know. A processor that meets it stands by.
+    """The stored data has a format that this release does not know. A processor that meets it stands by.
 
-    `needs` is the format that a reader must know, `knows` the latest one that this release does.
+    `needs` is the format that a reader must know, `knows` the latest that this release knows.
     """
 
     def __init__(self, what: str, needs: int, knows: int) -> None:
@@ -137,7 +138,7 @@ class TooOld(SamzaAzureError):
 
 
 class JobFailed(SamzaAzureError):
-    """Two processors, or all that there are, gave one task up, and the run failed with it."""
+    """Two processors, or all if there are fewer, gave up the same task, so the run failed."""
 
 
 class TimedOut(SamzaAzureError):
@@ -155,5 +156,5 @@ _ERRORS: dict[Verdict, type[SamzaAzureError]] = {
 
 
 def in_full(error: BaseException) -> str:
-    """The message and its notes, such as the file and line of the stage that is meant."""
+    """The message and its notes, such as the file and line of the stage."""
     return "\n  ".join([str(error), *getattr(error, "__notes__", ())])

@@ -1,8 +1,8 @@
-"""What the chosen numbers cost, and how long things take at worst: `samza-azure explain`.
+"""What the configuration costs, and how long things take at worst: `samza-azure explain`.
 
-Pure arithmetic on the configuration and the analysed pipeline; nothing is measured and no storage is asked. Counted is
-what is sent when nothing fails. Prices are those that Azure's documentation calculates with, for a general-purpose v2
-account, hot tier, locally redundant, in US dollars without tax; network is not in them.
+Pure arithmetic on the configuration and the analysed pipeline; nothing is measured and no storage is read. It counts
+the operations of a run in which nothing fails. The prices are the sample prices of Azure's documentation, for a
+general-purpose v2 account, hot tier, locally redundant, in US dollars, without tax and network.
 """
 
 from collections.abc import Sequence
@@ -16,31 +16,31 @@ from samza_azure.messages import Plan, StagePlan
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block
 READ_PRICE = 0.0044
-OTHER_PRICE = 0.0044  # of a lease
+OTHER_PRICE = 0.0044  # lease operations
 TABLE_PRICE = 0.00036
-# For a gibibyte and month.
+# Dollars per GiB and month.
 STORED_PRICE = 0.02
 PRICES_OF = "blob operations as in the sample prices of Azure's documentation; tables and stored bytes are assumed"
-#: How often a task could append instead.
+#: Commit intervals to compare, in seconds.
 LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 
 HOURS_PER_MONTH = 730
-#: A query answers with so many rows at a time.
+#: Rows in one page of a query's answer.
 ROWS_PER_QUERY = 1_000
-#: The pace of the data path; `spark` has the same numbers, and a test compares them.
+#: How often the data path asks, in seconds. `spark` has the same numbers; a test compares them.
 HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
 UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
 #: The pace of a lock of the library with the shortest lease; `host.lock` has the same numbers, a test compares them.
 LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
-#: A compaction makes one file of so many, and housekeeping asks a table so often in an hour at least.
+#: How many files a compaction merges into one, and how many queries per hour housekeeping makes on a table at least.
 MERGED, HOUSE_TABLE = 16, 6
-#: How far two machines' clocks may run apart in rate, of what they measure.
+#: By how much the rate of a machine's clock may be wrong, as a fraction.
 CLOCK_RATE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Operations:
-    """Operations per hour, by what they cost."""
+    """Operations per hour, by price class."""
 
     table: float = 0.0
     read: float = 0.0
@@ -57,7 +57,7 @@ class Operations:
 
     @property
     def dollars_per_month(self) -> float:
-        """The price of going on like that."""
+        """The price of a month of them."""
         per_hour = (
             self.table * TABLE_PRICE + self.read * READ_PRICE + self.write * WRITE_PRICE + self.other * OTHER_PRICE
         )
@@ -66,12 +66,12 @@ class Operations:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """A stage: its tasks, and the logs that they read, counted per task and producer."""
+    """A stage: its tasks, and the logs that each of them reads."""
 
     stage: str
     tasks: int
-    producers: int  # that each of its tasks reads, all inputs together
-    flush_s: float = 0.0  # a sink: how often it publishes; 0: a query
+    producers: int  # logs that each of its tasks reads, all inputs together
+    flush_s: float = 0.0  # how often a sink publishes, in seconds; 0: not a sink
 
     @property
     def links(self) -> int:
@@ -81,42 +81,42 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The worst cases, in seconds. To *running*: a look and a heartbeat more, and the start of the task."""
+    """The worst cases, in seconds. Until the task runs it takes a look, a heartbeat and the start of the task more."""
 
     follower_lost: float
     leader_lost: float  # a named successor takes over
-    leaderless: float  # until it leads
+    leaderless: float  # until the successor leads
     leader_and_successors_lost: float
-    two_leaders: float  # both believe to lead; only one's writes are accepted. One may be cut off, with a lease
+    two_leaders: float  # both believe that they lead; only one's writes are accepted. The other may be cut off
     two_owners: float  # both may start batches; only one's appends are accepted
     pause_after: float  # a processor that is cut off pauses itself
 
 
 def per_hour(every_s: float) -> float:
-    """How often something happens that happens every so many seconds."""
+    """How often something that happens every `every_s` seconds happens in an hour."""
     return 3600 / every_s
 
 
 def follower(timing: Timing, processors: int) -> Operations:
-    """A beat per heartbeat, and a look at the leader row at the same rate unless the group is very large.
+    """A heartbeat, and a read of the leader row at the same rate unless the group is very large.
 
-    Now and then it reads the control blob, to see that it could.
+    Now and then it also reads the control blob, to check that it can.
     """
     table = per_hour(timing.heartbeat_s) + per_hour(timing.look_every_s(processors))
     return Operations(table=table, read=per_hour(timing.sight_every_s(processors)))
 
 
 def successor(timing: Timing, processors: int) -> Operations:
-    """A follower that reads all members at the leader's rate, so that ages carry over.
+    """A follower that reads all members at the leader's rate, so that it knows their ages when it takes over.
 
-    It looks at the leader row at that rate too, but only once that did not change: in an idle hour it always does.
+    It also reads the leader row, with every heartbeat while nothing happens.
     """
     table = 2 * per_hour(timing.heartbeat_s) + _scans(timing, processors)
     return Operations(table=table, read=per_hour(timing.sight_every_s(processors)))
 
 
 def leader(timing: Timing, processors: int) -> Operations:
-    """Its own beat and the leader row per heartbeat, all members per scan, the requests more often; the lease."""
+    """Its own row and the leader row per heartbeat, all members per scan, the requests more often, and the lease."""
     requests = per_hour(timing.requests_every_s)
     return Operations(
         table=2 * per_hour(timing.heartbeat_s) + requests + _scans(timing, processors), other=per_hour(RENEW_EVERY_S)
@@ -124,12 +124,12 @@ def leader(timing: Timing, processors: int) -> Operations:
 
 
 def page(timing: Timing, processors: int) -> Operations:
-    """The status page while somebody looks, however many do: all members and the control blob per heartbeat."""
+    """The status page while at least one browser shows it: all members and the control blob per heartbeat."""
     return Operations(table=per_hour(timing.heartbeat_s) * _pages(processors), read=per_hour(timing.heartbeat_s))
 
 
 def coordination(timing: Timing, processors: int) -> Operations:
-    """The whole group's, while nothing happens."""
+    """The operations of the whole group while nothing happens."""
     successors = min(SUCCESSORS, processors - 1)
     followers = processors - 1 - successors
     return (
@@ -140,7 +140,7 @@ def coordination(timing: Timing, processors: int) -> Operations:
 
 
 def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
-    """The data path while every task has rows for every batch, and a record is read in one go."""
+    """The data path while every task has rows for every batch, and one call reads a whole record."""
     appends = per_hour(commit_s)
     tasks, links = sum(flow.tasks for flow in flows), sum(flow.links for flow in flows)
     queries = sum(flow.tasks for flow in flows if not flow.flush_s)
@@ -150,11 +150,11 @@ def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
 
 
 def publishing(flow: Flow) -> Operations:
-    """What the tasks of a table send while each flush has rows of one interval; the files are merged once.
+    """The operations of a table's tasks while each flush has rows of one interval, and each file is merged once.
 
-    A flush writes a file and a record, reads the position and publishes in one transaction. A merge reads each file
-    once, and writes one for `MERGED` of them under two locks, each taken and given back. Collecting the garbage lists
-    the files, and deletes them in batches, once an hour.
+    A flush writes a file and a record, reads the position, and publishes in one transaction. A merge reads `MERGED`
+    files and writes one, under two locks, each acquired and released. Once an hour the garbage collection lists the
+    files, and deletes in batches.
     """
     flushes = flow.tasks * per_hour(flow.flush_s)
     merges = flushes / MERGED
@@ -169,35 +169,35 @@ def flush_of(plan: Plan, table: str) -> Flow:
 
 
 def published(plan: Plan) -> list[str]:
-    """A line for each table: whose rows it has, and for how much."""
+    """A line for each table: whose rows it holds, and its price."""
     return [
-        f"the rows of {stage.inputs[0]} go to the table {stage.table}, a file per interval every {stage.flush_s:g} s "
-        f"and task: up to ${publishing(flush_of(plan, stage.table)).dollars_per_month:,.2f} per month for rows of one "
-        "interval at a time; nothing while no row comes, but a query an hour"
+        f"the rows of {stage.inputs[0]} go to the table {stage.table}, a file per task and interval every "
+        f"{stage.flush_s:g} s: up to ${publishing(flush_of(plan, stage.table)).dollars_per_month:,.2f} per month if "
+        "all rows of a flush are in one interval; almost nothing while there are no rows"
         for stage in plan.stages
         if stage.table
     ]
 
 
 def idle(flows: Sequence[Flow], processors: int) -> Operations:
-    """The data path while no row comes."""
+    """The data path while there are no rows."""
     tasks = sum(flow.tasks for flow in flows)
     reads = sum(flow.links * per_hour(unasked_s(flow.producers)) for flow in flows)
     return Operations(table=_polls(tasks, processors) * per_hour(HINTS_IDLE_S), read=reads)
 
 
 def unasked_s(producers: int) -> float:
-    """How often a task looks at each producer's log although no hint speaks of it."""
+    """The seconds between a task's reads of each producer's log without a hint."""
     return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
 
 
 def _noticed(timeout_s: float, every_s: float) -> float:
-    """When a row that is read every so often, and changes no more, has certainly been silent for a timeout."""
+    """Seconds until a row that is read every `every_s` and never changes has certainly been silent for a timeout."""
     return every_s + max(timeout_s + every_s, LEAST_READS * every_s)
 
 
 def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
-    """How long it takes at worst until the new assignment is published; `call_s` bounds one call."""
+    """The worst case until the new assignment is published, if no call takes longer than `call_s`."""
     scan, look = timing.scan_every_s(processors), timing.look_every_s(processors)
     farthest = max(min(SUCCESSORS, processors - 1) - 1, 0)
     fastest_death = timing.heartbeat_timeout_s * (1 - CLOCK_RATE)
@@ -237,7 +237,7 @@ def _producers(plan: Plan, stage: StagePlan, stream: str) -> int:
 
 
 def routing(plan: Plan, router: StagePlan, commit_s: float) -> Operations:
-    """What it costs that rows go through one stream more, while every task has rows for every batch."""
+    """The operations of passing rows through one more stream, while every task has rows for every batch."""
     (behind,) = (stage for stage in plan.stages if stage.name == router.routed_for)
     links = router.tasks * _producers(plan, router, router.inputs[0]) + behind.tasks * router.tasks
     appends = per_hour(commit_s)
@@ -245,7 +245,7 @@ def routing(plan: Plan, router: StagePlan, commit_s: float) -> Operations:
 
 
 def routed(plan: Plan, commit_s: float) -> list[str]:
-    """A line for each stream that nobody wrote: whose rows it carries, by what, and for how much."""
+    """A line for each stream that was added: whose rows it carries, by which key, and its price."""
     return [
         f"the rows of {stage.inputs[0]} go to stage {stage.routed_for} through the stream {stage.output}, "
         f"{stage.partitions} partitions by {', '.join(stage.routed_by)}: up to "
@@ -256,7 +256,7 @@ def routed(plan: Plan, commit_s: float) -> list[str]:
 
 
 def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
-    """The stages in the order in which rows pass through them: tasks, streams with their keys, state."""
+    """The stages in the order in which rows pass through them, with tasks, streams, keys and state."""
     found = []
     for stage in plan.stages:
         found.append(f"{stage.name}: {_counted(stage.tasks, 'task')}" + (", added" if stage.routed_for else ""))
@@ -287,28 +287,26 @@ def _counted(number: int, what: str) -> str:
 
 
 def cheaper(flows: Sequence[Flow], processors: int, commit_s: float) -> str:
-    """What it would cost to append less often: task.commit.ms is what most of the price hangs on."""
+    """The prices of appending less often: most of the price depends on task.commit.ms."""
     steps = [commit_s, *(each for each in LADDER_S if each > commit_s)]
     prices = [f"every {each:g} s ${busy(flows, processors, each).dollars_per_month:,.2f}" for each in steps]
     if len(prices) == 1:
-        return f"A batch each {commit_s:g} s is as seldom as it is worth its while: {prices[0]} per month."
-    return (
-        f"Append less often (task.commit.ms): {', '.join(prices)} per month. Each stage shows its rows that much later."
-    )
+        return f"A longer task.commit.ms than {commit_s:g} s would save little: {prices[0]} per month."
+    return f"Append less often (task.commit.ms): {', '.join(prices)} per month. Each stage delays its rows by as much."
 
 
 def storage_lines() -> list[str]:
-    """What is not in the operations."""
+    """The costs that are not operations."""
     return [
         (
-            f"Stored: ${STORED_PRICE:.2f} per GiB and month, of all rows in sources and outputs unless "
-            "streams.<id>.retention ends that; what lies between stages is deleted."
+            f"Stored: ${STORED_PRICE:.2f} per GiB and month, for all rows in sources and outputs that "
+            "streams.<id>.retention does not delete; streams between stages are deleted."
         ),
         (
-            "Network: nothing while account and processors are in one region; out of it Azure asks for each GB that is "
-            "read, and every row is read once by each stage that reads its stream."
+            "Network: free while account and processors are in one region; otherwise Azure charges for each GB that is "
+            "read, and each stage reads every row of its streams once."
         ),
-        f"Prices: {PRICES_OF}. Hot tier, locally redundant, without tax. Ask the price list of your region.",
+        f"Prices: {PRICES_OF}. Hot tier, locally redundant, without tax. See the price list of your region.",
     ]
 
 
@@ -343,25 +341,25 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         *storage_lines(),
         "",
         (
-            "At worst, from the loss until others have its tasks in the new assignment. Until they run: "
-            f"{timing.heartbeat_s + timing.look_every_s(processors):g} s more, and the task's start. Beside that some "
-            "five calls to the storage"
+            "At worst, from the loss until a new assignment gives its tasks to others, not counting about five calls "
+            f"to the storage. Until they run: {timing.heartbeat_s + timing.look_every_s(processors):g} s more, and the "
+            "task's start"
         ),
         f"  a follower is lost                     {worst.follower_lost:6.2f} s",
         f"  the leader is lost with its tasks      {worst.leader_lost:6.2f} s",
         f"  until another one leads                {worst.leaderless:6.2f} s",
         f"  and all its named successors with it   {worst.leader_and_successors_lost:6.2f} s",
-        "At worst, in belief only; the storage accepts the writes of one",
+        "At worst, in their own view only; the storage accepts the writes of one",
         f"  two leaders                            {worst.two_leaders:6.2f} s",
         (
-            f"  two owners of a task                   {worst.two_owners:6.2f} s, since who is cut off pauses after "
-            f"{worst.pause_after:g} s"
+            f"  two owners of a task                   {worst.two_owners:6.2f} s, since a processor that is cut off "
+            f"pauses after {worst.pause_after:g} s"
         ),
     ]
 
 
 def _scans(timing: Timing, processors: int) -> float:
-    """Queries for all rows."""
+    """Queries per hour for the rows of all members."""
     return per_hour(timing.scan_every_s(processors)) * _pages(processors)
 
 
@@ -370,10 +368,10 @@ def _pages(rows: int) -> int:
 
 
 def _polls(tasks: int, processors: int) -> int:
-    """Queries each time that all containers look at all hints."""
+    """Queries each time that all containers read all hints."""
     return _containers(tasks, processors) * _pages(tasks)
 
 
 def _containers(tasks: int, processors: int) -> int:
-    """Processors without a task do not listen to hints."""
+    """The containers that read hints: those with a task."""
     return min(tasks, processors)

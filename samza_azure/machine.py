@@ -1,7 +1,6 @@
-"""What both halves of a processor, the supervisor and its container, ask of the machine: its clock, its memory, and a
-common end.
+"""What the supervisor and its container both need from the machine: the clock, the memory, and to die together.
 
-Linux only; elsewhere there is the container image.
+Linux only; on other systems use the container image.
 """
 
 import ctypes
@@ -15,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Of the memory that there is, the part for Java's heap. The other half is for its classes and threads, for RocksDB,
-#: for Python's supervisor, container and workers, and for the pages of files.
+#: The share of the memory for Java's heap. The rest is for Java's classes and threads, for RocksDB, for Python's
+#: supervisor, container and workers, and for the page cache.
 HEAP = 0.5
-#: That other half is never less than this, which an idle processor with two tasks nearly has. In a container of 1 GiB
-#: with a heap of half of it the kernel killed the JVM as soon as its state grew.
+#: The least to leave outside the heap: an idle processor with two tasks uses nearly this much. In a container of 1 GiB
+#: with half of it as heap, the kernel killed the JVM as soon as its state grew.
 OUTSIDE_HEAP_MIB = 768
-#: On a machine that nobody has divided, other processors may run as well. None takes more than this unasked.
+#: The largest default heap on a machine without memory limits, where other processors may run as well.
 UNDIVIDED_HEAP_MIB = 2_048
 #: Spark refuses to start with less than 450 MiB.
 LEAST_HEAP_MIB = 512
@@ -31,15 +30,15 @@ _PR_SET_PDEATHSIG = 1
 
 
 def boot_time() -> float:
-    """Seconds of CLOCK_BOOTTIME, which goes on while the machine sleeps and is the same for all its processes.
+    """Seconds of CLOCK_BOOTTIME, which runs on while the machine sleeps and is the same for all its processes.
 
-    Only differences of it mean anything.
+    Only differences between two readings have a meaning.
     """
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def place(directory: Path) -> str:
-    """Names this start of this machine and a directory on it: where a lock that we hold proves that nobody else runs.
+    """A name for this boot of the machine and a directory on it, where holding a lock proves that nobody else runs.
 
     The same path in another container is another directory, so the mount namespace is part of the name.
     """
@@ -50,7 +49,7 @@ def place(directory: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What this process and its children may use together, in bytes; and whether a cgroup sets that limit."""
+    """How many bytes this process and its children may use together, and whether a cgroup sets that limit."""
 
     limit: int
     is_set: bool
@@ -67,7 +66,7 @@ class Memory:
 
 
 def memory(root: Path = Path("/")) -> Memory:
-    """The least of all limits of the cgroups that we are in, or else the machine's memory. `root` is for tests."""
+    """The least limit of the cgroups that we are in, or else the machine's memory. `root` is for tests."""
     found = re.search(r"^MemTotal:\s+(\d+) kB$", (root / "proc/meminfo").read_text(), re.MULTILINE)
     assert found is not None
     total = int(found[1]) << 10
@@ -76,8 +75,10 @@ def memory(root: Path = Path("/")) -> Memory:
 
 
 def memory_kills(root: Path = Path("/")) -> int:
-    """How often the kernel has killed a process for want of memory, in our own cgroup: the deepest one that tells.
-    Those above it count the kills of our neighbours, too. `root` is for tests."""
+    """How often the kernel's OOM killer has killed a process in our cgroup: the deepest one that has a count.
+
+    The cgroups above it also count the kills of our neighbours. `root` is for tests.
+    """
     deepest = dict[str, int]()
     for folder, number in _cgroups(root):
         with suppress(OSError):
@@ -88,9 +89,9 @@ def memory_kills(root: Path = Path("/")) -> int:
 
 
 class RecentKills:
-    """Whether the kernel has killed a process of ours for want of memory lately: since the look before the last one.
+    """Whether the OOM killer has killed a process of ours lately, that is, since the last look but one.
 
-    Not since the last one: a container ends a moment after its JVM was killed, and a look may fall between the two.
+    Not since the last: a container ends a moment after its JVM was killed, and a look may fall between the two.
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -98,43 +99,46 @@ class RecentKills:
         self._before = self._last = memory_kills(root)
 
     def look(self) -> None:
-        """To be called now and then."""
+        """Count the kills. Call it at regular intervals."""
         self._before, self._last = self._last, memory_kills(self._root)
 
     @property
     def any(self) -> bool:
-        """Were there some?"""
+        """Whether there were kills since the last look but one."""
         return memory_kills(self._root) > self._before
 
 
 def _limits(root: Path) -> Iterator[int]:
-    """A cgroup without a limit says `max`, or a number that no machine has."""
+    """The limits of our cgroups. One without a limit says `max`, or a number larger than any memory."""
     for folder, number in _cgroups(root):
         with suppress(OSError, ValueError):
             yield int((folder / ("memory.max" if number == "0" else "memory.limit_in_bytes")).read_text())
 
 
 def _cgroups(root: Path) -> Iterator[tuple[Path, str]]:
-    """Where what limits our memory may be said, and the number of the hierarchy; 0 is version 2. From the top down."""
+    """The folders that may hold a limit of our memory, from the top down, each with the number of its hierarchy.
+
+    Hierarchy 0 is cgroup version 2.
+    """
     with suppress(OSError):
         for line in (root / "proc/self/cgroup").read_text().splitlines():
             number, controllers, path = line.split(":", 2)
             if number != "0" and "memory" not in controllers.split(","):
                 continue
             top = root / "sys/fs/cgroup" / ("" if number == "0" else "memory")
-            # A container may see its own cgroup as the top and its host's path all the same.
+            # A container may see its own cgroup as the root, and still the path that its host sees.
             parts = Path(path.lstrip("/")).parts
             for folder in [top, *(top.joinpath(*parts[: depth + 1]) for depth in range(len(parts)))]:
                 yield folder, number
 
 
 def memory_of_session(session: int) -> int:
-    """Bytes of memory that the processes of a session use now. What they share counts for each of them."""
+    """Bytes of resident memory of all processes of a session. Shared pages count once for each process."""
     pages = 0
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             with suppress(OSError, IndexError, ValueError):  # it may end meanwhile
-                # After the name, which may hold anything: state, parent, group, session, ... and the 21st is resident.
+                # Split after the name, which may contain anything: state, parent, group, session, …; [21] is rss.
                 fields = (process / "stat").read_text().rpartition(")")[2].split()
                 pages += int(fields[21]) if int(fields[3]) == session else 0
     return pages * os.sysconf("SC_PAGE_SIZE")
@@ -143,7 +147,7 @@ def memory_of_session(session: int) -> int:
 def die_with_parent() -> None:
     """Between fork and exec: ask for SIGKILL when the thread that starts this process ends. Survives the exec.
 
-    So whoever starts a process that is to live long does it on the main thread.
+    So start a process that is to live long from the main thread.
     """
     if _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), f"prctl failed: {os.strerror(ctypes.get_errno())}")

@@ -1,4 +1,4 @@
-"""What the supervisor and its container say to each other: one JSON object a line, over a socket pair.
+"""The messages between the supervisor and its container: one JSON object per line, over a socket pair.
 
 The supervisor commands, the container reports. A report repeats the whole state of a task, so a lost or repeated
 line does no harm. Times are seconds of CLOCK_BOOTTIME, the one clock that both processes share.
@@ -12,19 +12,19 @@ from typing import Any, TypeAlias
 
 from samza_azure.logs.position import Ends
 
-#: What a container exits with whose JVM had no memory left: as the JVM itself does.
+#: The exit code of a container whose JVM ran out of memory: the JVM's own.
 OUT_OF_MEMORY = 3
 
 
 class Phase(StrEnum):
-    """Where a task is on its container."""
+    """The phase of a task in its container."""
 
     STARTING = "STARTING"
     RUNNING = "RUNNING"
-    RELEASED = "RELEASED"  # closed for good under this attempt; nothing is unsettled
+    RELEASED = "RELEASED"  # closed for good under this attempt; no write is unsettled
     DRAINED = "DRAINED"  # its log ends in DRAINED
     SUPERSEDED = "SUPERSEDED"  # a higher writer was found in its log
-    RESTART = "RESTART"  # the query ended for want of storage or permit; start it again, it is no failure
+    RESTART = "RESTART"  # the query ended because storage or permit were missing; start it again, it is not a failure
     FAILED = "FAILED"
 
 
@@ -36,7 +36,7 @@ class DrainStep(StrEnum):
 
 
 class DrainPhase(StrEnum):
-    """What people are shown of a draining task."""
+    """The progress of a draining task, as it is shown to people."""
 
     REQUESTED = "REQUESTED"
     SOURCES_STOPPED = "SOURCES_STOPPED"
@@ -47,7 +47,7 @@ class DrainPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """One stage as analysed. Its tasks are `name-0` to `name-<tasks - 1>`."""
+    """One analysed stage. Its tasks are `name-0` to `name-<tasks - 1>`."""
 
     name: str
     inputs: tuple[str, ...]
@@ -57,24 +57,24 @@ class StagePlan:
     schema: str = ""  # of the output, as DDL
     stateful: tuple[str, ...] = ()  # names of its stateful operators
     state: tuple[str, ...] = ()  # the same with their keys, for people
-    routed_for: str = ""  # the stage for which this one, that nobody wrote, routes the rows of its input
-    routed_by: tuple[str, ...] = ()  # and by which expressions
+    routed_for: str = ""  # set if this stage was added: the stage for which it routes the rows of its input
+    routed_by: tuple[str, ...] = ()  # and the expressions to route by
     partitions: int = 1  # of the output
-    table: str = ""  # it runs no query: its tasks publish the rows of its input as segments of this table
-    flush_s: float = 0.0  # and how often
-    at_once: int = 0  # it runs no query but a handler, with so many messages in flight; 0: it runs none
+    table: str = ""  # if set, the tasks run no query, but publish the rows of the input as segments of this table
+    flush_s: float = 0.0  # and how often, in seconds
+    at_once: int = 0  # if set, the tasks run no query but a handler, with up to this many messages in flight
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The analysed pipeline: what the leader needs to know of it. Made by the container, which alone can import it."""
+    """The analysed pipeline, as the leader needs it. Only the container can make it, since it imports the pipeline."""
 
     stages: tuple[StagePlan, ...]
     sources: dict[str, int]  # source stream -> number of partitions
     fingerprint: str  # of stages, streams, partitions, schemas, keys and state; not of the code
     warnings: tuple[str, ...] = ()
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)  # stream -> the columns that decide the partition
-    #: "stage clean" or "stream flights" -> what it is, for people: by this two pipelines are compared.
+    #: "stage clean" or "stream flights" -> its facts, for people. `changes` compares two pipelines by them.
     described: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def tasks(self) -> list[str]:
@@ -87,13 +87,13 @@ class Plan:
         return next(stage for stage in self.stages if stage.name == name)
 
     def readers(self) -> dict[str, tuple[str, ...]]:
-        """The source streams that a stage reads, by stage; without the stages that read none."""
+        """The source streams of each stage that reads any."""
         read = {stage.name: tuple(each for each in stage.inputs if each in self.sources) for stage in self.stages}
         return {stage: streams for stage, streams in read.items() if streams}
 
 
 def changes(there: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """What differs between two pipelines as `Plan.described` has them, each a line: "stream sales gained column s"."""
+    """The differences between two `Plan.described`, a line for each: "stream sales gained column s"."""
     found = [f"{name} is gone" for name in there if name not in here]
     found += [f"{name} is new" for name in here if name not in there]
     for name in sorted(there.keys() & here.keys()):
@@ -110,22 +110,22 @@ def changes(there: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[s
 
 
 def stage_and_number(task: str) -> tuple[str, int]:
-    """What a task's name says: its stage, and which of the stage's tasks it is."""
+    """The stage in a task's name, and the task's number in that stage."""
     stage, _, number = task.rpartition("-")
     return stage, int(number)
 
 
 def partitions_of(number: int, tasks: int, partitions: int) -> range:
-    """Which partitions of a stream a stage's task of this number reads, if the stage has so many tasks."""
+    """The partitions of a stream that task `number` of a stage with `tasks` tasks reads."""
     return range(number, partitions, tasks)
 
 
-# What the supervisor says.
+# From the supervisor.
 
 
 @dataclass(frozen=True, slots=True)
 class Permit:
-    """Batches may be started and appends sent until then."""
+    """Batches may be started and appends may be sent until `until`."""
 
     until: float
 
@@ -137,7 +137,7 @@ class StartTask:
     task: str
     generation: int
     attempt: int
-    first: bool  # its log may be created; otherwise a missing log is the fatal error "state lost"
+    first: bool  # the log may be created; otherwise a missing log is the fatal error "state lost"
     run_id: str
     group_id: str
     positions: Ends = field(default_factory=dict)  # where a new run begins to read its sources; absent = 0, 0
@@ -145,14 +145,14 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseTask:
-    """Shut the gate, let the running batch end, close the writer, report RELEASED."""
+    """Close the gate, let the running batch end, close the writer, report RELEASED."""
 
     task: str
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """The drain notification of the control blob as it stands. `step` None: there is none (any more)."""
+    """The present drain notification of the control blob. `step` None: there is none, or no longer."""
 
     step: DrainStep | None
     uuid: str = ""
@@ -164,7 +164,7 @@ class Exit:
     """Release everything, then end."""
 
 
-# What the container says.
+# From the container.
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The container looks after its tasks, and its JVM answers. Once a second after `Ready`; for the supervisor."""
+    """The container's loop runs and its JVM answers. Sent once a second after `Ready`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,21 +196,21 @@ class TaskError:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What the batches of a task have done, in this attempt. For people and metrics: nothing is decided by it."""
+    """What the batches of a task have done in this attempt. For people and metrics: no decision depends on it."""
 
     batches: int = 0
-    rows: int = 0  # that they read
+    rows: int = 0  # read
     rows_out: int = 0
-    size: int = 0  # bytes of the logs that they read
-    seconds: float = 0.0  # that they took
-    pace: float = 0.0  # rows read in a second, lately
+    size: int = 0  # bytes read from the logs
+    seconds: float = 0.0  # spent
+    pace: float = 0.0  # rows read per second, lately
     watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
-    behind: dict[str, int] = field(default_factory=dict)  # stream -> about how much of its logs is not read
+    behind: dict[str, int] = field(default_factory=dict)  # stream -> about how many bytes of its logs are not read
 
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The whole state of one task, whenever it changed (batches at most every 500 ms)."""
+    """The whole state of one task, sent whenever it changes (for batches at most every 500 ms)."""
 
     task: str
     generation: int
@@ -219,17 +219,17 @@ class TaskReport:
     batch: int = -1  # the last one appended
     late: int = 0  # rows dropped as late, in this attempt
     drain: DrainPhase | None = None
-    ends: Ends | None = None  # set once the freeze holds: the furthest end per source partition it has read to
-    frozen_for: str = ""  # the uuid of the drain that `ends` is an answer to; an earlier one may have been cancelled
+    ends: Ends | None = None  # once the task is frozen: the furthest position per source partition that it has read to
+    frozen_for: str = ""  # the uuid of the drain that `ends` answers; an earlier drain may have been cancelled
     read: Ends | None = None  # how far its appended batches have read each source partition
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
     progress: Progress | None = None
-    too_old_for: int | None = None  # it has FAILED at a record of this format, which our release does not know
+    too_old_for: int | None = None  # it FAILED at a record of this format, which our release does not know
 
     @property
     def has_log(self) -> bool:
-        """Whether the task's log exists for certain."""
+        """Whether the task's log certainly exists."""
         return self.phase in (Phase.RUNNING, Phase.DRAINED) or self.batch >= 0
 
 
@@ -242,12 +242,12 @@ _TYPES: dict[str, type] = {
 
 
 def encode(message: Command | Report | Alive) -> bytes:
-    """One line."""
+    """Encode a message as one line."""
     return json.dumps({"is": type(message).__name__, **asdict(message)}).encode() + b"\n"
 
 
 def decode(line: bytes) -> Command | Report | Alive:
-    """The message of one line, as `encode` made it."""
+    """Decode a line that `encode` made."""
     fields: dict[str, Any] = json.loads(line)
     kind = fields.pop("is")
     match kind:
@@ -270,7 +270,7 @@ def decode(line: bytes) -> Command | Report | Alive:
 
 
 def plan_from(fields: dict[str, Any]) -> Plan:
-    """A plan from its JSON form."""
+    """Make a plan from its JSON form."""
     texts = ("inputs", "partition_by", "stateful", "state", "routed_by")  # lists in JSON, tuples here
     stages = tuple(StagePlan(**stage | {key: tuple(stage[key]) for key in texts}) for stage in fields["stages"])
     keys = {stream: tuple(key) for stream, key in fields["keys"].items()}
@@ -280,5 +280,5 @@ def plan_from(fields: dict[str, Any]) -> Plan:
 
 
 def ends_from(fields: dict[str, Any]) -> Ends:
-    """Positions from their JSON form, which has lists for pairs."""
+    """Make positions from their JSON form, which has lists for pairs."""
     return {partition: (int(blob), int(position)) for partition, (blob, position) in fields.items()}

@@ -1,8 +1,8 @@
-"""The instruments, named once: what a processor does, as OpenTelemetry sees it.
+"""The metrics of a processor, by OpenTelemetry.
 
-Nothing is decided here and nothing is asked: one observer looks at the `View` after each turn, and hears of each call
-on the storage account. Only the interface of OpenTelemetry is needed. Without an SDK every instrument is a no-op;
-whichever SDK and exporter the process has been given get everything, Azure Monitor's too. `serve` brings its own.
+Nothing is decided or requested here: one observer looks at the `View` after each turn, and is called after each call
+on the storage account. Only OpenTelemetry's API is needed. Without an SDK every instrument is a no-op; any SDK and
+exporter of the process, such as Azure Monitor's, gets everything. `serve` sets up its own.
 """
 
 import logging
@@ -32,70 +32,68 @@ from samza_azure.messages import DrainStep, Phase, Progress, TaskReport, stage_a
 
 log = logging.getLogger(__name__)
 
-#: Where a histogram of seconds has its bounds.
+#: The bounds of the histograms, in seconds.
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-#: The observer looks at most so often; what others changed it sees at once.
+#: The least time between two looks of the observer at an unchanged control blob.
 LOOK_EVERY_S = 0.1
-#: And counts all tasks of the group so often, if it leads.
+#: The least time between two counts of the tasks of the group, by the leader.
 COUNT_EVERY_S = 1.0
-#: The processors of a run that fails end at once, before anybody has asked them for metrics. So whoever leads next,
-#: in the life that an orchestrator starts, tells of it for so long.
+#: For how long the next leader reports a failed run. The processors of a run that fails end at once, before their
+#: metrics are collected; so the incarnations that an orchestrator starts next report the failure.
 FAILED_FOR_MS = 15 * 60 * 1000
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
 PORTS = 100
 
 
 class Instruments:
-    """All of them. The names are promises: dashboards and alerts refer to them."""
+    """All instruments. Do not change their names: dashboards and alerts refer to them."""
 
     def __init__(self, meter: Meter) -> None:
         gauge, counter = meter.create_gauge, meter.create_counter
         histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=SECONDS)
         self.leader = gauge("samza_azure.leader", description="1 while this processor leads, else 0")
-        self.epoch = gauge("samza_azure.epoch", description="The leadership that this processor knows of")
+        self.epoch = gauge("samza_azure.epoch", description="The epoch of the leadership that this processor knows of")
         self.version = gauge("samza_azure.version", description="The job model that this processor has adopted")
         self.owned = gauge("samza_azure.tasks.owned", description="Tasks that the job model gives to this processor")
-        self.running = gauge("samza_azure.tasks.running", description="Those of them that run, or are drained")
-        self.idle = gauge("samza_azure.tasks.not_running", description="Those that are owned but do not run")
+        self.running = gauge("samza_azure.tasks.running", description="Owned tasks that run, or are drained")
+        self.idle = gauge("samza_azure.tasks.not_running", description="Owned tasks that do not run")
         self.strangers = gauge(
             "samza_azure.rows.ignored",
-            description="Rows among the members' that no processor wrote, told by the leader",
+            description="Rows among the members' that no processor wrote, reported by the leader",
         )
         self.kept = gauge(
             "samza_azure.clean_up.kept",
-            description="Blobs of drained runs that cannot be deleted, for a policy or a hold; told by the leader",
+            description="Blobs of drained runs that a policy or a hold protects from deletion, reported by the leader",
         )
-        self.ignored = gauge(
-            "samza_azure.requests.ignored", description="Request rows that nobody can obey, told by the leader"
-        )
-        self.members = gauge("samza_azure.group.members", description="Processors that are alive, told by the leader")
-        self.tasks = gauge("samza_azure.group.tasks", description="Tasks of the run, told by the leader")
+        self.ignored = gauge("samza_azure.requests.ignored", description="Invalid request rows, reported by the leader")
+        self.members = gauge("samza_azure.group.members", description="Live processors, reported by the leader")
+        self.tasks = gauge("samza_azure.group.tasks", description="Tasks of the run, reported by the leader")
         self.tasks_running = gauge(
             "samza_azure.group.tasks.running",
-            description="Those that run under their present owner, or are drained, told by the leader",
+            description="Tasks that run under their present owner, or are drained, reported by the leader",
         )
         self.drain_step = gauge(
             "samza_azure.drain.step",
-            description="0 while nothing is drained, then 1 FREEZE, 2 FLUSH, 3 drained; told by the leader",
+            description="0 without a drain, then 1 FREEZE, 2 FLUSH, 3 drained; reported by the leader",
         )
         self.drain_age = gauge(
             "samza_azure.drain.age",
             unit="s",
-            description="Time since the drain has reached its step; 0 while nothing is drained; told by the leader",
+            description="Time since the drain reached its step, 0 without a drain; reported by the leader",
         )
         self.drain_rows = gauge(
             "samza_azure.drain.rows",
-            description="About how many rows of a stage's sources its tasks here have to read before they flush",
+            description="About how many rows of its sources a stage's tasks here have to read before they flush",
         )
         self.failed = gauge(
-            "samza_azure.run.failed", description="1 if the run has failed within 15 minutes, told by the leader"
+            "samza_azure.run.failed", description="1 if the run failed in the last 15 minutes, reported by the leader"
         )
-        self.build = gauge("samza_azure.build.info", description="1; the attribute says which release it is")
+        self.build = gauge("samza_azure.build.info", description="1; its attribute is the release")
         self.heartbeat_age = gauge(
             "samza_azure.heartbeat.age", unit="s", description="Time since the last accepted heartbeat was sent"
         )
         self.heartbeat_latency = histogram(
-            "samza_azure.heartbeat.latency", description="How long a heartbeat waits for its answer"
+            "samza_azure.heartbeat.latency", description="From sending a heartbeat to its answer"
         )
         self.barrier = histogram(
             "samza_azure.barrier.duration", description="From publishing a version to its END or TIMEOUT"
@@ -104,29 +102,29 @@ class Instruments:
             "samza_azure.rebalance.duration", description="From publishing a version until all its tasks run"
         )
         self.moves = counter("samza_azure.moves", description="Tasks that were given to another owner")
-        self.failovers = counter("samza_azure.failovers", description="Leaderships taken from one that was silent")
+        self.failovers = counter("samza_azure.failovers", description="Leaderships taken over from a silent leader")
         self.self_stops = counter(
-            "samza_azure.self_stops", description="Pauses for want of an accepted heartbeat in time"
+            "samza_azure.self_stops", description="Pauses because no heartbeat was accepted in time"
         )
         self.denied = gauge(
             "samza_azure.access.denied",
             unit="s",
-            description="Since when the account refuses calls that it allowed before",
+            description="Time since the account began to refuse calls that it allowed before",
         )
-        self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Renewals without a yes")
+        self.renewals_missed = counter("samza_azure.lease.renewals_missed", description="Unconfirmed renewals")
         self.rows = counter(
             "samza_azure.task.rows",
-            description="Rows, by stage; direction in: read, out: put out, late: dropped as late",
+            description="Rows, by stage; direction in: read, out: written, late: dropped as late",
         )
         self.bytes = counter(
             "samza_azure.task.bytes", unit="By", description="Bytes of the logs that were read, by stage"
         )
         self.batches = histogram(
             "samza_azure.task.batch.duration",
-            description="How long a batch takes, by stage; of several at once the mean",
+            description="Duration of a batch, by stage; the mean if several were reported at once",
         )
         self.watermark_age = gauge(
-            "samza_azure.task.watermark.age", unit="s", description="How old the oldest watermark of a stage's tasks is"
+            "samza_azure.task.watermark.age", unit="s", description="Age of the oldest watermark of a stage's tasks"
         )
         self.backlog = gauge(
             "samza_azure.stream.backlog",
@@ -135,18 +133,18 @@ class Instruments:
         )
         self.backlog_rows = gauge(
             "samza_azure.stream.backlog.rows",
-            description="About how many rows that are, each with as many bytes as those that were read so far",
+            description="About how many rows the backlog has, by the mean size of the rows read so far",
         )
-        self.restarts = counter("samza_azure.container.restarts", description="Containers that ended by themselves")
+        self.restarts = counter("samza_azure.container.restarts", description="Containers that ended unasked")
         self.memory = gauge(
-            "samza_azure.container.memory", unit="By", description="What the container and its processes use of memory"
+            "samza_azure.container.memory", unit="By", description="Memory of the container and its processes"
         )
         self.calls = counter("samza_azure.storage.calls", description="Storage calls, by operation and outcome")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """What the leader tells of the whole group; all 0 of who does not lead. So the largest of all is the leader's."""
+    """The leader's figures of the whole group. Followers report 0, so the maximum over all is the leader's."""
 
     members: int = 0
     tasks: int = 0
@@ -157,11 +155,11 @@ class GroupFacts:
 
 
 def group_facts(view: View) -> GroupFacts:
-    """What the gauges of the group are to show now.
+    """The present values of the group's gauges.
 
-    A task counts as running by what its owner's row says, unless the owner has been silent for so long that it has
-    paused itself: a killed one's tasks are missing within one timeout. After a drain all count as running, whatever
-    the rows say: the blob names the owners of the run still, and those have ended, while others wait for the upgrade.
+    Whether a task runs is read from its owner's row, unless the owner has been silent for so long that it has paused
+    itself; so the tasks of a killed processor stop counting within one timeout. After a drain all tasks count as
+    running: the blob still names the run's owners, which have ended, while others may wait for the upgrade.
     """
     control = view.control
     if not view.leads or not isinstance(control, Control):
@@ -176,7 +174,7 @@ def group_facts(view: View) -> GroupFacts:
 
 
 def _drain_age_s(control: Control, now_ms: int) -> float:
-    """Since when the drain is at its step, by the clocks of whoever took it and of who leads now."""
+    """Seconds since the drain reached its step, by the clock of the leader that took it and of the present one."""
     drain = control.drain
     if drain is None or control.phase is RunPhase.DRAINED or not drain.at_ms or not drain.at_ms[-1]:
         return 0.0
@@ -184,9 +182,9 @@ def _drain_age_s(control: Control, now_ms: int) -> float:
 
 
 def rows_to_drain(control: Control | None, task: TaskReport) -> int | None:
-    """About how many rows a task has to read before its drain's ends; None: nobody has told them, or it reads none.
+    """About how many rows a task has to read until the ends of its drain; None if there are no ends, or no sources.
 
-    The bytes in between are known; a row has as many as those that the task has read so far.
+    The bytes in between are known; the mean size of a row is that of the rows that the task has read so far.
     """
     drain, done = None if control is None else control.drain, task.progress
     if drain is None or drain.step is not DrainStep.FLUSH or not task.read:
@@ -201,12 +199,12 @@ def rows_to_drain(control: Control | None, task: TaskReport) -> int | None:
 
 
 def _rows_in(size: int, done: Progress) -> int:
-    """About how many rows so many bytes hold, if they are like those that a task has read; 0 if it has read none."""
+    """About how many rows `size` bytes hold, by the mean of those that a task has read; 0 if it has read none."""
     return round(size * done.rows / done.size) if done.size else 0
 
 
 def _has_failed(control: Control, now_ms: int) -> bool:
-    """The run has failed, or had not long ago: it goes on with the next life, which finds the event in the blob."""
+    """Whether the run has failed lately. Processors that start again resume it, and find the event in the blob."""
     noted = any(each.kind == "failed" and now_ms < each.at_ms + FAILED_FOR_MS for each in control.events)
     return noted or control.phase is RunPhase.FAILED
 
@@ -216,7 +214,7 @@ _STEPS = {DrainStep.FREEZE: 1, DrainStep.FLUSH: 2}
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the gauges show of one processor."""
+    """The figures of one processor."""
 
     leads: bool = False
     epoch: int = 0
@@ -229,7 +227,7 @@ class Facts:
 
 
 def facts(view: View) -> Facts:
-    """What the gauges are to show now."""
+    """The present values of a processor's gauges."""
     control = view.control
     if not isinstance(control, Control):
         return Facts()
@@ -248,7 +246,7 @@ _AT_WORK = (Phase.RUNNING, Phase.DRAINED)
 
 
 def outcome(answer: Answer) -> str:
-    """An answer's kind, in a word that does not depend on its content."""
+    """The kind of an answer, in a word or two, as a metric's attribute."""
     match answer:
         case Trouble():
             return answer.name.lower()
@@ -268,7 +266,7 @@ def outcome(answer: Answer) -> str:
 
 
 def moved(before: Control, after: Control) -> int:
-    """How many tasks were taken from one owner and given to another."""
+    """How many tasks moved from one owner to another."""
     return sum(
         earlier.owner is not None and later.owner is not None and earlier.owner.member != later.owner.member
         for task, later in after.tasks.items()
@@ -279,7 +277,7 @@ def moved(before: Control, after: Control) -> int:
 def running(view: View, control: Control) -> int:
     """How many tasks run under their present owner, as the last scan saw it."""
     rows, count = _rows(view), 0
-    # Who was silent for so long has paused itself by now, if it lives at all.
+    # A processor that was silent for so long has paused itself by now, if it is alive at all.
     mute = {name for name, age in view.others.ages.items() if age.silent(SELF_STOP * view.timing.heartbeat_timeout_s)}
     for task, assignment in control.tasks.items():
         owner, report = assignment.owner, report_of(task, assignment.owner, rows)
@@ -289,7 +287,7 @@ def running(view: View, control: Control) -> int:
 
 
 def all_run(view: View, control: Control) -> bool:
-    """Does every task run under its present owner, as the last scan saw it?"""
+    """Whether every task runs under its present owner, as the last scan saw it."""
     return running(view, control) == len(control.tasks)
 
 
@@ -298,7 +296,7 @@ def _rows(view: View) -> Mapping[str, ProcessorRow]:
 
 
 class Observer:
-    """Watches one processor. The same instruments serve all processors of a process, told apart by an attribute."""
+    """Watches one processor. All processors of a process share the instruments, distinguished by an attribute."""
 
     def __init__(self, processor: str, provider: MeterProvider | None = None) -> None:
         self._instruments = Instruments(opentelemetry.get_meter("samza_azure", meter_provider=provider))
@@ -310,16 +308,16 @@ class Observer:
         self._slowest_s = 0.0
         self._warned = False
         self._counted_at = -1e9
-        self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # of a task's attempt, as told last
-        self._shown: dict[Any, set[str]] = {}  # of a gauge: for which stages or streams
+        self._done: dict[tuple[str, int, int], tuple[Progress, int]] = {}  # by task and attempt, as reported last
+        self._shown: dict[Any, set[str]] = {}  # gauge -> the stages or streams that have a value
         self._begun = False
 
     def _begin(self) -> None:
-        """At the first turn, not before: an SDK that is set up after us would not hear of it."""
-        import importlib.metadata  # takes long, and commands have no use for it
+        """Set the first values. At the first turn, not before: an SDK that is set up after us would miss them."""
+        import importlib.metadata  # takes long, and commands do not need it
 
         instruments, self._begun = self._instruments, True
-        # A counter that begins with its first event hides that event from whoever asks for an increase.
+        # A counter that begins with its first event hides that event from a query for an increase.
         for each in (
             instruments.moves,
             instruments.failovers,
@@ -340,7 +338,7 @@ class Observer:
             return
         self._control, self._looked_at = after, now
         self._show(facts(view))
-        if view.leads is not self._led or now >= self._counted_at + COUNT_EVERY_S:  # who leads no more says so at once
+        if view.leads is not self._led or now >= self._counted_at + COUNT_EVERY_S:  # a change is shown at once
             self._counted_at = now
             self._show_group(group_facts(view))
             self._show_work(view)
@@ -356,15 +354,15 @@ class Observer:
         self._led = view.leads
 
     def container_lost(self) -> None:
-        """The container has ended, and nobody asked it to."""
+        """The container has ended unasked."""
         self._instruments.restarts.add(1, self._who)
 
     def container_uses(self, size: int) -> None:
-        """So many bytes of memory are the container's now."""
+        """The container and its processes use `size` bytes of memory."""
         self._instruments.memory.set(size, self._who)
 
     def called(self, action: StorageAction, answer: Answer, seconds: float) -> None:
-        """A call on the storage account was answered, or was not."""
+        """A call on the storage account has ended, with an answer or without."""
         instruments, result = self._instruments, outcome(answer)
         instruments.calls.add(1, {**self._who, "operation": type(action).__name__, "outcome": result})
         if isinstance(action, MergeOwnRow | InsertOwnRow | ReplaceOwnRow):
@@ -395,7 +393,7 @@ class Observer:
         instruments.failed.set(int(now.failed), self._who)
 
     def _show_work(self, view: View) -> None:
-        """What our tasks have done since the last look, and how far behind they are."""
+        """Show what our tasks have done since the last look, and how far behind they are."""
         ages, behind, behind_rows, to_drain = dict[str, float](), Counter[str](), Counter[str](), Counter[str]()
         done: dict[tuple[str, int, int], tuple[Progress, int]] = {}
         for task, local in view.work.tasks.items():
@@ -435,7 +433,7 @@ class Observer:
             instruments.batches.record((new.seconds - old.seconds) / batches, who)
 
     def _set_all(self, gauge: Any, name: str, values: Mapping[str, float]) -> None:
-        """What was shown and is no more is 0: a gauge would keep its last value for ever."""
+        """Set the values, and 0 for names that are gone: a gauge would keep its last value for ever."""
         for gone in self._shown.get(gauge, set()) - values.keys():
             gauge.set(0, {**self._who, name: gone})
         for each, value in values.items():
@@ -458,7 +456,7 @@ class Observer:
             log.warning(doubt)
 
     def _published(self, view: View, before: Control, after: Control, now: float) -> None:
-        """The leader's control blob changed: by its own hand, or by its predecessor's until just now."""
+        """The control blob changed under this leader: by its own write, or by the last one of its predecessor."""
         instruments = self._instruments
         if not self._led and before.leader is not None and before.leader != view.member:
             instruments.failovers.add(1, self._who)
@@ -472,7 +470,7 @@ class Observer:
 
 @cache
 def _to_prometheus() -> bool:
-    """Collect for Prometheus from now on; false if an SDK sends this process's metrics somewhere else already."""
+    """Collect for Prometheus from now on. False if another SDK already collects this process's metrics."""
     from opentelemetry.exporter.prometheus import PrometheusMetricReader
     from opentelemetry.sdk.metrics import MeterProvider as Sdk
 
@@ -483,9 +481,9 @@ def _to_prometheus() -> bool:
 
 
 def prometheus() -> Callable[[], tuple[bytes, str] | None]:
-    """What to call whenever Prometheus asks: the metrics as it reads them, and their content type.
+    """A function to call at each scrape: it returns the metrics in Prometheus's format, and their content type.
 
-    It gives None if the packages of the extra `metrics` are not installed, or if an SDK sends the metrics elsewhere.
+    It returns None if the packages of the extra `metrics` are not installed, or if another SDK collects the metrics.
     """
     try:
         from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -497,7 +495,10 @@ def prometheus() -> Callable[[], tuple[bytes, str] | None]:
 
 
 def serve(port: int, host: str = "127.0.0.1") -> int:
-    """Serve this process's metrics to Prometheus, on the first free port from `port` on; 0: any. The port it is."""
+    """Serve this process's metrics to Prometheus, on the first free port from `port` on; 0: any. Return the port.
+
+    Raise `ConfigError` if a package is missing, another SDK collects the metrics, or no port is free.
+    """
     try:
         from prometheus_client import start_http_server
 
@@ -505,12 +506,12 @@ def serve(port: int, host: str = "127.0.0.1") -> int:
     except ImportError as error:
         raise ConfigError(
             f"metrics.prometheus.port is set, and {error.name} is not installed. "
-            "Run: pip install 'samza-azure[metrics]', or take the key out."
+            "Run: pip install 'samza-azure[metrics]', or remove the key."
         ) from error
     if not shown:
         raise ConfigError(
-            "metrics.prometheus.port is set, and OpenTelemetry's SDK sends this process's metrics somewhere else "
-            "already. Take the key out, or start without that SDK's environment variables."
+            "metrics.prometheus.port is set, but OpenTelemetry's SDK already sends this process's metrics somewhere "
+            "else. Remove the key, or start without that SDK's environment variables."
         )
     for number in range(port, min(port + PORTS, 65536) if port else 1):
         try:
@@ -519,5 +520,7 @@ def serve(port: int, host: str = "127.0.0.1") -> int:
         except OSError as error:
             taken: Any = error
     else:
-        raise ConfigError(f"metrics.prometheus.port is {port}, and no port from there on is free: {taken}.")
+        raise ConfigError(
+            f"metrics.prometheus.port is {port}, and no port from there on is free: {taken}. Set another one."
+        )
     return int(server.server_port)

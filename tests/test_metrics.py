@@ -221,7 +221,7 @@ def test_a_processor_warns_once_when_the_account_is_slower_than_its_timings_allo
     assert [record.getMessage() for record in caplog.records] == [
         (
             "job.coordinator.heartbeat.timeout is 8 s, and three heartbeats of 2 s with two calls as slow as 1.1 s "
-            "need 8.2 s. A processor that lives may be taken for dead; raise the timeout or choose a slower "
+            "need 8.2 s. A processor that is alive may be taken for dead. Raise the timeout, or choose a slower "
             "job.coordinator.profile."
         )
     ]
@@ -315,7 +315,7 @@ try:
 except ConfigError as error:
     print(error)
 """
-    assert "somewhere else already" in run(program)[1]
+    assert "already sends this process's metrics somewhere else" in run(program)[1]
 
 
 def leading(control: Control, **others: ProcessorRow) -> View:

@@ -1,8 +1,8 @@
-"""The control blob in a command's hands, while nobody else works on the job.
+"""Exclusive use of the control blob by a command, while no processor works on the job.
 
-Nobody leads without the blob's lease, so while a command holds it no run begins. Who lived when it was taken is found
-out as the group does it: by rows that change. A processor that starts meanwhile waits; one that breaks the lease makes
-the next write here fail.
+Nobody leads without the blob's lease, so while a command holds it no run begins. Live processors are recognised as in
+the group: their rows change. A processor that starts meanwhile waits; if one breaks the lease, the next write here
+fails.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ RENEW_S = LEASE_S / 4
 
 @dataclass(slots=True)
 class Held:
-    """The group's account and, if there is a control blob, what it holds, under our lease."""
+    """The group's storage and, if there is a control blob, its content, under our lease."""
 
     blob: ControlBlob
     table: Rows
@@ -41,12 +41,12 @@ class Held:
     is_lost: bool = False
 
     def check(self) -> None:
-        """`ConfigError` if somebody has taken the lease from us."""
+        """Raise `ConfigError` if somebody has taken the lease from us."""
         if self.is_lost:
-            raise ConfigError("A processor has started meanwhile. Stop it, and give this command again.")
+            raise ConfigError("A processor has started meanwhile. Stop it, and run this command again.")
 
     async def write(self, control: Control) -> None:
-        """Replace what the blob holds."""
+        """Replace the blob's content."""
         self.check()
         assert self.control is not None
         fresh = replace(control, revision=self.control.revision + 1, nonce=uuid.uuid4().hex)
@@ -60,7 +60,7 @@ class Held:
 
 
 def alone(config: Config, account: Account, act: Callable[[Held], Awaitable[T]]) -> T:
-    """Do something to a job on which nobody works; `ConfigError` with who does otherwise."""
+    """Run `act` while no processor runs; raise `ConfigError` with the names of those that do."""
 
     async def once() -> T:
         try:
@@ -73,7 +73,7 @@ def alone(config: Config, account: Account, act: Callable[[Held], Awaitable[T]])
             finally:
                 renewing.cancel()
                 if held.lease_id:
-                    with suppress(SamzaAzureError):  # it ends by itself
+                    with suppress(SamzaAzureError):  # the lease ends by itself
                         await blob.release(held.lease_id, timeout=CALL_S)
         finally:
             await account.aclose()
@@ -82,7 +82,7 @@ def alone(config: Config, account: Account, act: Callable[[Held], Awaitable[T]])
 
 
 async def _refuse_if_anybody_lives(config: Config, blob: ControlBlob, table: Rows) -> None:
-    """Whoever writes a row within the time after which a leader would take it for dead."""
+    """Raise `ConfigError` if a row changes within the time after which a leader would mark its processor dead."""
     timing = config.coordinator.timing
     seen: dict[str, str] = {}
     began = time.monotonic()
@@ -91,20 +91,20 @@ async def _refuse_if_anybody_lives(config: Config, blob: ControlBlob, table: Row
         living = [row for row in rows if row.alive]
         if running := [row.processor for row in living if seen.get(row.incarnation, row.etag) != row.etag]:
             raise ConfigError(
-                f"{', '.join(running)} of {config.app.name!r} run. Stop them first: samza-azure stop "
+                f"Processors of {config.app.name!r} run: {', '.join(running)}. Stop them first: samza-azure stop "
                 f"{config.path.name} --wait, or drain the run."
             )
         if not living or time.monotonic() > began + timing.heartbeat_timeout_s:
             return
         if not seen:
             names = ", ".join(row.processor for row in living)
-            say(f"{names} may have died; waiting {timing.heartbeat_timeout_s:g} s to see whether.")
+            say(f"{names} may have died; waiting {timing.heartbeat_timeout_s:g} s to find out.")
         seen = {row.incarnation: row.etag for row in living} | seen
         await asyncio.sleep(POLL_S)
 
 
 async def _taken(blob: ControlBlob, table: Rows) -> Held:
-    """Lease the blob as it is. One that a dead leader has leased is taken from it."""
+    """Lease the blob in the version just read. Break the lease of a dead leader."""
     found = await blob.read(timeout=CALL_S)
     if isinstance(found, Missing):
         return Held(blob, table, None)

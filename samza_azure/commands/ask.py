@@ -1,7 +1,4 @@
-"""What a command asks of the leader, through a row in the table, and what becomes of it.
-
-How it is written stands in `samza_azure.host.asking`.
-"""
+"""Requests of commands to the leader, through rows in the table. `samza_azure.host.asking` writes them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,15 +15,15 @@ from samza_azure.storage.interface import Rows
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked for, and of which run; `run_id` is empty if it is for whichever comes next."""
+    """A request, and the run that it is for; `run_id` is empty if it is for the next run."""
 
     run_id: str
-    key: str = ""  # of the request's row; empty if nothing had to be asked
-    already: str = ""  # why not
+    key: str = ""  # of the request's row; empty if no request was needed
+    already: str = ""  # why none was needed
 
 
 async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
-    """Ask for the drain of a run; without an id of the run in progress, or else of the next one."""
+    """Request the drain of a run; without an id, of the run in progress, or else of the next one."""
     phase = control.phase if control is not None else RunPhase.NONE
     current = control.run_id if control is not None else ""
     wanted = run_id or (current if phase is not RunPhase.NONE else "")
@@ -38,11 +35,11 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
 
 
 async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked:
-    """Ask for the end of a drain that has not begun to flush, or that nobody has taken up yet."""
+    """Request the cancellation of a drain that has not begun to flush, or that no leader has accepted yet."""
     wanted = run_id or (control.run_id if control is not None else "")
     if control is not None and wanted in control.past:
         raise ConfigError(
-            f"Run {wanted} is drained{final_since(control, wanted)}. There is no way back; the next start begins the "
+            f"Run {wanted} is drained{final_since(control, wanted)}. That cannot be undone; the next start begins the "
             "next run."
         )
     if control is not None and wanted == control.run_id:
@@ -55,7 +52,7 @@ async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked
 
 
 async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table: Rows) -> Asked:
-    """Ask everybody who is there to commit and go. Who starts later is not meant."""
+    """Request that all live processors commit and leave. Those that start later are not affected."""
     current = control.run_id if control is not None else ""
     lives = [row.incarnation for row in rows if row.alive]
     if control is None or not lives:
@@ -65,22 +62,22 @@ async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table:
 
 
 async def answer_to(table: Rows, key: str) -> str:
-    """What the leader has said to a request so far."""
+    """The leader's answer to a request; empty if there is none yet."""
     row = await table.get(REQUESTS, key, timeout=CALL_S)
     return request(row.key, row.etag, row.values).answer if row is not None else ""
 
 
 def refuse_after_flush(control: Control, so: str) -> None:
-    """FLUSH is the point of no return."""
+    """Raise `ConfigError` if the run flushes: FLUSH is the point of no return."""
     if flushes(control):
         raise ConfigError(
-            f"Run {control.run_id} flushes already{final_since(control, control.run_id)}: {so}. "
+            f"Run {control.run_id} is already flushing{final_since(control, control.run_id)}: {so}. "
             "samza-azure drain --wait waits for its end."
         )
 
 
 def final_since(control: Control, run_id: str) -> str:
-    """What is known of the drain of a run, for a message: `, final since 14:02:11, asked by ada@host`; or nothing."""
+    """Facts on the drain of a run, for a message: `, final since 14:02:11, asked by ada@host`; or nothing."""
     drain = next((each for each in (control.drain, *control.drains) if each and each.run_id == run_id), None)
     if drain is None:
         return ""

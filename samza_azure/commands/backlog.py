@@ -1,4 +1,4 @@
-"""How far behind its sources a run is: what lies between where its tasks have read and where the logs end."""
+"""How far behind its sources a run is: the rows between the positions of its tasks and the ends of the logs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -9,21 +9,21 @@ from samza_azure.storage.export import log_sizes
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
-#: Rows are counted by reading headers, this much of a log at most; beyond it they are more than were counted.
+#: Rows are counted by reading headers, in at most this many bytes of a log; beyond that the count is a lower bound.
 COUNTED_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """What of a source partition is not read yet."""
+    """The unread part of a source partition."""
 
     rows: int
-    is_all: bool  # that are counted; else there are more
+    is_all: bool  # all rows are counted; else there are more
     size: int  # bytes of the log
 
 
 def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
-    """Of each source partition, by a status document. Nothing while nobody says where the tasks stand."""
+    """The unread part of each source partition, by a status document. Empty while the tasks' positions are unknown."""
     if shown["phase"] not in ("RUNNING", "DRAINING", "DRAINED"):
         return {}
     found = {}
@@ -40,7 +40,7 @@ def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
 
 
 def by_stream(found: Mapping[str, Behind]) -> dict[str, Behind]:
-    """The same, added up."""
+    """The sums per stream."""
     total: dict[str, Behind] = {}
     for partition, each in found.items():
         stream = partition.rpartition("/")[0]
@@ -50,24 +50,24 @@ def by_stream(found: Mapping[str, Behind]) -> dict[str, Behind]:
 
 
 def ends_of(blobs: Blobs, partitions: Iterable[str]) -> dict[str, Position]:
-    """Where the logs of these source partitions end now; of those that have rows."""
+    """The present ends of the logs of these source partitions, for those that have a log."""
     tails = {partition: LogReader(blobs, f"streams/{partition}").tail() for partition in partitions}
     return {partition: last.end for partition, last in tails.items() if last is not None}
 
 
 def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Position]) -> int:
-    """How many rows before these ends the run has not read yet, at least; 0: none."""
+    """A lower bound of the rows before these ends that the run has not read yet; 0: none."""
     rows = 0
     for partition, end in ends.items():
         index, position = shown["read"].get(partition, (0, 0))
         if (index, position) < end:
-            # By rows, not by positions: behind the last row a producer says how far time has come, which no task reads.
+            # By rows, not by positions: after the last row a producer appends the event time, which no task reads.
             found = LogReader(blobs, f"streams/{partition}").scan((index, position), COUNTED_BYTES, until=end)
             rows += found.rows or (0 if found.end >= end or found.at_end else 1)
     return rows
 
 
 def unread(found: Mapping[str, Behind]) -> str:
-    """What is left, for a sentence: "1204 rows of orders"; empty if nothing is."""
+    """The unread rows, for a message: "1204 rows of orders"; empty if there are none."""
     left = [(stream, each) for stream, each in by_stream(found).items() if each.rows or not each.is_all]
     return ", ".join(f"{'' if each.is_all else 'more than '}{each.rows} rows of {stream}" for stream, each in left)

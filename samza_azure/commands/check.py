@@ -14,7 +14,7 @@ def command(
     job: Job,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out what needs Spark: plans and schemas.")] = False,
 ) -> None:
-    """Find the mistakes of a job before it runs. Asks no storage; with --quick no Spark either.
+    """Find the mistakes of a job before it runs. Reads no storage; with --quick, starts no Spark either.
 
     Example: samza-azure check job.toml --quick
     """
@@ -27,7 +27,7 @@ def command(
             say(f"{found.needs_session} Without --quick it is checked with Spark.")
         print(f"{job}: no mistake found in {found.stages} without Spark.")
         return
-    from samza_azure.spark.pipeline.plan import plan_of  # what knows operators; --quick is quick without it
+    from samza_azure.spark.pipeline.plan import plan_of  # takes long; --quick is quick without it
 
     plan = plan_of(config)
     for warning in plan.warnings:

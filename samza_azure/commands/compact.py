@@ -10,23 +10,23 @@ from samza_azure.commands.table import Span, Table, interval_of, unique
 from samza_azure.segments import Granularity, Owner, Task
 from samza_azure.tables import Compacted, compact, plan, rewrite, store_of
 
-NOTHING = "There is nothing to do: its files are merged as they should be, or it has no rows there."
+NOTHING = "There is nothing to do: the files are merged already, or the table has no rows there."
 
 
 def command(
     job: Job,
     table: Table,
     interval: Span = None,
-    target: Annotated[int, typer.Option("--target-mib", min=1, help="How large a file may become.")] = 128,
+    target: Annotated[int, typer.Option("--target-mib", min=1, help="The size of file to aim at.")] = 128,
     granularity: Annotated[
         Granularity | None,
-        typer.Option(help="Write the interval anew with intervals of this length; what is appended is carried over."),
+        typer.Option(help="Rewrite with intervals of this length; rows appended meanwhile are carried over."),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be merged, and merge nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be merged, and merge nothing.")] = False,
 ) -> None:
     """Merge the small segments of a table while others append to it.
 
-    With --granularity month it makes days into months, or the reverse; --dry-run shows what it would begin with.
+    With --granularity month it turns days into months, or with day months into days; --dry-run shows what is there now.
 
     Example: samza-azure compact job.toml daily_delays --interval 2013-01-01/2013-02-01
     """
@@ -56,4 +56,4 @@ def command(
         print(done.refused or f"{done.inputs} segments became {done.outputs}")
         refused += bool(done.refused)
     if refused:
-        print(f"{refused} groups were left as they are. What others hold can be compacted later: call it again.")
+        print(f"{refused} groups were not changed. If others hold their locks, run this command again later.")

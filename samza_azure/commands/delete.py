@@ -28,7 +28,7 @@ from samza_azure.storage.limits import HINTS, READERS, hint_name
 from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of
 
-#: Below these lies all that a job writes, besides its control blob.
+#: The prefixes of all that a job writes, except its control blob.
 OURS = ("runs/", "streams/", "tables/", "locks/")
 
 Listing = Sequence[tuple[str, int]]
@@ -38,13 +38,13 @@ def command(
     job: Job,
     run: Annotated[str, typer.Option("--run", help="A drained run: its rows in all streams.")] = "",
     stream: Annotated[str, typer.Option("--stream", help="A source or output stream, of all runs.")] = "",
-    reader: Annotated[str, typer.Option("--reader", help="With --stream: only let this named reader of it go.")] = "",
+    reader: Annotated[str, typer.Option("--reader", help="With --stream: only forget this named reader of it.")] = "",
     everything: Annotated[
-        bool, typer.Option("--all", help="All that the job has in the account: runs, streams, tables, its group.")
+        bool, typer.Option("--all", help="All data of the job in the account: runs, streams, tables, its group.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")] = False,
 ) -> None:
-    """Delete a drained run, a stream, or all of a job. Asks for a name to be typed. There is no way back.
+    """Delete a drained run, a stream, or all of a job, after a name was typed. It cannot be undone.
 
     Example: samza-azure delete job.toml --run 1764000000000-1f2e3d4c
     """
@@ -54,7 +54,7 @@ def command(
     account = reach(config, create=False)
     if reader:
         forget_reader(account.readers(), stream, reader)
-        print(f"The reader {reader} of {stream} is let go: what it has not read may be deleted.")
+        print(f"The reader {reader} of {stream} is forgotten: retention no longer waits for it.")
     elif run:
         print(delete_run(config, account, run, yes=yes))
     elif stream:
@@ -64,7 +64,7 @@ def command(
 
 
 def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
-    """The logs of a drained run. Its id stays known, so that no late code begins it again."""
+    """Delete the logs of a drained run. Its id stays known, so that no old code begins the run again."""
     control, _ = look(config, account)
     past = () if control is None else control.past
     blobs = account.blobs()
@@ -84,7 +84,7 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
 
 
 def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -> str:
-    """The logs of a source stream, or of an output stream in all runs; and who read it by name."""
+    """Delete the logs of a source stream, or of an output stream in all runs, and forget its named readers."""
     blobs = account.blobs()
     found = list(blobs.list(f"streams/{stream}/"))
     is_source = bool(found)
@@ -92,17 +92,17 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
         if stream_of(blobs, prefix, indexes[0]) == stream:
             found += [*blobs.list(f"{prefix}/"), *blobs.list(f"{large_prefix(prefix)}/")]
     if not found:
-        raise ConfigError(f"No log holds the stream {stream!r}. Known are {', '.join(streams(blobs)) or 'none'}.")
+        raise ConfigError(f"No log holds the stream {stream!r}. Known streams: {', '.join(streams(blobs)) or 'none'}.")
 
     async def act(held: Held) -> str:
         refuse_unless_over(config, held.control, f"the stream {stream}")
         named = sorted(readers_of(account.readers(), stream))
-        also = f" Named readers of it are let go: {', '.join(named)}." if named else ""
+        also = f" Its named readers are forgotten: {', '.join(named)}." if named else ""
         what = f"This deletes {sized(found)} of the stream {stream}, of all runs.{also}"
-        await asyncio.to_thread(confirm, what, stream, yes=yes)  # aside, since the lease is renewed meanwhile
+        await asyncio.to_thread(confirm, what, stream, yes=yes)  # on a thread, so that the lease is renewed meanwhile
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
         if not kept and held.control is not None and is_source:
-            # After the logs: who dies in between leaves a run that cannot begin, and not one that reads rows again.
+            # After the logs: a crash in between leaves a run that cannot begin, rather than one that reads rows twice.
             left = {name: at for name, at in held.control.positions.items() if name.rpartition("/")[0] != stream}
             await held.write(replace(held.control, positions=left))
         for row in await held.table.query(HINTS, timeout=CALL_S):
@@ -116,7 +116,7 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
 
 
 def delete_all(config: Config, account: Account, *, yes: bool) -> str:
-    """All logs, tables and rows of the job. The container and the table stay, empty."""
+    """Delete all logs, tables and rows of the job. The container and the table stay, empty."""
     blobs = account.blobs()
     every = blobs.list("")
     found = [each for each in every if each[0].startswith(OURS)]
@@ -129,7 +129,7 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
         what = f"This deletes everything of {config.app.name!r} in {where}: {sized(found)}."
         await asyncio.to_thread(confirm, what, config.app.name, yes=yes)
         if held.control is not None:
-            # Whoever starts behind us finds a group that has never run, and no run without its logs.
+            # First: a processor that starts meanwhile finds a group that has never run, not a run without its logs.
             await held.write(Control(group_id=uuid.uuid4().hex, epoch=held.control.epoch + 1))
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
         for partition in (REQUESTS, HINTS, READERS, *(f"table.{name}" for name in sorted(tables)), LEADER, MEMBERS):
@@ -140,32 +140,32 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
             await held.blob.release(held.lease_id, timeout=CALL_S)
             held.lease_id = ""
             kept |= await asyncio.to_thread(delete, blobs, [(NAME, 0)], lambda: None)
-        stay = f" {others} blobs that no job of ours writes stay." if others else ""
+        stay = f" {others} blobs that were not written by samza-azure stay." if others else ""
         return deleted(config.app.name, found, kept) + stay
 
     return alone(config, account, act)
 
 
 def refuse_unless_over(config: Config, control: Control | None, what: str) -> None:
-    """A run in progress relies on its streams."""
+    """Raise `ConfigError` if a run is in progress: it relies on its streams."""
     if control is not None and control.phase not in (RunPhase.NONE, RunPhase.DRAINED):
         raise ConfigError(
             f"Run {control.run_id} is not drained, and {what} is part of it. End it first: samza-azure drain "
-            f"{config.path.name} --wait, with a processor that runs."
+            f"{config.path.name} --wait, while a processor runs."
         )
 
 
-def confirm(what: str, word: str, *, yes: bool, back: str = "There is no way back.", done: str = "deleted") -> None:
-    """Go on only if somebody types the name of what is to go."""
+def confirm(what: str, word: str, *, yes: bool, back: str = "It cannot be undone.", done: str = "deleted") -> None:
+    """Raise `ConfigError` unless `yes` is set or the user types the word."""
     if yes:
         return
     say(f"{what} {back}\nType {word} to go on:")
     if sys.stdin is None or sys.stdin.readline().strip() != word:
-        raise ConfigError(f"Nothing was {done}: that is not the name. A script says --yes.")
+        raise ConfigError(f"Nothing was {done}: that is not the name. In a script, use --yes.")
 
 
 def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str, str]:
-    """Delete these; what is kept by a policy or a legal hold, and why. `check` raises when we may not go on."""
+    """Delete the blobs; return those that were kept, with their error codes. `check` raises if we must not go on."""
     kept: dict[str, str] = {}
     for start in range(0, len(found), DELETE_MAX):
         check()
@@ -174,16 +174,16 @@ def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str,
 
 
 def sized(found: Listing) -> str:
-    """How much that is."""
+    """The number of blobs and their size."""
     return f"{len(found):,} blobs, {sum(size for _, size in found) / (1 << 20):,.1f} MiB"
 
 
 def deleted(what: str, found: Listing, kept: dict[str, str]) -> str:
-    """What has become of it; an error if something is kept."""
+    """The message on what was deleted. Raise `ConfigError` if something was kept."""
     if not kept:
         return f"Deleted {what}: {sized(found)}."
     name, code = next(iter(kept.items()))
     raise ConfigError(
-        f"{len(kept)} of {len(found)} blobs of {what} could not be deleted, {name} for one ({code}). The rest is "
-        "deleted. If a policy or a legal hold keeps them, delete again when it ends."
+        f"{len(kept)} of {len(found)} blobs of {what} could not be deleted, for example {name} ({code}). The rest was "
+        "deleted. If a policy or a legal hold keeps them, run this command again when it has ended."
     )

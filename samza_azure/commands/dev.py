@@ -1,7 +1,7 @@
 """`samza-azure dev`: the emulator and a few processors on this machine, in one live view.
 
-What was produced and computed stays until dev ends: a drain ends the processors, and the emulator waits for `export`
-and for the next run. With `--data` it outlives dev, too.
+The data stays until dev ends: a drain ends the processors, and the emulator runs on, for `export` and the next run.
+With `--data` the data outlives dev, too.
 """
 
 import os
@@ -33,7 +33,7 @@ REFRESH_S = 1.0
 
 
 def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> int:
-    """Run until Ctrl-C, or until a processor fails; the worst of their exit codes."""
+    """Run until Ctrl-C, or until processors fail. Return the highest of their exit codes."""
     checking = _check(job)  # while the emulator starts
     with Azurite(say=say, data=data).start() as emulator:
         os.environ[VARIABLE] = emulator.connection_string
@@ -51,35 +51,35 @@ def develop(job: Path, processors: int, data: Path | None, *, reload: bool) -> i
         finally:
             fleet.stop()
     kept = f"The data is kept in {data}: dev --data {data} goes on with it." if data else "The data is gone with it."
-    say(f"The emulator has ended. {kept} What the processors said is in {directory}.")
+    say(f"The emulator has ended. {kept} The processors' logs are in {directory}.")
     return code
 
 
 def _check(job: Path) -> "subprocess.Popen[str]":
-    """`check --quick`, begun."""
+    """Start `check --quick` in the background."""
     command = [sys.executable, "-m", "samza_azure", "check", str(job), "--quick"]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     return subprocess.Popen(command, stdin=nothing, stdout=nothing, stderr=pipe, text=True, errors="replace")
 
 
 def _said_by(checking: "subprocess.Popen[str]") -> str:
-    """What it has to say against the job; nothing if that is right as far as it can tell."""
+    """The mistakes that the check has found; empty if it has found none."""
     _, said = checking.communicate()
     return said.strip() if checking.returncode else ""
 
 
 def _refuse_other_storage(config: Config, emulator: Azurite) -> None:
-    """What is tried out on this machine must not reach the account that a job file happens to name."""
+    """Raise `ConfigError` if the job file names another account: a trial on this machine must not change that one."""
     connect = config.storage.connect
     if connect is None or connect.get_secret_value() != emulator.connection_string:
         raise ConfigError(
-            f"{config.path} names a storage account of its own, and dev brings an emulator. Take the account from the "
+            f"{config.path} names a storage account, but dev runs its own emulator. Take the account from the "
             f'environment: azure.storage.connect = "${{{VARIABLE}}}". Or start processors with: samza-azure run.'
         )
 
 
 class _View:
-    """The fleet as dev shows it: starts it, follows it, starts it again when the code has changed."""
+    """Starts the fleet, shows it, and starts it again when the code has changed."""
 
     def __init__(self, fleet: Fleet, processors: int, data: Path | None, *, reload: bool) -> None:
         self._fleet, self._processors, self._data, self._reload = fleet, processors, data, reload
@@ -90,17 +90,17 @@ class _View:
         self._live = Live(console=console(sys.stderr), auto_refresh=False)
 
     def watch(self, refused: str) -> int:
-        """Until a signal ends it, or processors that failed and are not started again."""
+        """Run until a signal, or until processors have failed and are not started again. Return the exit code."""
         signal.signal(signal.SIGINT, self._end)
         signal.signal(signal.SIGTERM, self._end)
         with self._live:
             if refused:
-                self._say(f"{refused}\nMend it; the processors start when it is saved.")
+                self._say(f"{refused}\nCorrect it; the processors start when it is saved.")
             else:
                 self._start()
             code, is_told = 0, bool(refused)
             while True:
-                if self._fleet.alive():  # asked once a turn: they may end while they are shown
+                if self._fleet.alive():  # read once a turn: they may end while they are shown
                     is_told = False
                     self._show()
                 else:
@@ -116,7 +116,7 @@ class _View:
         for number in range(self._processors):
             self._fleet.start(f"dev-{number}")
         self._say(
-            f"{self._processors} processors started; what they say is in {self._fleet.directory}. "
+            f"{self._processors} processors started; their logs are in {self._fleet.directory}. "
             "Ctrl-C ends them in order."
         )
 
@@ -142,7 +142,7 @@ class _View:
             self._say(line)
 
     def _ended(self) -> int:
-        """Say how the processors ended, each message once, and what of the data stays; the worst of their codes."""
+        """Say how the processors ended, each message once, and whether the data stays. Return the highest exit code."""
         codes = {name: code if code >= 0 else 1 for name, code in self._fleet.exit_codes(0.0).items()}
         said: dict[tuple[int, str], list[str]] = {}
         for name, code in codes.items():
@@ -156,7 +156,7 @@ class _View:
             end = f"keeps the data in {self._data}" if self._data else "forgets the data (dev --data DIR keeps it)"
             more = " A change of the code starts the processors again." if self._reload else ""
             self._say(
-                f"All processors have ended. The emulator stays, for export and other commands; Ctrl-C ends it and "
+                f"All processors have ended. The emulator runs on, for export and other commands; Ctrl-C ends it and "
                 f"{end}.{more}"
             )
         return worst
@@ -167,9 +167,9 @@ class _View:
         return changed
 
     def _start_again(self) -> None:
-        """With the code that was saved, if it is right; what runs goes on until then."""
+        """Start the saved code, if it passes the check; otherwise the running processors go on."""
         if refused := _said_by(_check(self._fleet.job)):
-            self._say(f"{refused}\nThe code that is saved is not started; what runs goes on.")
+            self._say(f"{refused}\nThe saved code is not started; the running processors go on.")
             return
         self._say("The code has changed: the processors start again.")
         for name in self._fleet.alive():
@@ -180,7 +180,7 @@ class _View:
             self._start()
 
     def _say(self, text: str) -> None:
-        """Above the live view, where there is one."""
+        """Print above the live view, if there is one."""
         if self._is_live:
             self._live.console.print(Text(printable(text), overflow="fold"))
         else:
@@ -199,7 +199,7 @@ def _python_files(directory: Path) -> Iterator[Path]:
 
 
 def _in_one_line(shown: dict[str, Any]) -> str:
-    """The status where there is no terminal to draw it on: a line per change."""
+    """The status as one line, for output that is not a terminal."""
     phases = [task["phase"] for task in shown["tasks"]]
     tasks = ", ".join(f"{phases.count(phase)} {phase}" for phase in dict.fromkeys(phases))
     errors = [f"\n  {task['name']}: {task['error']['message']}" for task in shown["tasks"] if task["error"]]
@@ -208,13 +208,13 @@ def _in_one_line(shown: dict[str, Any]) -> str:
 
 def command(
     job: Job,
-    processors: Annotated[int, typer.Option(min=1, max=64, help="How many to start.")] = 2,
+    processors: Annotated[int, typer.Option(min=1, max=64, help="Processors to start.")] = 2,
     data: Annotated[
-        Path | None, typer.Option(help="A folder that keeps the data; without it dev forgets it.", file_okay=False)
+        Path | None, typer.Option(help="A folder that keeps the data; without it dev deletes it.", file_okay=False)
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Start the processors again when the code changes.")] = False,
 ) -> None:
-    """Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
+    """Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.
 
     Example: samza-azure dev job.toml --processors 3 --reload
     """

@@ -13,8 +13,8 @@ from samza_azure.storage.interface import ControlBlob, Rows
 
 
 async def _ask(blob: ControlBlob, table: Rows, run_id: str) -> Asked | None:
-    """Ask over the connection that the control blob was read over. None: nothing has run here, so that container and
-    table may be missing.
+    """Request the drain over the connection that has read the control blob. None: nothing has run here yet, so the
+    container and the table may be missing.
     """
     control = await control_of(blob)
     return None if control is None else await ask_drain(control, table, run_id)
@@ -22,16 +22,16 @@ async def _ask(blob: ControlBlob, table: Rows, run_id: str) -> Asked | None:
 
 def command(
     job: Job,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until the run is drained, and show each task.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the run is drained, and show each task.")] = False,
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds to wait; then exit 4. The drain goes on.")
     ] = None,
-    run_id: Annotated[str, typer.Option(help="The run to drain; without it the one in progress, or the next.")] = "",
+    run_id: Annotated[str, typer.Option(help="The run to drain; by default the one in progress, or the next.")] = "",
     when_caught_up: Annotated[
-        bool, typer.Option("--when-caught-up", help="First wait until all rows are read that are there now.")
+        bool, typer.Option("--when-caught-up", help="First wait until all rows that exist now are read.")
     ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Let the run go on instead, if it has not begun to flush. Waits.")
+        bool, typer.Option("--cancel", help="Cancel the drain, if it has not begun to flush. Waits.")
     ] = False,
 ) -> None:
     """End the run for good: read no more, fire every window, commit, exit everywhere, clean up.
@@ -66,11 +66,12 @@ def command(
     from samza_azure.commands.waiting import (
         nobody_is_left,
         wait_for_drain,
-    )  # the fleet works on the request while this is imported
+    )  # imported here, while the fleet works on the request
 
     _, rows = look(config, account)
-    if not any(row.alive for row in rows) and not (wait and nobody_is_left(rows)):  # which is said in its own words
-        say("Nobody runs. The drain begins when a processor starts.")
+    # With --wait, `wait_for_drain` says that nobody is left.
+    if not any(row.alive for row in rows) and not (wait and nobody_is_left(rows)):
+        say("No processor runs. The drain begins when one starts.")
     if wait:
         from samza_azure.commands.backlog import behind, unread
 

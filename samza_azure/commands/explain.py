@@ -13,14 +13,15 @@ from samza_azure.spark.pipeline.plan import plan_of
 
 def command(
     job: Job,
-    processors: Annotated[int, typer.Option(min=1, help="How many there are to be.")] = 3,
+    processors: Annotated[int, typer.Option(min=1, help="Processors to calculate for.")] = 3,
 ) -> None:
-    """The stages with their streams, keys and state; what the timings cost and promise. Asks Spark, and no storage.
+    """Show the stages with their streams, keys and state, and what the timings cost and promise. Starts Spark, but
+    reads no storage.
 
     Example: samza-azure explain job.toml --processors 5
     """
     config = load(job, reaches_storage=False)
-    say("Asking Spark for the plan; this takes some seconds.")
+    say("Analysing the pipeline with Spark; this takes some seconds.")
     plan = plan_of(config)
     for warning in plan.warnings:
         say(f"warning: {warning}")

@@ -1,6 +1,6 @@
-"""The committed rows of a stream into a Parquet file, as `samza-azure export` does it.
+"""`samza-azure export`: the committed rows of a stream in a Parquet file.
 
-An upgrade may have changed the columns. Then the file has those of all runs, with null where a row has none.
+An upgrade may have changed the columns. Then the file has the columns of all runs, with null where a row lacks one.
 """
 
 import tempfile
@@ -25,7 +25,7 @@ from samza_azure.storage.interface import Blobs
 
 
 def export(account: Account, control: Control | None, stream: str, to: Path, *, progress: Callable[[int], None]) -> int:
-    """Write all rows that are committed now, runs in their order; how many there are. The file appears when whole."""
+    """Write all rows that are committed now, run by run, and return their number. The file appears when complete."""
     if to.is_dir():
         raise ConfigError(f"{to} is a folder. Name the file to write, for example {to / stream}.parquet.")
     if not to.parent.is_dir():
@@ -44,7 +44,7 @@ def export(account: Account, control: Control | None, stream: str, to: Path, *, 
 
 
 def in_order(blobs: Blobs, control: Control) -> list[str]:
-    """The ids of all runs: first those that are so long ago that only their logs remember them."""
+    """The ids of all runs, oldest first: the control blob forgets old runs, so those are found by their logs."""
     known = dict.fromkeys([*control.past, *filter(None, [control.run_id])])
     return [*(run for run in runs_in(blobs) if is_forgotten(control.past, run)), *known]
 
@@ -52,7 +52,7 @@ def in_order(blobs: Blobs, control: Control) -> list[str]:
 def _written(
     batches: Iterator[pa.RecordBatch], folder: Path, progress: Callable[[int], None]
 ) -> tuple[list[Path], int]:
-    """Files of equal columns, in the order of the rows, and how many rows there are."""
+    """Write one file for each change of columns, in the order of the rows; return the files and the number of rows."""
     parts: list[Path] = []
     rows = 0
     for _, alike in groupby(batches, lambda batch: (batch.schema.names, batch.schema.types)):
@@ -67,7 +67,7 @@ def _written(
 
 
 def _together(parts: list[Path], whole: Path, stream: str) -> Path:
-    """One file with the columns of all."""
+    """Merge the files into one that has the columns of all."""
     try:
         schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:

@@ -1,4 +1,4 @@
-"""Several processors on this machine, and a look at them through the account: what `dev`, the demo and tests use."""
+"""Several processors on this machine, and their status, read from the account: for `dev`, the demo and tests."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ POLL_S = 0.1
 
 
 class Fleet:
-    """Processes of one job, each with its log file beside the state directory. They die with this process."""
+    """Processors of one job, each with a log file in `directory`. They die with this process."""
 
     def __init__(self, job: Path, directory: Path, environment: Mapping[str, str] | None = None) -> None:
         self.job, self.directory = job, directory
@@ -46,19 +46,19 @@ class Fleet:
             )
 
     def log_file(self, processor_id: str) -> Path:
-        """What this processor has printed."""
+        """The path of the processor's log."""
         return self.directory / f"{processor_id}.log"
 
     def send(self, processor_id: str, number: signal.Signals) -> None:
-        """A signal to one processor's supervisor."""
+        """Send a signal to one processor's supervisor."""
         self.processes[processor_id].send_signal(number)
 
     def alive(self) -> list[str]:
-        """Those whose process runs."""
+        """The ids of the processors that run."""
         return [name for name, process in self.processes.items() if process.poll() is None]
 
     def exit_codes(self, timeout_s: float) -> dict[str, int]:
-        """Wait for all to end by themselves; how they ended."""
+        """Wait until all have ended by themselves; return their exit codes. Raise `TimedOut` if they do not."""
         deadline = time.monotonic() + timeout_s
         codes = {}
         for name, process in self.processes.items():
@@ -69,7 +69,7 @@ class Fleet:
         return codes
 
     def stop(self) -> None:
-        """Kill whatever still runs, with all its children."""
+        """Kill all processors that still run; their children die with them."""
         for process in self.processes.values():
             if process.poll() is None:
                 process.kill()
@@ -103,7 +103,7 @@ class Fleet:
             account.close()
 
     def wait_until(self, what: str, holds: Callable[[dict[str, Any]], bool], timeout_s: float) -> dict[str, Any]:
-        """Poll the status until it is as wished; `TimedOut` tells how it stood instead."""
+        """Poll the status until `holds`; return it. Raise `TimedOut` with the last status otherwise."""
         deadline = time.monotonic() + timeout_s
         while True:
             shown = self.status()
@@ -115,5 +115,5 @@ class Fleet:
 
 
 def all_running(shown: dict[str, Any]) -> bool:
-    """Every task has an owner that reports it RUNNING."""
+    """Whether there are tasks, and every task is RUNNING."""
     return bool(shown["tasks"]) and all(task["phase"] == "RUNNING" for task in shown["tasks"])

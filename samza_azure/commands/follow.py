@@ -17,7 +17,7 @@ from samza_azure.storage.retention import readers_of
 
 
 class _Ended(Exception):
-    """SIGTERM; Ctrl-C is KeyboardInterrupt already."""
+    """Raised on SIGTERM, as KeyboardInterrupt is on Ctrl-C."""
 
 
 def command(
@@ -26,15 +26,16 @@ def command(
     begin: Annotated[
         str,
         typer.Option(
-            "--from", help="earliest, latest, or a token of an earlier follow. [default: latest; with --name: go on]"
+            "--from", help="earliest, latest, or the token of an earlier follow. [default: latest; with --name: go on]"
         ),
     ] = "",
     until_now: Annotated[bool, typer.Option("--until-now", help="End at the rows that are committed now.")] = False,
     name: Annotated[
-        str, typer.Option("--name", help="Who reads: retention waits for it, and the next time it goes on from here.")
+        str, typer.Option("--name", help="A reader's name: retention waits for it, and the next follow goes on here.")
     ] = "",
 ) -> None:
-    """Print the rows of a stream as they are committed, a JSON object a line; at the end a token to go on from.
+    """Print the rows of a stream as they are committed, one JSON object per line, and at the end a token to go on
+    from.
 
     Example: samza-azure follow job.toml daily-delays --from earliest --until-now
     """
@@ -54,8 +55,8 @@ def command(
     if not reader.has_logs:
         known = ", ".join(reader.known_streams()) or "none"
         if until_now:
-            raise ConfigError(f"No log holds the stream {stream!r}. Known are {known}.")
-        say(f"No log holds the stream {stream!r} yet; waiting. Known are {known}.")
+            raise ConfigError(f"No log holds the stream {stream!r}. Known streams: {known}.")
+        say(f"No log holds the stream {stream!r} yet; waiting. Known streams: {known}.")
     signal.signal(signal.SIGTERM, _end)
     printed = reader.token
     try:

@@ -1,4 +1,4 @@
-"""The job file, as every command takes it."""
+"""The job file as an argument of every command."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,5 +11,5 @@ Job = Annotated[Path, typer.Argument(help="The job file, for example job.toml.",
 
 
 def load(job: Path, overrides: dict[str, Any] | None = None, *, reaches_storage: bool = True) -> Config:
-    """The checked configuration."""
+    """Load and check the job file."""
     return Config.load(job, overrides=overrides, reaches_storage=reaches_storage)

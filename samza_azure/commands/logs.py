@@ -1,7 +1,7 @@
-"""The log of a processor: on stderr or in a file, as text or as JSON lines, with the time and who it is.
+"""The log of a processor: on stderr or in a file, as text or JSON lines, with the time and the processor's id.
 
-What repeats itself within a minute is folded into one line with a count, so that an outage does not bury what came
-before it. That nobody reads the log, or that the disk with it is full, ends no processor.
+Messages that repeat within a minute are folded into one line with a count, so that an outage does not bury what came
+before it. A closed pipe or a full disk does not end the processor.
 """
 
 import json
@@ -14,18 +14,18 @@ from pathlib import Path
 
 from samza_azure.commands.terminal import printable
 
-#: A file is cut when it is so long, and so many are kept.
+#: The size at which a log file is rotated, and how many old files are kept.
 FILE_BYTES, FILES = 16 << 20, 4
 FOLDED_S = 60.0
-#: What it says is an event each time: a container that was killed twice was killed twice.
+#: The logger whose messages are never folded: each is an event, such as a container that was killed.
 EVENTS = "samza_azure.host.supervisor"
-#: What a record may carry besides its message.
+#: The extra fields that a record may have.
 FIELDS = ("run", "task")
 _ENTRY = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}Z ")
 
 
 def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path | None) -> None:
-    """Send all that this process logs there from now on."""
+    """Set up the logging of this process."""
     logging.raiseExceptions = False  # a full disk
     handler: logging.Handler
     if file is None:
@@ -41,7 +41,7 @@ def configure(processor: str, app: str, *, as_json: bool, level: str, file: Path
 
 
 def last_entry(file: Path, processor: str) -> str:
-    """The last thing that a processor wrote as text, with all its lines: an error may have many."""
+    """The last entry of a processor's text log, with all its lines: an error may have many."""
     lines = file.read_text(errors="replace").rstrip().splitlines() if file.exists() else []
     starts = [number for number, line in enumerate(lines) if _ENTRY.match(line)]
     if not starts:
@@ -66,7 +66,7 @@ class _Text(logging.Formatter):
 
 
 class _Json(logging.Formatter):
-    """One object a line: time, level, app, processor, logger, message, and run and task where they are known."""
+    """One object per line: time, level, app, processor, logger, message, and run and task if they are known."""
 
     def __init__(self, processor: str, app: str) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ def _message(formatter: logging.Formatter, record: logging.LogRecord) -> str:
 
 
 class Folded(logging.Filter):
-    """Lets a message through once a minute; the next one that passes says how often it has come."""
+    """Passes each warning at most once a minute; the next one that passes says how many were held back."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""`samza-azure peek`: the first rows that a stream still has."""
+"""`samza-azure peek`: the first rows of a stream that are still stored."""
 
 import sys
 from typing import Annotated
@@ -11,7 +11,7 @@ from samza_azure.commands.rows import as_lines
 from samza_azure.errors import ConfigError
 from samza_azure.storage.reader import Reader
 
-#: Few rows need few bytes.
+#: Bytes to read at a time: a few rows need few.
 AT_ONCE = 64 << 10
 
 
@@ -20,7 +20,7 @@ def command(
     stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
     number: Annotated[int, typer.Option("-n", min=1, help="How many rows.")] = 10,
 ) -> None:
-    """Print the first rows of a stream, a JSON object a line.
+    """Print the first rows of a stream, one JSON object per line.
 
     Example: samza-azure peek job.toml by-carrier -n 3
     """
@@ -28,7 +28,7 @@ def command(
     reader = Reader(account.blobs(), stream, until_now=True, table_bytes=AT_ONCE)
     if not reader.has_logs:
         raise ConfigError(
-            f"No log holds the stream {stream!r}. Known are {', '.join(reader.known_streams()) or 'none'}."
+            f"No log holds the stream {stream!r}. Known streams: {', '.join(reader.known_streams()) or 'none'}."
         )
     left = number
     for table in reader:

@@ -1,7 +1,7 @@
-"""The rows of a file into a source stream, in file order, as `samza-azure produce` does it.
+"""`samza-azure produce`: put the rows of a file into a source stream, in file order.
 
 The whole file is checked against the stream's schema before the first row is written, so a row that does not fit
-leaves nothing half done.
+leaves no partial result.
 """
 
 import time
@@ -27,11 +27,11 @@ from samza_azure.storage.source_stream import SourceWriter, fitted, source_of
 
 #: Rows read from the file at a time.
 CHUNK_ROWS = 50_000
-#: No line of a CSV or JSON-lines file may be longer: so much text is taken apart at a time.
+#: The longest line of a CSV or JSON-lines file, in bytes: the size of the blocks that are parsed.
 LONGEST_LINE = 16 << 20
-#: With a rate, rows are written in so many flushes per second.
+#: The flushes per second with a rate.
 FLUSHES_PER_S = 5.0
-#: One in so many tries to reach a storage that does not answer is told.
+#: While the storage does not answer, one try in this many is reported.
 SAID_EACH = 12
 
 
@@ -46,12 +46,12 @@ def produce(
     progress: Callable[[int, int], None],
     say: Callable[[str], None],
 ) -> int:
-    """Write all rows; how many there were. While the storage does not answer it waits, and says so."""
+    """Write all rows and return their number. While the storage does not answer, wait and say so."""
     settings = source_of(config, stream)
     schema = arrow_schema(settings.schema or "")
     if settings.key and key not in (None, *settings.key[:1]):
         raise ConfigError(
-            f"streams.{stream}.key is {', '.join(settings.key)}, and --key says {key}. Leave --key out; or change the "
+            f"streams.{stream}.key is {', '.join(settings.key)}, but --key is {key}. Leave --key out; or change the "
             "line in the job file and write into another stream."
         )
     key = None if settings.key else key
@@ -75,8 +75,8 @@ def produce(
         raise
     if writer.rows_of_the_future:
         say(
-            f"{writer.rows_of_the_future} of the rows lie more than {settings.max_future_s:g} s ahead of this "
-            f"machine's clock (streams.{stream}.max_future). They are stored; event time did not follow them."
+            f"{writer.rows_of_the_future} of the rows are more than {settings.max_future_s:g} s ahead of this "
+            f"machine's clock (streams.{stream}.max_future). They are stored, but do not advance event time."
         )
     return written
 
@@ -88,7 +88,7 @@ def _wait(tries: int, say: Callable[[str], None]) -> None:
 
 
 def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:
-    """The number of rows, once all of them are known to fit."""
+    """Check that all rows fit, and return their number."""
     total = 0
     for chunk in _chunks(file, schema, key):
         if key is not None and key not in chunk.column_names:
@@ -105,7 +105,7 @@ def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int
 
 
 def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
-    """The number of the first row that does not fit, by halves, and why."""
+    """The number of the first row that does not fit, found by bisection, and why it does not."""
     low, high, reason = 0, chunk.num_rows, ""
     while True:
         middle = (low + high) // 2 if high - low > 1 else high
@@ -120,9 +120,9 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
 
 
 def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
-    """The rows of a file, some at a time, in file order.
+    """The rows of a file in chunks, in file order.
 
-    What the stream holds as text is read as text, 00501, and so is a key in a CSV file that the stream does not hold.
+    Text columns of the stream are read as text, such as 00501, and so is a key of a CSV file that the stream lacks.
     """
     texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
@@ -143,11 +143,11 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
                 blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
                 yield pyarrow.json.read_json(file, read_options=blocks, parse_options=options)
             case other:
-                raise ConfigError(f"{file} ends in {other or 'nothing'}. Give a .parquet, .csv or .jsonl file.")
+                raise ConfigError(f"{file} has the ending {other or 'none'}. Give a .parquet, .csv or .jsonl file.")
     except FileNotFoundError:
         raise ConfigError(f"There is no file {file}.") from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
-        if "straddling object" in str(error):  # pyarrow's words for a line that no block holds
+        if "straddling object" in str(error):  # pyarrow's message for a line longer than a block
             raise ConfigError(
                 f"{file} has a line longer than {LONGEST_LINE >> 20} MiB. Is it one row per line?"
             ) from error
@@ -158,9 +158,9 @@ def command(
     job: Job,
     stream: Annotated[str, typer.Argument(help="A source stream of the job file.", show_default=False)],
     file: Annotated[Path, typer.Argument(help="Parquet, CSV or JSON lines.", show_default=False)],
-    key: Annotated[str | None, typer.Option(help="The column that decides the partition; without it: in turn.")] = None,
+    key: Annotated[str | None, typer.Option(help="The column that decides the partition; else round robin.")] = None,
     rate: Annotated[
-        float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as it goes.")
+        float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as possible.")
     ] = None,
 ) -> None:
     """Put the rows of a file into a source stream, in file order.

@@ -1,4 +1,4 @@
-"""The account of a job, as every command that asks something reaches it."""
+"""How commands reach the account of a job."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -17,15 +17,15 @@ from samza_azure.storage.connection import Account
 
 T = TypeVar("T")
 
-#: A command gives the account so long to answer.
+#: How long a command tries to reach the account, in seconds.
 PATIENCE_S = 30.0
 POLL_S = 0.5
 
 
 def reach(config: Config, *, create: bool = True) -> Account:
-    """The account, its container and table made sure of. Waits `PATIENCE_S` for one that does not answer.
+    """The account, once its container and table exist. Waits up to `PATIENCE_S` for an account that does not answer.
 
-    A command that only reads or asks creates nothing: without the container and the table it is a `ConfigError`.
+    With `create=False`, for commands that only read or request, it raises `ConfigError` if they do not exist.
     """
     account = Account.from_config(config.storage)
     again = _patient(tell=True)
@@ -34,14 +34,13 @@ def reach(config: Config, *, create: bool = True) -> Account:
     elif not again(account.exists):
         raise ConfigError(
             f"There is nothing of {config.app.name!r} in this account: no container {config.storage.container}, or no "
-            f"table {config.storage.table}. "
-            "Has it run, or been produced into, with this account and this app.name?"
+            f"table {config.storage.table}. Check the account and app.name; the first run or produce creates them."
         )
     return account
 
 
 def opened(config: Config) -> Account:
-    """The account, signed in to if it needs that. Nothing is created: for what is only asked of a group that runs."""
+    """The account, after signing in if it needs that. Creates nothing: for requests to a group that runs."""
     account = Account.from_config(config.storage)
     account.sign_in()
     return account
@@ -53,7 +52,7 @@ def look(config: Config, account: Account) -> tuple[Control | None, list[Process
 
 
 class Looks:
-    """`look` again and again, over connections that are kept: to open them costs more than to ask."""
+    """Repeated `look`, over connections that are kept: opening one costs more than a request."""
 
     def __init__(self, account: Account) -> None:
         self._account, self._loop = account, asyncio.Runner()
@@ -71,16 +70,16 @@ class Looks:
         return _patient(tell=False)(lambda: self._loop.run(read(account.control_blob(), account.rows())))
 
     def answered(self, asked: Asked) -> str:
-        """As the function of that name."""
+        """The leader's answer to a request so far; empty if there is none, or if nothing was requested."""
         if not asked.key:
             return ""
         return _patient(tell=False)(lambda: self._loop.run(answer_to(self._account.rows(), asked.key)))
 
 
 def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]], *, tell: bool = False) -> T:
-    """Run one asynchronous exchange with the control blob and the table, tried again while nothing was reached.
+    """Run one asynchronous exchange with the control blob and the table, and retry while the account does not answer.
 
-    `tell`: say so, as for the first thing that a command asks.
+    `tell`: say so, as for the first call of a command.
     """
 
     async def once() -> T:
@@ -93,7 +92,7 @@ def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]
 
 
 def _patient(*, tell: bool) -> Retrying:
-    """Tries again every second for `PATIENCE_S`."""
+    """Retries every second for `PATIENCE_S`."""
     return Retrying(
         retry=retry_if_exception_type(StorageUnavailable),
         stop=stop_after_delay(PATIENCE_S),
@@ -106,7 +105,7 @@ def _patient(*, tell: bool) -> Retrying:
 
 
 def answered(account: Account, asked: Asked) -> str:
-    """What the leader has said to a request so far; nothing if nothing was asked."""
+    """The leader's answer to a request so far; empty if there is none, or if nothing was requested."""
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 
 

@@ -17,7 +17,7 @@ from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
-#: Headers are read for so many bytes of rows at a time.
+#: The bytes of rows whose headers are read at a time.
 AT_ONCE = 256 << 20
 
 
@@ -26,9 +26,9 @@ def command(
     to: Annotated[
         str, typer.Option("--to", help="earliest, or an event time like 2026-01-31T05:00Z.", show_default=False)
     ],
-    stream: Annotated[str, typer.Option("--stream", help="Only this source stream; else all of them.")] = "",
+    stream: Annotated[str, typer.Option("--stream", help="Only this source stream; by default all.")] = "",
 ) -> None:
-    """After a drain: let the next run read its sources again, from the beginning or from an event time on.
+    """After a drain, let the next run read its sources again, from the beginning or from an event time on.
 
     Example: samza-azure rewind job.toml --to earliest
     """
@@ -40,7 +40,7 @@ def command(
     async def act(held: Held) -> str:
         control = held.control
         if control is None or control.phase is RunPhase.NONE:
-            raise ConfigError("Nothing was drained yet: the first run reads from the earliest rows anyway.")
+            raise ConfigError("No run was drained yet: the first run reads from the earliest rows anyway.")
         if control.phase is not RunPhase.DRAINED:
             raise ConfigError(
                 f"Run {control.run_id} is not drained. A run in progress is never rewound: end it first, with "
@@ -56,15 +56,15 @@ def command(
         await held.write(replace(control, positions={**control.positions, **back}))
         return (
             f"The next run reads {again} again. It begins with a changed pipeline, or: samza-azure run "
-            f"{config.path.name} --new-run. What earlier runs have put out stays beside its rows; samza-azure delete "
-            f"{config.path.name} --run {control.run_id} takes the last run's away."
+            f"{config.path.name} --new-run. The output of earlier runs stays beside its own; samza-azure delete "
+            f"{config.path.name} --run {control.run_id} deletes the last run's."
         )
 
     print(alone(config, account, act))
 
 
 def microseconds(text: str) -> int:
-    """An event time, which needs its zone."""
+    """Microseconds since 1970 of an event time, which must have a zone."""
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
@@ -87,7 +87,7 @@ def sources(control: Control, stream: str) -> list[str]:
 
 
 def beginning(blobs: Blobs, partition: str, time_us: int | None) -> Position:
-    """Where a source partition's log begins, or its first record with a row of that event time or later."""
+    """The beginning of a source partition's log, or its first record with a row of that event time or later."""
     prefix = f"streams/{partition}"
     position: Position = log_indexes(blobs, f"{prefix}/").get(prefix, [0])[0], 0
     if time_us is None:
@@ -98,8 +98,8 @@ def beginning(blobs: Blobs, partition: str, time_us: int | None) -> Position:
         for part in found.parts:
             if part.greatest_us is None and part.least_us is None:
                 raise ConfigError(
-                    f"The rows of {partition.rpartition('/')[0]!r} have no event time (streams.<id>.event_time), so no "
-                    "time finds them. Give --to earliest, or --stream with another one."
+                    f"The rows of {partition.rpartition('/')[0]!r} have no event time (streams.<id>.event_time), so "
+                    "they cannot be found by time. Use --to earliest, or name another --stream."
                 )
             if part.greatest_us is not None and part.greatest_us >= time_us:
                 return part.position
@@ -109,7 +109,7 @@ def beginning(blobs: Blobs, partition: str, time_us: int | None) -> Position:
 
 
 def rows_between(blobs: Blobs, back: Mapping[str, Position], stood: Mapping[str, Position]) -> str:
-    """How many rows of each stream lie there, for a sentence; empty if none do."""
+    """The number of rows of each stream between the positions, for a message; empty if there are none."""
     rows: dict[str, int] = {}
     for partition, begin in back.items():
         scans = LogReader(blobs, f"streams/{partition}").scans(begin, stood[partition])

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 
 def as_lines(table: pa.Table) -> str:
-    """A JSON object a row: times as ISO 8601 with their zone, decimals as text with all digits, bytes as base64."""
+    """One JSON object per row: times as ISO 8601 with their zone, decimals as text with all digits, bytes as base64."""
     return "".join(json.dumps(row, default=_plain, ensure_ascii=False) + "\n" for row in table.to_pylist())
 
 

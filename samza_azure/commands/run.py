@@ -27,14 +27,14 @@ log = logging.getLogger(__name__)
 
 
 class LogFormat(StrEnum):
-    """How a line of the log is written."""
+    """The format of the log."""
 
     TEXT = "text"
     JSON = "json"
 
 
 class LogLevel(StrEnum):
-    """The least that is logged."""
+    """The least severe level that is logged."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -53,24 +53,24 @@ def command(
         typer.Option(
             "--wait-for-upgrade",
             help="Stay after a drain until a changed pipeline begins the next run. "
-            "The default of one that is restarted within a minute after its run was drained.",
+            "The default for a restart within a minute after the drain.",
         ),
     ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="Lines of text, or a JSON object a line.")] = LogFormat.TEXT,
-    log_level: Annotated[LogLevel, typer.Option(help="The least that is logged.")] = LogLevel.INFO,
+    log_format: Annotated[LogFormat, typer.Option(help="Lines of text, or one JSON object per line.")] = LogFormat.TEXT,
+    log_level: Annotated[LogLevel, typer.Option(help="The least severe level that is logged.")] = LogLevel.INFO,
     log_file: Annotated[
-        Path | None, typer.Option(help="Log there, 4 files of 16 MiB at most, instead of to stderr.", dir_okay=False)
+        Path | None, typer.Option(help="Log to this file instead of stderr; it is rotated at 16 MiB.", dir_okay=False)
     ] = None,
 ) -> None:
     """Run one processor, in the foreground.
 
-    SIGTERM and Ctrl-C hand its tasks over and end it; a second Ctrl-C kills.
+    SIGTERM and Ctrl-C hand over its tasks and end it; a second Ctrl-C kills it.
 
     Example: samza-azure run job.toml
     """
     config = load(job, {"processor.id": processor_id} if processor_id is not None else None)
     slot = take_slot(config.processor.dir / config.storage.container, config.processor.id)
-    sys.path.insert(0, str(config.path.parent))  # a factory of one's own stands next to the job file, or is installed
+    sys.path.insert(0, str(config.path.parent))  # a user's factory is next to the job file, or installed
     configure(slot.processor_id, config.app.name, as_json=log_format == "json", level=log_level, file=log_file)
     host, port = config.processor.host, config.processor.port
     if config.metrics_prometheus_port is not None:
@@ -114,8 +114,8 @@ def command(
 
 
 def _page(config: Config) -> Callable[[Any], None]:
-    """The status page, for this machine; others have `samza-azure ui`. It reads the account while somebody looks."""
-    from samza_azure.page.server import Access, add_page  # not for who listens nowhere
+    """The status page, for this machine only; others use `samza-azure ui`. It reads the account while it is open."""
+    from samza_azure.page.server import Access, add_page  # imported only if there is a port to serve it on
     from samza_azure.page.watch import Watcher
 
     watchers: list[Watcher] = []

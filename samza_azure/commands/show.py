@@ -1,4 +1,4 @@
-"""What a person sees of a status document: a table of processors and one of tasks, or a drain's steps."""
+"""The status document for the terminal: a table of processors and one of tasks, or a drain's steps."""
 
 import sys
 import time
@@ -15,7 +15,7 @@ from rich.text import Text
 from samza_azure.commands.terminal import LAST_MS, clock, console, error_lines, printable
 from samza_azure.messages import DrainPhase
 
-#: Of what happened, so much is shown.
+#: How many events are shown.
 LAST_EVENTS = 8
 _STEPS = [str(phase) for phase in DrainPhase]
 
@@ -35,7 +35,7 @@ def status_view(shown: dict[str, Any]) -> Group:
     if shown["drain"]:
         parts.insert(2, _text(drain_in_words(shown["drain"])))
     if shown["stop"] and shown["phase"] != "STOPPED":
-        parts.insert(2, _text("stopping: all commit and go"))
+        parts.insert(2, _text("stopping: all processors commit and leave"))
     parts += [_text(drain_in_words(each), style="dim") for each in reversed(shown["drains"])]
     for task in shown["tasks"]:
         if task["why"]:
@@ -52,7 +52,7 @@ def status_view(shown: dict[str, Any]) -> Group:
     parts += [
         _text(
             f"{row['id']} stands by: format {row['too_old_for']} is in use, which its samza-azure does not know. "
-            "Start the later one there.",
+            "Start a later release there.",
             style="yellow",
         )
         for row in shown["processors"]
@@ -66,7 +66,7 @@ def status_view(shown: dict[str, Any]) -> Group:
 
 
 def _text(text: str, style: str = "") -> Text:
-    """A text that is not ours, or holds one: no markup, no escapes, no word cut off at the edge."""
+    """A text with parts that are not ours: without markup and escapes, folded at the edge."""
     return Text(printable(text), style=style, overflow="fold")
 
 
@@ -93,7 +93,7 @@ def _time(at_ms: int) -> str:
 
 
 def _watermark(progress: dict[str, Any]) -> str:
-    """As a time, and how long ago that is."""
+    """The watermark as a time, and how long ago that is."""
     at_ms = progress.get("watermark_ms")
     if at_ms is None:
         return "-"
@@ -105,12 +105,12 @@ def _watermark(progress: dict[str, Any]) -> str:
     return f"{at:%Y-%m-%d %H:%M:%S} ({ago} behind)" if ago > timedelta(0) else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-#: What each step of a drain ends: how long that took is shown behind it.
+#: What each step of a drain completes.
 _TOOK = {"FREEZE": "taken up", "FLUSH": "sources stopped", "DRAINED": "flushed"}
 
 
 def drain_in_words(drain: dict[str, Any]) -> str:
-    """How far a drain is, who asked for it, when, and how long each phase took: one line."""
+    """The step of a drain, who asked for it, when, and how long each phase took, as one line."""
     asked = f", asked by {drain['asked_by']}" if drain["asked_by"] else ""
     at = f" at {clock(drain['asked_ms'])}" if drain["asked_ms"] else ""
     before, phases = drain["asked_ms"], []
@@ -138,7 +138,7 @@ def _add(table: Table, *cells: str, style: str = "") -> None:
 
 
 class DrainDisplay:
-    """Each task's drain phase: in place on a terminal; elsewhere a line per change, and per stage now and then."""
+    """Shows each task's drain phase: in place on a terminal, else a line per change and, now and then, per stage."""
 
     EVERY_S = 5.0
 
@@ -158,13 +158,13 @@ class DrainDisplay:
             self._live.stop()
 
     def say(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line."""
         self._console.print(_text(text))
 
     def update(self, shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> None:
-        """Show the document's tasks as they stand now, with the rows that tasks still have to read, where known.
+        """Show the document's tasks, with the rows that they still have to read, where known.
 
-        `seconds` is what all these rows may take.
+        `seconds` is the estimated time for all these rows.
         """
         if self._live is not None:
             self._live.update(drain_table(shown, left, seconds))
@@ -183,7 +183,7 @@ class DrainDisplay:
 
 
 def stage_lines(shown: dict[str, Any], left: Mapping[str, int], about: str = "") -> list[str]:
-    """A line for each stage that is not done: how many of its tasks are in which phase, and what they have to read."""
+    """A line for each stage that is not done: how many tasks are in each phase, and how many rows they have to read."""
     stages: dict[str, list[dict[str, Any]]] = {}
     for task in shown["tasks"]:
         stages.setdefault(task["stage"], []).append(task)
@@ -198,7 +198,7 @@ def stage_lines(shown: dict[str, Any], left: Mapping[str, int], about: str = "")
 
 
 def drain_table(shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> Table:
-    """A line for each stage, how many of its tasks have reached each step, and below it its tasks."""
+    """A line for each stage with the number of its tasks that have reached each step, and below it its tasks."""
     table = _table("stage, task", "on", *_STEPS, "batch", "rows to read")
     stages: dict[str, list[dict[str, Any]]] = {}
     for task in shown["tasks"]:
@@ -214,11 +214,11 @@ def drain_table(shown: dict[str, Any], left: Mapping[str, int], seconds: float |
             batch = "" if task["batch"] is None else str(task["batch"])
             to_do = f"{left[task['name']]:,}" if task["name"] in left else ""
             _add(table, f"  {task['name']}", task["owner"] or "-", *dots, batch, to_do)
-    about = f"; all is read in about {seconds:.0f} s" if seconds is not None else ""
+    about = f"; all rows are read in about {seconds:.0f} s" if seconds is not None else ""
     table.caption = _text(drain_in_words(shown["drain"]) + about) if shown["drain"] else None
     return table
 
 
 def _reached(task: dict[str, Any]) -> int:
-    """The place of a task's phase among the steps; -1 if it is none of them."""
+    """The index of a task's phase in the steps; -1 if it is not one of them."""
     return _STEPS.index(task["phase"]) if task["phase"] in _STEPS else -1

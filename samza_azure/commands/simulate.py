@@ -11,28 +11,28 @@ from samza_azure.errors import ConfigError
 from samza_azure.sim.simulate import simulate as play
 from samza_azure.sim.simulate import simulate_job
 
-#: Of a job so many histories are played, and so many processors are taken.
+#: The default numbers of histories and processors for a job.
 SEEDS, PROCESSORS = 10, 3
 
 
 def command(
     job: Annotated[
-        Path | None, typer.Argument(help="A job file, whose profile and timings are taken.", show_default=False)
+        Path | None, typer.Argument(help="A job file; its profile and timings are used.", show_default=False)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Replays one history; a fresh seed without it.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Replay one history; without it a fresh seed.")] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Of a job: so many histories, from --seed on.  [default: 10]")
+        int | None, typer.Option(min=1, max=100_000, help="Histories of a job, from --seed on.  [default: 10]")
     ] = None,
     processors: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="How many; without it the seed says, of a job 3.")
+        int | None, typer.Option(min=1, max=1000, help="Processors. [default: by the seed; with a job 3]")
     ] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.001, max=1000, help="Of the fleet's time with faults; without it minutes.")
+        float | None, typer.Option(min=0.001, max=1000, help="Virtual hours with faults; without it some minutes.")
     ] = None,
 ) -> None:
     """Run a fleet under faults, in memory, from one seed, and print what happened.
 
-    Of a job it plays several histories, and ends with the worst fail-over, the kills, and the rows that were checked.
+    With a job it plays several histories, and ends with the worst fail-over, the kills, and the rows that were checked.
 
     Example: samza-azure simulate job.toml --processors 5
     """

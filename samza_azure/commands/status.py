@@ -22,10 +22,10 @@ WATCH_S = 2.0
 
 def command(
     job: Job,
-    as_json: Annotated[bool, typer.Option("--json", help="As one JSON document.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it again and again, until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it continuously, until Ctrl-C.")] = False,
 ) -> None:
-    """Who leads, who is alive, who runs what, where each task stands, how far behind its sources it is.
+    """Show who leads, who is alive, who runs what, where each task is, how far behind its sources it is.
 
     Example: samza-azure status job.toml --json
     """

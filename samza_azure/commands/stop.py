@@ -13,9 +13,9 @@ from samza_azure.commands.waiting import wait_for_stop
 
 def command(
     job: Job,
-    wait: Annotated[bool, typer.Option("--wait", help="Stay until all have left.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until all have left.")] = False,
 ) -> None:
-    """All processors commit and exit; nothing is fired, and the next start resumes the run.
+    """Make all processors commit and exit; no window is fired, and the next start resumes the run.
 
     Example: samza-azure stop job.toml --wait
     """
@@ -24,7 +24,7 @@ def command(
     control, rows = look(config, account)
     asked = with_rows(account, lambda blob, table: ask_stop(control, rows, table))
     if asked.already:
-        print("Nobody runs.")
+        print("No processor runs.")
         return
     say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
     if wait:

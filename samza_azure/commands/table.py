@@ -1,4 +1,4 @@
-"""What a table holds, as `samza-azure table` shows it; and dropping an interval of it."""
+"""`samza-azure table`: show a table, drop an interval of it, and restore it."""
 
 import json
 import uuid
@@ -16,16 +16,16 @@ from samza_azure.tables import plan, store_of
 
 Table = Annotated[str, typer.Argument(help="The table's name.", show_default=False)]
 Span = Annotated[
-    str | None, typer.Option("--interval", help="START/END, as in 2026-01-01/2026-02-01; all time without it.")
+    str | None, typer.Option("--interval", help="START/END, as in 2026-01-01/2026-02-01; by default all time.")
 ]
 
 
-#: Above who appends: a sink whose lock is revoked asks for another one.
+#: Above the priority of appends: a sink whose lock is revoked acquires another one.
 DROP_PRIORITY = 100
 
 
 def interval_of(text: str | None, option: str = "--interval") -> Interval:
-    """The interval that was asked for. A text that is none ends the command with exit code 2."""
+    """Parse the interval. An invalid one ends the command with exit code 2."""
     try:
         found = ETERNITY if text is None else Interval.parse(text)
     except ValueError as error:
@@ -36,7 +36,7 @@ def interval_of(text: str | None, option: str = "--interval") -> Interval:
 
 
 def document(store: SegmentStore, interval: Interval) -> dict[str, Any]:
-    """All that is shown, as JSON has it."""
+    """The document that `--json` prints."""
     state, snapshot = store.state(), store.snapshot()
     timeline = snapshot.timeline
     return {
@@ -78,27 +78,25 @@ def command(
     job: Job,
     table: Table,
     interval: Span = None,
-    as_json: Annotated[bool, typer.Option("--json", help="All of it, as one JSON document.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     end: Annotated[
-        int | None, typer.Option("--end", help="End the life of whoever holds this lock, which has died, first.")
+        int | None, typer.Option("--end", help="First end the owners of this lock, if they have died.")
     ] = None,
     drop: Annotated[
-        str | None, typer.Option("--drop", help="Hide the rows of START/END first. Asks for the table's name.")
+        str | None, typer.Option("--drop", help="First hide the rows of START/END. Asks for the table's name.")
     ] = None,
-    restore: Annotated[
-        str | None, typer.Option("--restore", help="Take back the drop of exactly START/END first.")
-    ] = None,
+    restore: Annotated[str | None, typer.Option("--restore", help="First undo the drop of exactly START/END.")] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")] = False,
 ) -> None:
     """Show a table: intervals, segments, sizes, locks, garbage, and what compaction would do.
 
-    What --drop hides is there until its garbage is collected; until then --restore shows it again.
+    Rows that --drop hides stay until garbage is collected; until then --restore shows them again.
 
     Example: samza-azure table job.toml daily_delays --interval 2013-01-01/2013-02-01
     """
     span = interval_of(interval)
     if drop is not None and restore is not None:
-        raise ConfigError("--drop and --restore cannot be asked for at once. Take one, and then the other.")
+        raise ConfigError("--drop and --restore cannot be used together. Use one, and then the other.")
     hidden, shown = (interval_of(text, option) for text, option in ((drop, "--drop"), (restore, "--restore")))
     store = store_of(reach(load(job), create=False), table)
     if end is not None:
@@ -122,14 +120,14 @@ def command(
         state = "revoked" if one["revoked"] else f"{one['publishes']} publishes"
         print(f"lock {one['id']}  {one['type']} of {one['group']}  {one['interval']}{of}  {state}")
     for one in found["dropped"]:
-        print(f"{one} is dropped; --restore {one} takes that back until its garbage is collected")
+        print(f"{one} is dropped; --restore {one} undoes that until its garbage is collected")
     print(f"garbage: {found['garbage']} segments; staged: {found['staged']}; foreign rows: {found['foreign_rows']}")
     for one in found["compaction"]:
         print(f"compaction would merge {one['segments']} segments of {one['interval']}")
 
 
 def end_holders(store: SegmentStore, number: int) -> None:
-    """End the lives of a lock's holders, with all their locks. Whoever lives all the same is refused from then on."""
+    """End the owners of a lock, with all their locks. An owner that is alive after all is refused from then on."""
     box = store.state().box
     if (lock := box.locks.get(number)) is None:
         raise ConfigError(f"{store.name} has no lock {number}. It has {', '.join(map(str, box.locks)) or 'none'}.")
@@ -138,7 +136,7 @@ def end_holders(store: SegmentStore, number: int) -> None:
 
 
 def dropped(timeline: Timeline, interval: Interval) -> list[Interval]:
-    """The intervals in which nothing is shown, and over which lies what can be taken back."""
+    """The intervals that show no rows because of a drop that can be undone."""
     empty = {
         entry.chunk.interval: entry.version
         for entry in timeline.lookup(interval)
@@ -154,16 +152,16 @@ def dropped(timeline: Timeline, interval: Interval) -> list[Interval]:
 
 
 def drop_interval(store: SegmentStore, interval: Interval, *, yes: bool) -> None:
-    """Hide all rows of an interval. ConfigError if it has none, or if others have it and go first."""
+    """Hide all rows of an interval. Raise `ConfigError` if it has none, or if others hold it with a higher priority."""
     timeline = store.latest().timeline
     there = [one for entry in timeline.lookup(interval) for one in entry.segments if one.file]
     if not there:
         raise ConfigError(f"{store.name} shows no rows in {interval}, so there is nothing to drop.")
     rows, part = sum(one.file.rows for one in there if one.file), ""
     if not all(interval.contains(one.interval) for one in there):
-        part = ", of which some lie outside and stay"
+        part = ", some of them outside it, which stay"
     what = f"This hides the rows of {interval} of {store.name}: {len(there)} segments of {rows:,} rows{part}."
-    back = f"--restore {interval} takes it back until garbage is collected, unless rows come there meanwhile."
+    back = f"--restore {interval} undoes it until garbage is collected, unless rows are added there meanwhile."
     confirm(what, store.name, yes=yes, back=back, done="dropped")
     name = unique("drop")
     answer = store.drop(Task(name, name, DROP_PRIORITY, Owner(name, name)), interval)
@@ -172,15 +170,15 @@ def drop_interval(store: SegmentStore, interval: Interval, *, yes: bool) -> None
 
 
 def restore_interval(store: SegmentStore, interval: Interval) -> None:
-    """Take a drop back. ConfigError if there is none that can be."""
+    """Undo a drop. Raise `ConfigError` if there is none that can be undone."""
     if not store.restore(interval):
         drops = ", ".join(map(str, dropped(store.latest().timeline, ETERNITY))) or "none"
         raise ConfigError(
-            f"There is no drop of exactly {interval} of {store.name} that could be taken back: its garbage may be "
-            f"collected. Dropped are: {drops}."
+            f"There is no drop of exactly {interval} of {store.name} that could be undone; its garbage may have been "
+            f"collected. Dropped intervals: {drops}."
         )
 
 
 def unique(what: str) -> str:
-    """A name for one who is there for one command."""
+    """A name that is used for one command."""
     return f"{what}-{uuid.uuid4().hex[:8]}"

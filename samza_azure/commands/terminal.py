@@ -1,7 +1,7 @@
-"""What a person sees while a command works: lines and counts on stderr.
+"""The progress of a command: lines and counts on stderr.
 
-Texts that are not ours, a task's error or the path of a file, are shown as they are: never as markup, and without the
-escapes by which a terminal is steered.
+Texts that are not ours, such as a task's error or the path of a file, are never shown as markup, and control characters
+in them are written out.
 """
 
 import sys
@@ -34,8 +34,8 @@ class Progress:
             print(f"\r{text}  " if terminal else text, end="" if terminal and rows != total else "\n", file=sys.stderr)
 
 
-#: The last moment that a date can say; a row of a stranger may name a later one.
-LAST_MS = 253_370_764_800_000  # 9999, less a day for whatever zone
+#: The latest time that is shown; a row that is not ours may hold a later one.
+LAST_MS = 253_370_764_800_000  # the last that `datetime` can hold, less a margin for any time zone
 
 
 def clock(wall_ms: int) -> str:
@@ -45,7 +45,7 @@ def clock(wall_ms: int) -> str:
 
 
 def say(text: str) -> None:
-    """A line of progress. That nobody reads it, or that the disk with it is full, ends no processor."""
+    """Print a line of progress. A closed pipe or a full disk does not end the process."""
     with suppress(OSError):
         print(printable(text), file=sys.stderr, flush=True)
 
@@ -58,14 +58,14 @@ def printable(text: str) -> str:
 
 
 def console(stream: TextIO) -> "Console":
-    """A console that takes no text for markup, since most of what it shows is not ours."""
+    """A console that interprets no markup, since most of what it shows is not ours."""
     from rich.console import Console  # `run` shows nothing that needs it, and must start at once
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)
 
 
 def error_lines(message: str, most: int = 8) -> str:
-    """The beginning of a long error: the sentence stands first, and Spark's plan after it."""
+    """The beginning of a long error: the message comes first, and Spark's plan after it."""
     lines = [line.rstrip() for line in message.strip().splitlines() if line.strip()]
     left = len(lines) - most
     return "\n".join(lines[:most] + ([f"… {left} more lines: status --json"] if left > 0 else []))

@@ -1,4 +1,4 @@
-"""`samza-azure ui`: the status page, for as long as this runs. It reads the account and writes nothing."""
+"""`samza-azure ui`: serve the status page while this command runs. It reads the account and writes nothing."""
 
 import asyncio
 import os
@@ -23,16 +23,16 @@ VARIABLE = "SAMZA_AZURE_PAGE_TOKEN"
 
 def command(
     job: Job,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where it listens; 0: any free port.")] = 8421,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0: any free port.")] = 8421,
     host: Annotated[
-        str, typer.Option(help="The address it listens at. Other than this machine's own: with a token.")
+        str, typer.Option(help="The address to listen on. Any but a loopback address needs a token, which is shown.")
     ] = ("127.0.0.1"),
-    base_path: Annotated[str, typer.Option(help="What stands before / where a proxy passes it on.")] = "",
+    base_path: Annotated[str, typer.Option(help="The path under which a proxy serves the page.")] = "",
     behind_proxy: Annotated[
-        bool, typer.Option("--behind-proxy", help="A proxy in front checks the Host and who asks; this does not.")
+        bool, typer.Option("--behind-proxy", help="Leave it to a proxy in front to check the Host and the user.")
     ] = False,
 ) -> None:
-    """The status page in a browser: is it healthy, does it keep up, what happened. Until Ctrl-C.
+    """Serve the status page to a browser, until Ctrl-C: is it healthy, does it keep up, what happened.
 
     Example: samza-azure ui job.toml --port 8421
     """
@@ -42,7 +42,7 @@ def command(
     try:
         asyncio.run(_serve(config, host, port, base, Access(token, behind_proxy)))
     except OSError as error:
-        raise ConfigError(f"{host} takes no listener at port {port}: {error.strerror}. Name another --port.") from error
+        raise ConfigError(f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
     except KeyboardInterrupt:
         pass
 
@@ -63,17 +63,17 @@ async def _serve(config: Config, host: str, port: int, base: str, access: Access
 
 
 def base_of(path: str) -> str:
-    """A --base-path as it stands before each path, without a slash at its end; raise `ConfigError` if it is none."""
+    """A --base-path as a prefix of each path, without a slash at its end; raise `ConfigError` if it is invalid."""
     if not re.fullmatch(r"[\w.~/-]*", path, re.ASCII):  # braces would be a pattern for the router
         raise ConfigError(
-            f"--base-path {path!r} cannot be the beginning of a path: it may have letters, digits and - . _ ~ / only. "
-            "Name what the proxy passes on, such as /fleet."
+            f"--base-path {path!r} is not a valid path: it may only have letters, digits and - . _ ~ /. "
+            "Give the path that the proxy passes on, such as /fleet."
         )
     return f"/{path.strip('/')}" if path.strip("/") else ""
 
 
 def address(host: str, port: int, base: str, token: str) -> str:
-    """Of the page, with the token, if there is one."""
+    """The URL of the page, with the token if there is one."""
     shown = f"[{host}]" if ":" in host else host
     query = f"?token={quote(token, safe='')}" if token else ""
     return f"http://{shown}:{port}{base}/{query}"

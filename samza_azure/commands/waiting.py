@@ -1,4 +1,4 @@
-"""Waiting for what was asked: until a run is drained, a drain is cancelled, a group has left."""
+"""Waiting for a request: until a run is drained, a drain is cancelled, or a group has left."""
 
 import sys
 import time
@@ -23,15 +23,15 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
-#: A drain is a matter of seconds, and is looked at more often than other things.
+#: A drain takes seconds, so it is polled more often than other things.
 LOOK_S = 0.2
-#: So many tasks that are not done are named when the time is up.
+#: How many unfinished tasks are named after a timeout.
 NAMED = 20
 
 
 def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: float | None) -> str:
-    """Show how the drain goes until it is over; raise `TimedOut`, `JobFailed` or `ConfigError` if it does not get
-    there.
+    """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
+    `SamzaAzureError` if it is cancelled.
     """
     begun, run_id, drains = time.monotonic(), asked.run_id, False
     ages, is_said, left, estimate = Ages(config), False, RowsLeft(account.blobs()), Estimate()
@@ -46,7 +46,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                 display.update(shown, rows_left, estimate.of(sum(rows_left.values()), time.monotonic()))
                 if is_over(control, run_id, rows, silent_rows):
                     took = time.monotonic() - begun
-                    later = [] if control.cleaned else ["Its logs are not deleted yet: whoever starts next does that."]
+                    later = [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
                     return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
                 if phase(control, rows) == "FAILED" and control.failure is not None:
                     raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
@@ -55,19 +55,19 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                 if ended or (not drains and looks.answered(asked) == CANCELLED):
                     raise SamzaAzureError(f"The drain of run {run_id} was cancelled. The run goes on.")
             if why := nobody_is_left(rows):
-                raise ConfigError(f"{why} The request stays: it is obeyed when a processor that fits the run starts.")
+                raise ConfigError(f"{why} The request stays: the drain begins when a fitting processor starts.")
             silent = any(row.alive for row in rows) and all(row in silent_rows for row in rows if row.alive)
             if silent and not is_said:
-                display.say("No processor has given a sign of life lately. The drain goes on when one starts.")
+                display.say("No processor has sent a heartbeat lately. The drain goes on when one starts.")
             is_said = silent
             if timeout is not None and time.monotonic() - begun > timeout:
                 where = where_all_are(shown, left.of(shown))
-                raise TimedOut(f"The drain is not over after {timeout:g} s; nothing is lost and it goes on. {where}")
+                raise TimedOut(f"The drain is not over after {timeout:g} s. It goes on, and nothing is lost. {where}")
             time.sleep(LOOK_S)
 
 
 def wait_until_read(config: Config, account: Account, timeout: float | None) -> None:
-    """Until the run has read all rows that its sources hold now. Rows that come meanwhile are not waited for."""
+    """Wait until the run has read all rows that its sources hold now; rows that are added meanwhile do not count."""
     begun, blobs, said = time.monotonic(), account.blobs(), -1
     ends: dict[str, Position] | None = None
     while True:
@@ -78,26 +78,26 @@ def wait_until_read(config: Config, account: Account, timeout: float | None) -> 
             if (left := rows_before(blobs, shown, ends)) == 0:
                 return
             if left != said:
-                say(f"{left} rows are left to read.")
+                say(f"{left} rows left to read.")
                 said = left
         elif shown["phase"] in ("DRAINED", "FAILED"):
-            raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it reads nothing any more.")
+            raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
         if timeout is not None and time.monotonic() - begun > timeout:
-            raise TimedOut(f"Not all is read after {timeout:g} s. No drain was requested; the run goes on.")
+            raise TimedOut(f"Not all rows are read after {timeout:g} s. No drain was requested; the run goes on.")
         time.sleep(POLL_S)
 
 
 def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: bool, timeout: float | None) -> str:
-    """What became of a cancellation; raise `ConfigError` if it came too late, `TimedOut` if nobody says."""
+    """Wait for the answer to a cancellation. Raise `ConfigError` if it came too late, `TimedOut` without an answer."""
     run = f"run {asked.run_id}" if asked.run_id else "the next run"
     if asked.already:
         return f"{run[0].upper()}{run[1:]} is not draining."
     if not anybody:
-        return f"Nobody runs. Whoever starts next cancels the drain of {run} before it begins."
+        return f"No processor runs. The next one to start cancels the drain of {run} before it begins."
     until = time.monotonic() + (PATIENCE_S if timeout is None else timeout)
     while not (said := answered(account, asked)):
         if time.monotonic() > until:
-            raise TimedOut("Nobody has answered. The request stays: the next leader obeys it, unless the run flushes.")
+            raise TimedOut("No leader has answered. The request stays: the next one obeys it, unless the run flushes.")
         time.sleep(POLL_S)
     if said != CANCELLED:
         control, _ = look(config, account)
@@ -107,7 +107,7 @@ def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: boo
 
 
 def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str]) -> str:
-    """Until all who were there have left, are dead, or have been silent for so long that they must be."""
+    """Wait until each of the incarnations has left, is dead, or has been silent for so long that it must be."""
     begun, ages = time.monotonic(), Ages(config)
     while True:
         _, rows = look(config, account)
@@ -123,22 +123,22 @@ def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str
 
 
 def is_over(control: Control, run_id: str, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]) -> bool:
-    """Whether a drain is over: the run is drained, and nothing is left to delete, or nobody is there to delete it.
+    """Whether a drain is over: the run is drained, and nothing is left to delete, or nobody to delete it.
 
-    `silent` are those of `rows` that seem to be dead. Once all others have left, nobody marks the last one so.
+    `silent` are those of `rows` that seem to be dead. When all others have left, nobody marks the last one as dead.
     """
     is_drained = bool(run_id) and run_id in control.past
     return is_drained and (control.cleaned or all(row in silent for row in rows if row.alive))
 
 
 def where_all_are(shown: dict[str, Any], left: Mapping[str, int]) -> str:
-    """Which task is how far, with whom, and what it has to read still: of those that are not done, for a deadline."""
+    """The phase, owner and unread rows of each unfinished task, for the message after a timeout."""
     if not shown["tasks"]:
         return "No task has started."
     done = {DrainPhase.COMMITTED, DrainPhase.DRAINED}
     waiting = [
         f"{task['name']} {task['phase']}"
-        + (f" on {task['owner']}" if task["owner"] else ", nobody has it")
+        + (f" on {task['owner']}" if task["owner"] else " without an owner")
         + (f", {left[task['name']]} rows to read" if left.get(task["name"]) else "")
         for task in shown["tasks"]
         if task["phase"] not in done
@@ -149,13 +149,13 @@ def where_all_are(shown: dict[str, Any], left: Mapping[str, int]) -> str:
 
 
 def _how(shown: dict[str, Any], run_id: str) -> list[str]:
-    """One line on how a drain went, if it is remembered."""
+    """A line on how the drain of a run went, if the control blob still has it."""
     drains = [*shown["drains"], *([shown["drain"]] if shown["drain"] else [])]
     return [drain_in_words(each) for each in drains if each["run_id"] == run_id][-1:]
 
 
 def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
-    """Why nobody works, if all who were there have left, some of them because they could not stay; else nothing."""
+    """Why no processor is left, if all have ended and some of them with an error; else empty."""
     gone = [row for row in rows if row.ending and not row.ending.startswith("0 ")]
     if any(row.alive for row in rows) or not gone:
         return ""
@@ -165,27 +165,27 @@ def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
 
 
 class Ages:
-    """Who has been silent for so long that a leader would declare it dead; when nobody lives, no leader does."""
+    """The silence of processors, measured here: when none is alive, no leader marks them as dead."""
 
     def __init__(self, config: Config) -> None:
         self._timeout_s = config.coordinator.timing.heartbeat_timeout_s
         self._ages: dict[str, Age] = {}
 
     def silent(self, rows: Sequence[ProcessorRow]) -> list[ProcessorRow]:
-        """Of those that say they live."""
+        """The rows that say they are alive, but have been silent for longer than the heartbeat timeout."""
         now = time.monotonic()
         self._ages = {row.incarnation: observed(self._ages.get(row.incarnation), row.etag, now, POLL_S) for row in rows}
         return [row for row in rows if row.alive and self._ages[row.incarnation].silent(self._timeout_s)]
 
 
 class Estimate:
-    """How many seconds the rows that are left will take, if they go on to become fewer as they have so far."""
+    """Estimates the seconds until the rows that are left are read, by the pace so far."""
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None
 
     def of(self, rows: int, now: float) -> float | None:
-        """By a look at `now` seconds of any clock; None while nothing is left, or nothing has been read."""
+        """The estimate at `now` seconds of any clock; None while nothing is left, or nothing has been read."""
         if rows and (self._first is None or rows > self._first[1]):
             self._first = now, rows
         if not rows or self._first is None or rows == self._first[1]:
@@ -195,9 +195,9 @@ class Estimate:
 
 
 class RowsLeft:
-    """How many rows of their sources tasks still have to put through before they flush, once the ends are decided.
+    """How many rows of their sources tasks still have to process before they flush, once the ends are decided.
 
-    Of later stages it is not known: how much comes to them is decided as the stages before them go on.
+    For later stages it is unknown: it depends on what the stages before them still put out.
     """
 
     def __init__(self, blobs: Blobs) -> None:
@@ -205,7 +205,7 @@ class RowsLeft:
         self._known: dict[tuple[str, Position, Position], int] = {}
 
     def of(self, shown: dict[str, Any]) -> dict[str, int]:
-        """By task."""
+        """The rows left, by task."""
         drain = shown["drain"]
         if drain is None or drain["step"] != "FLUSH":
             return {}
@@ -227,5 +227,5 @@ class RowsLeft:
                 scans = LogReader(self._blobs, f"streams/{partition}").scans(start, end)
                 self._known[place] = sum(found.rows for found in scans)
             except SamzaAzureError:
-                return 0  # only shown
+                return 0  # it is only displayed
         return self._known[place]

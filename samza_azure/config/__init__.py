@@ -1,11 +1,12 @@
 """job.toml in, one frozen and checked `Config` out.
 
-Promised: what `Config.load` returns can be started with. Every key is known, every value fits, the timings fit each
-other, the names are ones that Azure takes, plain http goes to this machine only. All mistakes are told at once, each
-with what to write instead. No `repr`, no message and no dump of a `Config` shows a secret.
+Promised: a processor can start with what `Config.load` returns. Every key is known, every value is valid, the timings
+fit each other, Azure accepts the names, and plain http goes to this machine only. All mistakes are reported at once,
+each with what to write instead. No `repr`, message or dump of a `Config` shows a secret.
 
-Not promised: that the pipeline can be imported or that the account answers. Nothing here looks further than the file
-and the environment, and importing it is cheap: the supervisor must beat within a second of its start.
+Not promised: that the pipeline can be imported or that the account answers. This package reads only the file, the
+environment and the file of a connection string. Importing it is cheap: the supervisor must send a heartbeat within a
+second of its start.
 """
 
 from samza_azure.config.check import Config

@@ -1,6 +1,6 @@
-"""What Azure Storage takes: connection strings, account URLs, names of containers and tables.
+"""What Azure Storage accepts: connection strings, account URLs, names of containers and tables.
 
-A mistake is told without the value: whatever stands where a secret may stand is treated as one.
+Messages about a mistake do not show the value, because it may be a secret.
 """
 
 import base64
@@ -36,7 +36,7 @@ _SHORT = 9  # an id, or a table's digits, up to this length is never taken for a
 
 
 def valid_connect(secret: SecretStr | None) -> SecretStr | None:
-    """A connection string that names an account and a way in, over https or on this machine."""
+    """Check that a connection string names an account and a credential, and https or an address of this machine."""
     if secret is None:
         return None
     text = secret.get_secret_value()
@@ -57,7 +57,7 @@ def valid_connect(secret: SecretStr | None) -> SecretStr | None:
     if len(endpoints) < 2:
         _needs(settings, "accountname", "AccountName, or both BlobEndpoint and TableEndpoint")
         if settings.get("defaultendpointsprotocol", "https").lower() != "https":
-            raise ValueError("has DefaultEndpointsProtocol=http. The key's signatures go over https only: write https")
+            raise ValueError("has DefaultEndpointsProtocol=http, and others can read plain http. Write https")
     if "sharedaccesssignature" not in settings:
         _needs(settings, "accountkey", "AccountKey or SharedAccessSignature")
         _needs(settings, "accountname", "AccountName")
@@ -78,18 +78,18 @@ def _check_key(key: str) -> None:
     else:
         wrong = False
     if wrong:
-        raise ValueError("has an AccountKey that is not base64. Copy it again, with the equals signs at its end")
+        raise ValueError("has an AccountKey that is not base64. Copy it again, including the equals signs at its end")
 
 
 def valid_account(url: str | None) -> str | None:
-    """The URL of an account, without a secret in it. The identity comes from azure-identity."""
+    """Check that the URL of an account holds no secret. The identity comes from azure-identity."""
     if url is None:
         return None
     _check_url(url)
     parts = urlsplit(url)
     if parts.query or parts.fragment or parts.username:
         raise ValueError(
-            "should be the account's URL alone. A shared access signature goes into azure.storage.connect, "
+            "should be only the account's URL. A shared access signature goes into azure.storage.connect, "
             "as 'BlobEndpoint=…;TableEndpoint=…;SharedAccessSignature=…'"
         )
     if ".blob." not in parts.netloc:
@@ -106,7 +106,7 @@ def _check_url(url: str) -> None:
     if not host or scheme not in ("http", "https"):
         raise ValueError("should be a URL, like 'https://NAME.blob.core.windows.net'")
     if scheme == "http" and not _is_this_machine(host):
-        raise ValueError(f"goes to {host} over plain http, where others can read along. Write https")
+        raise ValueError(f"goes to {host} over plain http, which others can read. Write https")
 
 
 def _is_this_machine(host: str) -> bool:
@@ -119,31 +119,32 @@ def _is_this_machine(host: str) -> bool:
 
 
 def valid_container(name: str | None) -> str | None:
-    """A name that Azure takes for a blob container."""
+    """Check that Azure accepts the name for a blob container."""
     if name is not None and not (3 <= len(name) <= 63 and re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)):
         raise ValueError(
-            "is no name for a blob container. Azure takes 3 to 63 lower-case letters, digits and single hyphens, "
-            "a letter or digit first and last"
+            "is not a valid name for a blob container. Azure accepts 3 to 63 lower-case letters, digits and single "
+            "hyphens, with a letter or digit first and last"
         )
     return name
 
 
 def valid_table(name: str | None) -> str | None:
-    """A name that Azure takes for a table."""
+    """Check that Azure accepts the name for a table."""
     if name is not None and (not re.fullmatch(r"[A-Za-z][A-Za-z0-9]{2,62}", name) or name.lower() == "tables"):
         raise ValueError(
-            "is no name for a table. Azure takes 3 to 63 letters and digits, a letter first, and not 'tables'"
+            "is not a valid name for a table. Azure accepts 3 to 63 letters and digits, a letter first, but not "
+            "'tables'"
         )
     return name
 
 
-# Defaults. Two applications never share one: where the pair could not be read back from a name, a hash of it is added.
+# Default names. Two applications never share one: if name and id could not be read back from it, their hash is added.
 
 
 def default_container(app_name: str, app_id: str) -> str:
     """The container of an application: "flights-1"."""
     plain = f"{app_name}-{app_id}"
-    # The last hyphen is the seam: the id has none.
+    # The last hyphen separates name and id: the id has none.
     if re.fullmatch(rf"(?=.{{3,63}}$)([a-z0-9]+-)+[a-z0-9]{{1,{_SHORT}}}", plain) and app_id.isalnum():
         return plain
     readable = re.sub(r"[^a-z0-9]+", "-", plain.lower())[: 62 - _HASH_DIGITS].strip("-")
@@ -152,7 +153,7 @@ def default_container(app_name: str, app_id: str) -> str:
 
 def default_table(app_name: str, app_id: str) -> str:
     """The table of an application: "flights1"."""
-    # The seam is where letters become digits.
+    # The name ends where the digits begin.
     if re.fullmatch(r"[a-z]{2,50}", app_name) and re.fullmatch(rf"[0-9]{{1,{_SHORT}}}", app_id):
         return f"{app_name}{app_id}"
     readable = re.sub(r"[^a-z0-9]+", "", f"{app_name}{app_id}".lower())[: 62 - _HASH_DIGITS]
@@ -161,6 +162,6 @@ def default_table(app_name: str, app_id: str) -> str:
 
 
 def _hash(app_name: str, app_id: str) -> str:
-    # Neither may hold a "/", so no two pairs look the same. Digits only: a table's letters stay readable.
+    # Neither may contain a "/", so each pair has its own text. Digits only: a table's letters stay readable.
     digest = hashlib.sha256(f"{app_name}/{app_id}".encode()).digest()
     return f"{int.from_bytes(digest) % 10**_HASH_DIGITS:0{_HASH_DIGITS}}"

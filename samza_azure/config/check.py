@@ -1,4 +1,4 @@
-"""A job file's text in, a `Config` or all of its mistakes out."""
+"""Turn the text of a job file into a `Config`, or into one error with all of its mistakes."""
 
 import difflib
 import os
@@ -46,7 +46,7 @@ Section = TypeVar("Section")
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Everything that a job file says. Made by `load` or `parse`, which check it."""
+    """The checked contents of a job file. Make one with `load` or `parse`."""
 
     path: Path
     app: App
@@ -69,9 +69,10 @@ class Config:
         overrides: Mapping[str, Any] | None = None,
         reaches_storage: bool = True,
     ) -> "Config":
-        """Read and check a job file. `overrides` are dotted keys that go before the file's, as `--id` does.
+        """Read and check a job file. `overrides` maps dotted keys to values that replace the file's, as `--id` does.
 
-        Who does not reach the storage needs no account, and no environment variable that holds it.
+        With `reaches_storage=False` the account, and the environment variables that hold it, may be missing. Raises
+        `ConfigError` with all mistakes.
         """
         path = Path(path).absolute()
         file = jobfile.parse(jobfile.read(path), path, environment, overrides or {})
@@ -86,13 +87,13 @@ class Config:
         environment: Mapping[str, str] = os.environ,
         overrides: Mapping[str, Any] | None = None,
     ) -> "Config":
-        """Check the text of a job file. `path` is where it stands; a relative `processor.dir` starts from there."""
+        """Check the text of a job file. `path` is its place; a relative `processor.dir` is relative to its folder."""
         return _Check(jobfile.parse(text, path, environment, overrides or {})).config()
 
 
 @dataclass(frozen=True, slots=True)
 class _NotYet:
-    """A key that Samza has and that has no effect here so far."""
+    """A key of Samza that has no effect here yet."""
 
     default: object
     instead: str = ""
@@ -106,7 +107,7 @@ _NOT_YET = {
 
 
 class _Check:
-    """One job file on its way to a `Config`. Gathers all mistakes before it complains."""
+    """Turns one job file into a `Config`. Collects all mistakes before it raises."""
 
     def __init__(self, file: jobfile.JobFile, *, reaches_storage: bool = True) -> None:
         self.file = file
@@ -119,7 +120,7 @@ class _Check:
                     del self.values[key]
 
     def config(self) -> Config:
-        """The configuration, or one error with everything that is wrong with it."""
+        """Return the configuration, or raise one `ConfigError` with all mistakes."""
         self._environment()
         stream_ids = self._stream_ids()
         self._unknown_keys(stream_ids)
@@ -136,7 +137,7 @@ class _Check:
         spark = self._spark()
         if self.mistakes:
             raise ConfigError(self._complaint())
-        # Without a mistake each section is there; the type checker cannot know it.
+        # Without a mistake each section is present, which the type checker cannot know.
         assert app and coordinator and storage and processor and task and drain_monitor and single
         return Config(
             path=self.file.path,
@@ -167,8 +168,8 @@ class _Check:
         for name in ids:
             if not re.fullmatch(STREAM_ID, name):
                 self.mistakes.append(
-                    f"streams.{name} is no name for a stream: it should be 1 to 63 letters, digits, hyphens and "
-                    "underscores, a letter or digit first."
+                    f"streams.{name} is not a valid name for a stream: it should be 1 to 63 letters, digits, hyphens "
+                    "and underscores, a letter or digit first."
                 )
         return list(ids)
 
@@ -178,7 +179,7 @@ class _Check:
         known += [f"streams.{name}.{key}" for name in stream_ids for key in _keys(Stream)]
         known += ["spark.master"]
         for key, value in self.values.items():
-            if value == {}:  # an empty table, which says nothing but that a stream exists
+            if value == {}:  # an empty section, which only says that a stream exists
                 fine = any(other.startswith(f"{key}.") for other in known)
             else:
                 fine = key in known or key.startswith("spark.")
@@ -187,16 +188,16 @@ class _Check:
                 self.mistakes.append(f"{key} is not a key. The nearest is {nearest}.")
 
     def _keys_without_effect(self) -> None:
-        """A key that nothing obeys yet is refused when it asks for something, so that nobody relies on it."""
+        """Refuse a key without effect if its value is not the default, so that nobody relies on it."""
         for key, value in self.values.items():
             known = _NOT_YET.get(key)
             if known is not None and value != known.default:
                 self.mistakes.append(f"{key} is not supported by this version{known.instead}. Remove it.")
 
     def _section(self, section: type[Section], prefix: str = "") -> Section | None:
-        """One section of the file, or its mistakes."""
+        """Return one section of the file; note its mistakes and return None if it has any."""
         values = {key: self.values[prefix + key] for key in _keys(section) if prefix + key in self.values}
-        # What lacks its environment variable was told already; what else is wrong with it nobody knows.
+        # A missing environment variable has been reported already; the value cannot be checked.
         missing = {key for key, value in values.items() if isinstance(value, jobfile.MissingVariable)}
         try:
             return TypeAdapter(section).validate_python(values)
@@ -241,14 +242,14 @@ class _Check:
                 self.mistakes.append(f"azure.storage.connect.file and {other} are both set. Keep one of them.")
             elif self.reaches_storage:
                 connect = self._from_file(file)
-        # Another factory than Azure's may do without an account.
+        # Factories other than Azure's may need no account.
         needed = self.reaches_storage and coordinator is not None and coordinator.factory == AZURE_FACTORY
         if needed and keys.connect is None and file is None and keys.account is None:
             self.mistakes.append(
                 "azure.storage.connect is missing. Set it to a connection string, best as "
                 '"${AZURE_STORAGE_CONNECTION_STRING}", or to "UseDevelopmentStorage=true"; '
-                "to the path of a file with one, as azure.storage.connect.file; or set azure.storage.account to the "
-                "account's URL."
+                "or set azure.storage.connect.file to the path of a file with a connection string; "
+                "or set azure.storage.account to the account's URL."
             )
         return Storage(
             connect=connect,
@@ -259,12 +260,12 @@ class _Check:
         )
 
     def _from_file(self, file: Path) -> SecretStr | None:
-        """The connection string in it. Its path is not shown: who writes the secret itself there should not see it."""
+        """Read the connection string. Messages do not show the path: the user may have put the secret itself there."""
         try:
             return valid_connect(SecretStr(file.read_text().strip()))
         except (OSError, UnicodeDecodeError) as error:
             why = os.strerror(error.errno or 0) if isinstance(error, OSError) else "it is not text"
-            self.mistakes.append(f"azure.storage.connect.file should be the path of a file that can be read: {why}.")
+            self.mistakes.append(f"azure.storage.connect.file should be the path of a readable file: {why}.")
         except ValueError as error:
             self.mistakes.append(f"The file that azure.storage.connect.file names {error}.")
         return None
@@ -274,8 +275,8 @@ class _Check:
         own = OWN
         if not re.fullmatch(LOCAL, str(self.values.get("spark.master", "local"))):
             self.mistakes.append(
-                f"spark.master = {self.values['spark.master']!r} cannot be used: each processor brings its own Spark, "
-                'and the fleet is the cluster. Write "local[2]" for two cores per processor, or take the line out.'
+                f"spark.master = {self.values['spark.master']!r} cannot be used: each processor runs its own Spark, "
+                'and the fleet is the cluster. Write "local[2]" for two cores per processor, or remove the line.'
             )
         for key, value in self.values.items():
             if not key.startswith("spark.") or isinstance(value, jobfile.MissingVariable):
@@ -284,7 +285,7 @@ class _Check:
                 self.mistakes.append(f"{key} cannot be set: {own[key]}.")
             elif key.startswith("spark.spark."):
                 self.mistakes.append(
-                    f"{key} says spark twice: inside [spark] write {key.removeprefix('spark.spark.')}."
+                    f"{key} repeats the prefix: inside [spark] write {key.removeprefix('spark.spark.')}."
                 )
             elif isinstance(value, bool | int | float | str):
                 settings[key] = str(value).lower() if isinstance(value, bool) else str(value)
@@ -294,7 +295,7 @@ class _Check:
 
 
 def _keys(section: type) -> Iterator[str]:
-    """The keys of a section in the file."""
+    """The keys of a section, as the job file writes them."""
     for hint in get_type_hints(section, include_extras=True).values():
         for detail in getattr(hint, "__metadata__", ()):
             if isinstance(detail, FieldInfo) and detail.alias:
@@ -302,7 +303,7 @@ def _keys(section: type) -> Iterator[str]:
 
 
 def _sentence(problem: Mapping[str, Any]) -> str:
-    """What pydantic found, as the end of a sentence that begins with the key."""
+    """Pydantic's finding as the end of a sentence that begins with the key."""
     context = problem.get("ctx", {})
     if "error" in context:
         return str(context["error"])

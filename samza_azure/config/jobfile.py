@@ -1,7 +1,7 @@
 """A job file as dotted keys and values: `[app] name = "x"` and `app.name = "x"` are the same.
 
-`${NAME}` in a value is replaced by that environment variable; `$${` stands for `${` itself. A value that came from
-the environment is taken for a secret: messages do not show it.
+`${NAME}` in a value is replaced by that environment variable; `$${` stands for a literal `${`. A value that came from
+the environment is treated as a secret: messages do not show it.
 """
 
 import os
@@ -28,44 +28,44 @@ _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 
 @dataclass(frozen=True, slots=True)
 class MissingVariable:
-    """Stands where a value would, if its environment variable were set."""
+    """Takes the place of a value whose environment variable is not set."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobFile:
-    """What a job file says, before anybody has checked it. Not to be printed: its secrets are still plain."""
+    """The unchecked contents of a job file. Do not print it: its secrets are in plain text."""
 
     path: Path
     values: Flat
     from_environment: frozenset[str]
 
     def shown(self, key: str) -> str:
-        """A value as messages may show it."""
+        """A value in the form that a message may show."""
         value = self.values[key]
-        # Who writes a secret under the wrong key wants to be told of the key only. All secrets are long.
+        # A secret may stand under the wrong key, and must not be shown there either. All secrets are long.
         if key in self.from_environment or len(str(value)) > 40 or key.startswith(("spark.", "azure.storage.connect")):
             return "…"
         return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
 def read(path: Path) -> str:
-    """The text of a job file."""
+    """Return the text of a job file. Raise `ConfigError` if it cannot be read."""
     try:
         return path.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"There is no job file {path}. Name the file that has the [app] section.") from None
+        raise ConfigError(f"There is no job file {path}. Give the path of the file with the [app] section.") from None
     except UnicodeDecodeError as error:
         position = error.start
     except OSError as error:
         raise ConfigError(f"The job file {path} cannot be read: {os.strerror(error.errno or 0)}.") from None
-    # Raised out here: the other error holds the whole text, and with it what is secret there.
-    raise ConfigError(f"{path} is not UTF-8 text: the byte at position {position} fits no character.")
+    # Raised outside the handler: the decoding error holds the whole text, with its secrets.
+    raise ConfigError(f"{path} is not UTF-8 text: the byte at position {position} is invalid. Save it as UTF-8.")
 
 
 def parse(text: str, path: Path, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> JobFile:
-    """The keys and values of a job file. `overrides` go before what the file says and are taken as they are."""
+    """The keys and values of a job file. `overrides` replace the file's values; nothing in them is substituted."""
     table = {_LONG_FORM.sub(r"\1", key): value for key, value in _flat(_toml(text, path))} | dict(overrides)
     values: Flat = {}
     from_environment: set[str] = set()
@@ -79,7 +79,7 @@ def parse(text: str, path: Path, environment: Mapping[str, str], overrides: Mapp
 def _toml(text: str, path: Path) -> dict[str, Any]:
     with suppress(tomllib.TOMLDecodeError):
         return tomllib.loads(text)
-    # What is said is wrong with the long form, which has the same lines: the short one is no mistake.
+    # Report what is wrong with the long form, which has the same lines: using the short form is not a mistake.
     longer = _with_long_forms(text)
     try:
         return tomllib.loads(longer)
@@ -90,16 +90,17 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     hint = ""
     if longer != text and re.match(r"Cannot (declare|overwrite|mutate)", what):
         hint = (
-            " A stream's table is named once, by table = … or table.name = …, and its other keys stand beside that as "
-            "table.time = …, table.granularity = …, not in a section of their own; so do retention and retention.bytes."
+            " Name a stream's table once, by table = … or table.name = …, and write its other keys beside it, as "
+            "table.time = …, table.granularity = …, not in a section of their own; likewise retention and "
+            "retention.bytes."
         )
     raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.{hint}")
 
 
 def _with_long_forms(text: str) -> str:
-    """The same with `table.name = …` for `table = …`, and `retention.time` for `retention`, in sections of streams.
+    """Replace `table = …` by `table.name = …`, and `retention` by `retention.time`, in the sections of streams.
 
-    TOML does not let `table = "x"` and `table.time = "y"` stand in one section, and both are natural to write.
+    TOML does not allow `table = "x"` and `table.time = "y"` in one section, and both are natural to write.
     """
     lines, in_stream = [], False
     for line in text.split("\n"):
@@ -119,7 +120,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 
 def _substituted(value: Any, environment: Mapping[str, str]) -> Any:
-    """The value with the environment's in it, or the first variable that is not set."""
+    """The value with its environment variables replaced, or the first variable that is not set."""
     if not isinstance(value, str):
         return value
     missing: list[str] = []

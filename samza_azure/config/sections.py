@@ -45,15 +45,15 @@ TABLE_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 _TABLE = matching(TABLE_PATTERN, "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
 STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
 
-# The sections of the file. A field's alias is its key; CoordinatorKeys, StorageKeys and Single are the file's own
-# view, where something else is made of it.
+# The sections of the file. A field's alias is its key. CoordinatorKeys, StorageKeys and Single hold the file's keys;
+# `check.py` makes the values of `Config` from them.
 
 _AS_WRITTEN = ConfigDict(extra="forbid", coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class App:
-    """Which application this is and where its pipeline stands."""
+    """The application's name and id, and where to import its pipeline from."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -70,7 +70,7 @@ class App:
 
 @dataclass(frozen=True, slots=True)
 class Coordinator:
-    """How the processors agree with each other."""
+    """How the processors coordinate."""
 
     factory: str
     profile: str
@@ -80,7 +80,7 @@ class Coordinator:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorKeys:
-    """A profile, and what is to differ from it."""
+    """A profile, and the settings that differ from it."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -101,10 +101,10 @@ class CoordinatorKeys:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The account, by connection string or by URL and identity, and the application's two names in it."""
+    """The account, by connection string or by URL and identity, and the application's container and table in it."""
 
     connect: SecretStr | None
-    connect_file: Path | None  # where it was read, absolute
+    connect_file: Path | None  # the file that `connect` was read from, absolute
     account: str | None
     container: str
     table: str
@@ -112,7 +112,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class StorageKeys:
-    """The names may be left to the application's own."""
+    """The storage as the job file writes it. The two names default to ones made from the application's."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -125,7 +125,7 @@ class StorageKeys:
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """This machine's part. Without an id it is made of the host's name and the first free slot in `dir`."""
+    """One processor. Without `id`, its id is made of the host's name and the first free slot in `dir`."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -137,7 +137,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """How tasks are cut, paced and given up."""
+    """How many tasks a stage has, how often they commit, and when they are given up."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -153,12 +153,12 @@ class Task:
 
     @property
     def callback_timeout_s(self) -> float | None:
-        """How long `process` of a handler may take; None: as long as it likes."""
+        """Seconds that `process` of a handler may take; None: no limit."""
         return self.callback_timeout_ms / 1000 if self.callback_timeout_ms > 0 else None
 
     @property
     def callback_drain_timeout_s(self) -> float | None:
-        """The same for its `on_drain`: where nothing is said of that, what is said of `process`."""
+        """Seconds that `on_drain` of a handler may take, by default the limit of `process`; None: no limit."""
         if self.callback_drain_timeout_ms < 0:
             return self.callback_timeout_s
         return self.callback_drain_timeout_ms / 1000 or None
@@ -166,7 +166,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class DrainMonitor:
-    """Whether requests to drain are looked for, and how often where no leader scans for them: in a library's use."""
+    """Whether requests to drain are looked for, and how often in a library's use, where no leader scans for them."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -176,7 +176,7 @@ class DrainMonitor:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream: its partitions, and what its rows say about event time. The keys follow `streams.<id>.`."""
+    """One stream: partitions, event time, retention and table. The keys follow `streams.<id>.`."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -204,7 +204,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Single:
-    """The keys that stand alone."""
+    """The keys without a section of their own."""
 
     __pydantic_config__ = _AS_WRITTEN
 
@@ -213,7 +213,7 @@ class Single:
 
 
 def check_processor_id(value: str) -> str:
-    """The id itself, or a `ConfigError` with the rule: it names a row and a directory."""
+    """Return the id, or raise `ConfigError` with the rule: it names a row and a directory."""
     if not re.fullmatch(PROCESSOR_ID, value):
         raise ConfigError(f"The processor id {value!r} cannot be used: it {_PROCESSOR_ID_RULE}.")
     return value

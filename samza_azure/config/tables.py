@@ -1,4 +1,4 @@
-"""The tables that streams of a job become: `[streams.<id>] table = …`."""
+"""The tables that the rows of streams are published to: `[streams.<id>] table = …`."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,11 +13,11 @@ TABLE_NAME = re.compile(TABLE_PATTERN)
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that a stream's rows go to.
+    """A table that a stream's rows are published to.
 
-    Rows are published after `flush_s` seconds, or as soon as `rows` or `bytes` (as they are in memory) have come.
-    `target` is the size in bytes that compaction aims at for a file, `grace_s` how long garbage is kept, and `keep_s`
-    the age at which an interval is dropped; None: never.
+    Rows are published after `flush_s` seconds, or as soon as there are `rows` rows or `bytes` bytes of them in memory.
+    `target` is the size of file, in bytes, that compaction aims at; `grace_s` is how long garbage is kept, in seconds;
+    `keep_s` is the age in seconds at which an interval is dropped, None: never.
     """
 
     name: str
@@ -51,7 +51,7 @@ def table_of(name: str, stream: Stream) -> Table | None:
 
 
 def mistakes_of_tables(values: Mapping[str, Any], streams: Mapping[str, Stream | None]) -> Iterator[str]:
-    """What is wrong with the tables of a job file, seen together."""
+    """The mistakes in the tables of a job file, each a sentence."""
     of_table: dict[str, str] = {}
     for name, stream in streams.items():
         if stream is None:
@@ -69,7 +69,7 @@ def mistakes_of_tables(values: Mapping[str, Any], streams: Mapping[str, Stream |
             )
         if not TABLE_NAME.fullmatch(table.name):
             yield (
-                f"The table of the stream {name} would be called {table.name!r}, which is no name of a table. Add "
+                f"The table of the stream {name} would be called {table.name!r}, which is not a valid name. Add "
                 f'streams.{name}.table = "…": 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.'
             )
         if (other := of_table.setdefault(table.name, name)) != name:

@@ -1,4 +1,4 @@
-"""The kinds of values that a job file has: durations, sizes, counts, names, and mappings that stay as they are."""
+"""The types of values in a job file: durations, sizes, counts, names, and immutable mappings."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -29,14 +29,14 @@ V = TypeVar("V")
 
 _YEAR_S = 366 * 86_400
 _UNITS = {"ms": 0.001, "s": 1, "min": 60, "h": 3_600, "d": 86_400}
-#: Spark's words for the same, as `withWatermark` takes them.
+#: Spark's words for units of time, as `withWatermark` accepts them.
 _WORDS = {"millisecond": 0.001, "second": 1, "minute": 60, "hour": 3_600, "day": 86_400, "week": 604_800}
 _LENGTHS = {**_UNITS, **_WORDS, **{f"{word}s": length for word, length in _WORDS.items()}}
 _SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
 
 def _measure(value: object, units: Mapping[str, float], example: str) -> float:
-    """A number with its unit. Without one it would be a guess, so it is refused; but 0 is 0 in any unit."""
+    """A number with its unit. A number without one is refused, except 0, which is the same in any unit."""
     if value in (0, "0") and value is not False:
         return 0.0
     found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) *([A-Za-z]+)", value.strip()) if isinstance(value, str) else None
@@ -46,7 +46,7 @@ def _measure(value: object, units: Mapping[str, float], example: str) -> float:
 
 
 def _seconds(value: object) -> float:
-    """Seconds: a number and a unit, or Spark's words, which may be several: "1 hour 30 minutes"."""
+    """Seconds, from a number and a unit, or from Spark's words, as in "1 hour 30 minutes"."""
     if value in (0, "0") and value is not False:
         return 0.0
     text = value.strip().lower().removeprefix("interval ") if isinstance(value, str) else ""
@@ -61,7 +61,7 @@ def _seconds(value: object) -> float:
 
 
 def in_words(seconds: float) -> str:
-    """A duration as Spark and a job file take it: "1 hour", "90 minutes"."""
+    """A duration in the form that Spark and a job file accept: "1 hour", "90 minutes"."""
     for word, length in reversed(_WORDS.items()):
         number = round(seconds / length, 6)
         if word != "week" and number >= 1 and number.is_integer():
@@ -70,7 +70,7 @@ def in_words(seconds: float) -> str:
 
 
 def _bytes(value: object) -> int:
-    """Bytes: a plain integer, as Samza has it, or a number and its unit."""
+    """Bytes, from a plain integer, as in Samza, or from a number and its unit."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     if isinstance(value, str) and value.isdecimal():
@@ -79,14 +79,14 @@ def _bytes(value: object) -> int:
 
 
 def _number(value: object) -> object:
-    """True is not the number 1: who writes it means another key."""
+    """Refuse true and false, which Python takes for 1 and 0."""
     if isinstance(value, bool):
         raise ValueError("should be a number, not true or false")
     return value
 
 
 def _switch(value: object) -> bool:
-    """true or false; as text too, since the environment has nothing else."""
+    """true or false, also as text, since a value from the environment is always text."""
     if isinstance(value, bool):
         return value
     if value in ("true", "false"):
@@ -104,15 +104,15 @@ def one_or_several(value: object) -> object:
 
 
 def module_names(value: object) -> tuple[str, ...]:
-    """Names as `import` takes them."""
+    """Check a list of module names."""
     names = value if isinstance(value, list) else [None]
     if not all(isinstance(name, str) and all(part.isidentifier() for part in name.split(".")) for name in names):
-        raise ValueError("should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']")
+        raise ValueError("should be a list of module names, like ['torch', 'sklearn.linear_model']")
     return tuple(names)
 
 
 def matching(pattern: str, rule: str) -> AfterValidator:
-    """Text of this form; `rule` is what the reader is told."""
+    """Text that matches the pattern; `rule` is the message if it does not."""
 
     def check(value: str) -> str:
         if not re.fullmatch(pattern, value, re.ASCII):
@@ -135,7 +135,7 @@ MillisecondsOrNever: TypeAlias = Annotated[int, BeforeValidator(_number), Field(
 
 
 class Frozen(Mapping[str, V]):
-    """A mapping that nobody can change. Unlike a mapping proxy it can be copied and pickled."""
+    """An immutable mapping. Unlike a mapping proxy it can be copied and pickled."""
 
     __slots__ = ("_values",)
 
@@ -156,7 +156,7 @@ class Frozen(Mapping[str, V]):
 
 
 class Hidden(Frozen[str]):
-    """Settings that may hold secrets: reading them is free, printing them shows the names only."""
+    """Settings that may hold secrets: values can be read, but `repr` shows only the names."""
 
     __slots__ = ()
 

@@ -1,7 +1,7 @@
-"""A request to the leader, written as a row: by a command, or by a program of your own.
+"""Requests to the leader, written as rows, by commands or by programs of your own.
 
-A leased blob refuses every other writer, so a request cannot enter there. The leader validates the row, acts, and
-writes its answer into it.
+The leased control blob refuses all other writers, so a request cannot be written there. The leader validates the row,
+acts, and writes its answer into it.
 """
 
 import getpass
@@ -17,7 +17,7 @@ from samza_azure.storage.interface import Rows
 
 
 def asker() -> str:
-    """Who asks, for people: the user and the machine."""
+    """The user and the machine that make a request, for people."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError, ImportError):  # a container whose user has no name
@@ -26,10 +26,10 @@ def asker() -> str:
 
 
 async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequence[str] = ()) -> str:
-    """Write a request; its key. Without a run it is for the one in progress, or else the next.
+    """Write a request and return its key. An empty `run_id` is for the run in progress, or else the next.
 
-    `StorageUnavailable` if it is not there afterwards. An answer that is lost is looked for, so that nothing is asked
-    twice.
+    If the answer is lost, read the row, so that nothing is requested twice. Raise `StorageUnavailable` if the request
+    was not written.
     """
     key = str(uuid.uuid4())
     columns = request_columns(kind, key, run_id, lives, by=asker(), asked_ms=time.time_ns() // 1_000_000)
@@ -37,5 +37,5 @@ async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequ
         await table.insert(REQUESTS, key, columns, timeout=CALL_S)
     except Unsettled:
         if await table.get(REQUESTS, key, timeout=CALL_S) is None:
-            raise StorageUnavailable("The request could not be written. Ask again.") from None
+            raise StorageUnavailable("The request could not be written. Try again.") from None
     return key

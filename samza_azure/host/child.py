@@ -1,7 +1,7 @@
-"""The container as a child process: started, spoken to, and certain to end with its parent.
+"""The container as a child process, which ends with its parent in all cases.
 
-The kernel kills the child when the thread that started it dies (PR_SET_PDEATHSIG), so `start` is called on the main
-thread. The child does the same for its JVM; what else it starts is in its process group, or ends at end of file.
+The kernel kills the child when the thread that started it dies (PR_SET_PDEATHSIG), so a `Child` is made on the main
+thread. The child does the same for its JVM; its other processes are in its process group, or end at end of file.
 """
 
 import os
@@ -19,13 +19,13 @@ from pathlib import Path
 from samza_azure.machine import die_with_parent
 from samza_azure.messages import Alive, Command, Report, decode, encode
 
-#: The log of a container is cut when it is so long. What was in it is kept once more, beside it.
+#: The size at which a container's log is rotated. One old log is kept beside it.
 LOG_BYTES = 16 << 20
-#: A container that reads nothing for so long, with its whole buffer full, hangs.
+#: A container that reads nothing for this long, while the socket's buffer is full, hangs.
 SEND_S = 1.0
 
 
-#: What a process that ends badly says of it: the last line of a stack trace, of Python's or Java's, or of the system.
+#: What a failed process prints last: the last line of a stack trace of Python or Java, or an error of the system.
 _LAST_WORDS = re.compile(
     rb"^(?:Caused by: |fatal: )?((?:[\w$]+\.)*[\w$]*(?:Error|Exception|Exit)\b.*|.*No space left on device.*)$",
     re.MULTILINE,
@@ -34,9 +34,9 @@ _TAIL_BYTES = 256 << 10
 
 
 def last_error(log_file: Path, since: int = 0) -> str:
-    """What a container that is dead said last of an error; empty if it said nothing of the kind.
+    """The last error in the log of a dead container; empty if there is none.
 
-    `since` is where the log ended when it started: before that others have written. A log that was cut is shorter.
+    `since` is the length of the log when the container started: the part before is older. A rotated log is shorter.
     """
     try:
         size = log_file.stat().st_size
@@ -45,7 +45,7 @@ def last_error(log_file: Path, since: int = 0) -> str:
             found: list[bytes] = _LAST_WORDS.findall(log.read())
     except OSError:
         return ""
-    full = [each for each in found if b"No space left on device" in each]  # all else follows from it
+    full = [each for each in found if b"No space left on device" in each]  # the other errors follow from it
     return (full or found or [b""])[-1].decode(errors="replace").strip()[:300]
 
 
@@ -68,7 +68,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={"PYTHONHASHSEED": "0", **os.environ},  # pyspark wants all its processes to hash alike
+                env={"PYTHONHASHSEED": "0", **os.environ},  # pyspark needs equal hashes in all its processes
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 preexec_fn=die_with_parent,
@@ -76,20 +76,20 @@ class Child:
 
     @property
     def pid(self) -> int:
-        """Of the container's Python process, which leads its group."""
+        """The id of the container's Python process, which leads its process group."""
         return self._process.pid
 
     def fileno(self) -> int:
-        """The socket, for a selector."""
+        """The file descriptor of the socket, for a selector."""
         return self._socket.fileno()
 
     def send(self, command: Command) -> None:
-        """Any thread. A child that is gone hears nothing; its end is noticed elsewhere."""
+        """Send a command, from any thread. If the child has ended this does nothing: its end is noticed elsewhere."""
         with self._lock:
             try:
                 self._socket.sendall(encode(command))
             except TimeoutError:
-                self.end_group()  # it hangs: whoever waits for it would miss its own heartbeat
+                self.end_group()  # it hangs; waiting would delay our own heartbeat
             except OSError:
                 return
 
@@ -105,35 +105,35 @@ class Child:
         return (decode(line) for line in lines if line)  # type: ignore[misc]
 
     def last_error(self) -> str:
-        """What it said last of an error, in its log."""
+        """The last error in its log."""
         return last_error(self._log_file, self._log_from)
 
     def cut_log(self) -> None:
-        """Begin the log anew if it is long. The JVM and the workers go on writing to it: each write goes to its end,
-        wherever that is. What they write between the copy and the cut is lost.
+        """Rotate the log if it is long, by a copy, because the JVM and the workers keep it open and append to it. What
+        they write between the copy and the truncation is lost.
         """
         with suppress(OSError):
             if self._log_file.stat().st_size < LOG_BYTES:
                 return
-            with suppress(OSError):  # the disk may be full, which is a reason more to cut it
+            with suppress(OSError):  # the disk may be full, all the more reason to truncate it
                 shutil.copyfile(self._log_file, self._log_file.with_name(f"{self._log_file.name}.1"))
             os.truncate(self._log_file, 0)
 
     def end(self, patience_s: float) -> int:
-        """Wait so long for it to end by itself, then kill its whole group. The exit code."""
+        """Wait up to `patience_s` seconds for its end, then kill its process group. Return the exit code."""
         try:
             return self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             return self.kill()
 
     def kill(self) -> int:
-        """Kill the child and what is in its process group, now."""
+        """Kill the child and its process group now, and return the exit code."""
         self.end_group()
         code = self._process.wait()
         self._socket.close()
         return code
 
     def end_group(self) -> None:
-        """Send the signal that kills the child and what is in its process group, and wait for nothing."""
+        """Send SIGKILL to the child and its process group, without waiting."""
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""A thread that watches over this process: it answers `/livez`, `/readyz` and `/metrics`, and tells systemd.
+"""A thread that monitors this process: it answers `/livez`, `/readyz` and `/metrics`, and notifies systemd.
 
-These answers come from memory. The thread has an event loop of its own, so that it answers while the coordinator's
-loop or the main thread is stuck: that is when somebody asks.
+These answers come from memory. The thread has an event loop of its own, so that it still answers when the coordinator's
+loop or the main thread is stuck.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ ROUTES = ("/livez", "/readyz", "/metrics")
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
 PORTS = 100
 
-#: Metrics as Prometheus reads them; None if this process has none to show.
+#: Metrics in Prometheus's format, with the content type; None if this process has none.
 Metrics = Callable[[], "tuple[bytes, str] | None"]
 
 
 class Endpoint:
-    """Watches from `start` to the end of the process."""
+    """Monitors and serves from `start` to the end of the process."""
 
     def __init__(
         self, health: Health, metrics: Metrics = lambda: None, more: Callable[[Any], None] = lambda app: None
     ) -> None:
-        """`more` adds other routes to the application, such as the status page's. Those may ask the storage."""
+        """`more` adds other routes to the application, such as the status page's. Those may read the storage."""
         self._health, self._metrics, self._more = health, metrics, more
         self._joined = False
 
     def start(self, host: str, port: int | None) -> int | None:
-        """Begin to watch, and to listen if there is a port; 0 is any free one. The port that it is."""
-        # The main thread will fork. What is imported meanwhile in another thread would register hooks in mid-fork.
+        """Start to monitor, and to listen if there is a port; 0: any free port. Return the port."""
+        # Imported here because the main thread will fork: an import on another thread might register hooks in mid-fork.
         from aiohttp import web
 
         result: list[int | None | OSError] = []
@@ -55,8 +55,8 @@ class Endpoint:
         listening.wait()
         if isinstance(result[0], OSError):
             raise ConfigError(
-                f"processor.port is {port}, and {host} takes no listener from there on: {result[0].strerror}. "
-                "Name another port, or another address of this machine in processor.host."
+                f"processor.port is {port}, but no port from there on can be opened on {host}: {result[0].strerror}. "
+                "Choose another port, or another address of this machine as processor.host."
             ) from result[0]
         return result[0]
 
@@ -67,9 +67,7 @@ class Endpoint:
             if request.path == "/metrics":
                 shown = self._metrics()
                 if shown is None:
-                    return web.Response(
-                        status=404, text="This processor has no metrics to show; see README, Metrics.\n"
-                    )
+                    return web.Response(status=404, text="This processor serves no metrics; see README, Metrics.\n")
                 return web.Response(body=shown[0], headers={"Content-Type": shown[1]})
             status, document = self._health.live() if request.path == "/livez" else self._health.ready()
             return web.json_response(document, status=status, headers={"Cache-Control": "no-store"})
@@ -97,7 +95,7 @@ class Endpoint:
             await asyncio.sleep(TICK_S)
 
     def _tell(self) -> None:
-        """What systemd waits for. A processor that is stuck says nothing, and its watchdog ends it."""
+        """Notify systemd. A stuck processor sends no WATCHDOG=1, so systemd's watchdog ends it."""
         if not self._joined and self._health.ready()[0] == 200:
             self._joined = True
             notify("READY=1")

@@ -1,13 +1,12 @@
-"""Is this processor alive, and is it ready? Answered from memory: nothing here asks the storage, or waits.
+"""Is this processor alive, and is it ready? Answered from memory: nothing here reads the storage, or waits.
 
-*Alive* asks one thing: do its coordinator's loop and its main thread go round? A storage that is away, a group without
-a leader, a container that starts again, a drain: no restart mends any of these, and each would cost a start of Java.
-So none of them is a reason.
-*Ready* says whether it is a member that can take tasks. No traffic depends on it. It paces a roll-out: a version whose
-processors do not join stops at the first of them.
+*Alive* means that the coordinator's loop and the main thread run. An unreachable storage, a group without a leader, a
+container that starts again and a drain do not count against it: a restart cures none, and costs a start of Java.
+*Ready* means that it is a member that can take tasks. No traffic depends on it. It paces a roll-out, which stops at the
+first processor that does not join.
 
-Silence is counted in ticks of an observer that stops when the process stops, not in seconds of a clock. A machine that
-was frozen has therefore not been silent, and nobody kills its processors when it thaws.
+Silence is counted in ticks of an observer that stops when the process stops, not in seconds of a clock. So a machine
+that was frozen has not been silent, and its processors are not killed when it thaws.
 """
 
 from collections.abc import Callable
@@ -23,10 +22,10 @@ from samza_azure.machine import boot_time
 
 __all__ = ["TICK_S", "WAKE_AFTER", "Health", "Pulse", "Reason", "patience", "readiness"]
 
-#: How often the observer looks.
+#: The length of the observer's tick, in seconds.
 TICK_S = 1.0
-#: A main thread that waits for nothing in particular is woken after so many silent ticks. More often would hide the
-#: silence of a container, which the supervisor counts in waits that nothing ended.
+#: After how many silent ticks the main thread is woken, to see whether it runs. Waking it more often would hide the
+#: silence of a container, which the supervisor counts in waits that time out.
 WAKE_AFTER = 10
 
 
@@ -40,19 +39,19 @@ class Reason(StrEnum):
 
 
 def patience(heartbeat_s: float) -> int:
-    """So many silent ticks in a row are a loop that is stuck."""
+    """The number of silent ticks in a row after which a loop counts as stuck."""
     return int(max(30.0, 10 * heartbeat_s) / TICK_S)
 
 
 @dataclass(slots=True)
 class Pulse:
-    """Whether a count goes on. `silent` is for how many ticks it has not."""
+    """Watches a count. `silent` is the number of ticks for which it has not changed."""
 
     count: int = -1
     silent: int = 0
 
     def tick(self, count: int) -> None:
-        """The count now."""
+        """Note the present count."""
         self.silent = 0 if count != self.count else self.silent + 1
         self.count = count
 
@@ -60,25 +59,25 @@ class Pulse:
 def readiness(
     view: View | None, now: float, *, adopted: bool, container: bool, leaving: bool
 ) -> tuple[Reason, str] | None:
-    """Why a processor is not ready, in a word and in a sentence; None: it is. `view` is None if nobody knows one."""
+    """Why a processor is not ready, in a word and a sentence; None: it is ready. `view` may be unknown."""
     if leaving:
-        return Reason.LEAVING, "The processor hands its tasks over and ends."
+        return Reason.LEAVING, "The processor hands over its tasks and ends."
     if view is not None and view.life.etag is None:
         return Reason.JOINING, "The processor has no row in the group yet."
     if view is not None and now > view.permit_until:
         silent_s = now - view.life.accepted_at
-        return Reason.STORAGE, f"No heartbeat was accepted for {silent_s:.0f} s. Work pauses and goes on by itself."
+        return Reason.STORAGE, f"No heartbeat was accepted for {silent_s:.0f} s. Work pauses, and resumes by itself."
     if view is not None and view.failing_calls(CONTROL) >= OUT_OF_REACH:
         return Reason.STORAGE, "The control blob does not answer. If others reach it, they get this processor's tasks."
     if not adopted:
         return Reason.JOINING, "The processor has adopted no version of the job model yet."
     if not container:
-        return Reason.CONTAINER, "The container with Spark is starting, or starts again. Its log says why."
+        return Reason.CONTAINER, "The container with Spark is starting, or starts again. See its log."
     return None
 
 
 class Health:
-    """What the routes answer: a status code of HTTP and a document."""
+    """The answers of the routes: an HTTP status code and a document."""
 
     def __init__(
         self,
@@ -90,13 +89,13 @@ class Health:
         leaving: Callable[[], bool],
         patience: int,
     ) -> None:
-        """`steps` counts the main thread's rounds, and `wake` makes it go round once more."""
+        """`steps` returns the number of the main thread's rounds; `wake` makes it do another one."""
         self._coordinator, self._steps, self._wake = coordinator, steps, wake
         self._container, self._leaving, self._patience = container, leaving, patience
         self._loop, self._main = Pulse(), Pulse()
 
     def tick(self) -> None:
-        """Another `TICK_S` of this process's own life is over."""
+        """Another `TICK_S` of this process's own time has passed."""
         turns = self._coordinator.turns
         if turns is not None:  # a coordinator of the user's own need not count
             self._loop.tick(turns)
@@ -106,16 +105,16 @@ class Health:
 
     @property
     def alive(self) -> bool:
-        """Neither of the two has been silent for longer than our patience."""
+        """Whether neither the loop nor the main thread counts as stuck."""
         return max(self._loop.silent, self._main.silent) < self._patience
 
     def live(self) -> tuple[int, dict[str, Any]]:
-        """For `/livez`."""
+        """The answer of `/livez`."""
         told = {"coordinator": self._loop.silent * TICK_S, "main": self._main.silent * TICK_S}
         return 200 if self.alive else 503, {"alive": self.alive, "silent_s": told}
 
     def ready(self) -> tuple[int, dict[str, Any]]:
-        """For `/readyz`."""
+        """The answer of `/readyz`."""
         why = readiness(
             getattr(self._coordinator, "view", None),
             boot_time(),

@@ -1,4 +1,4 @@
-"""What systemd is told by a service of `Type=notify`: one datagram each. Without systemd nothing is sent."""
+"""Notifications to systemd, for a service of `Type=notify`: one datagram each. Without systemd nothing is sent."""
 
 import os
 import socket
@@ -11,7 +11,7 @@ VARIABLE = "NOTIFY_SOCKET"
 
 
 def notify(message: str, environment: Mapping[str, str] = os.environ) -> None:
-    """`READY=1`, `WATCHDOG=1` or `STOPPING=1`. A service manager that does not listen ends nobody."""
+    """Send `READY=1`, `WATCHDOG=1` or `STOPPING=1`. Errors are ignored."""
     address = environment.get(VARIABLE)
     if not address:
         return

@@ -1,7 +1,7 @@
 """Everything that a processor does to the storage account: one `match`, read from top to bottom.
 
-Each call's fence stands in its action: the ETag of the row or blob it was decided for, and for the control blob the
-lease id as well. No call is repeated here; whatever went wrong becomes an answer, and deciding goes on from there.
+Each action carries the fence of its call: the ETag of the row or blob that it was decided for, and for the control blob
+the lease id as well. No call is repeated here: a failure becomes an answer, from which the next decision is made.
 """
 
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ async def perform(
     timeout: float,
     known: Mapping[str, ProcessorRow] = NOBODY,
 ) -> Answer:
-    """Do it, and say what came of it. Rows that still are as `known`, by their ETags, are not taken apart again."""
+    """Perform the action and return the answer. Rows with the same ETag as in `known` are not parsed again."""
     try:
         return await _perform(action, me, blob, table, runs, limit, timeout, known)
     except TooOld as error:
@@ -110,7 +110,7 @@ async def _perform(
             except StateLost:
                 if isinstance(await blob.read(timeout=timeout), Missing):
                     raise
-                return No("BlobAlreadyExists")  # others were faster, and have begun already
+                return No("BlobAlreadyExists")  # another processor was faster, and the run has begun
             return _etag(await blob.create(control.encode(value), timeout=timeout))
         case BreakLease(etag=etag):
             return _done(await blob.break_now(etag=etag, timeout=timeout))

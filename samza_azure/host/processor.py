@@ -1,6 +1,6 @@
-"""A processor's loop: learn what was answered, decide, perform; again at the next answer, or when it is time.
+"""A processor's loop: learn from answers, decide, perform; again at the next answer, or when it is time.
 
-It holds no opinion of its own. Time, dice and names come from outside, so the simulator runs this very loop.
+The loop decides nothing itself. Time, random numbers and ids come from outside, so the simulator runs this very loop.
 """
 
 import asyncio
@@ -37,30 +37,30 @@ log = logging.getLogger(__name__)
 UNREACHABLE_S = 30.0
 #: No call waits longer than this for its answer.
 CALL_S = 3.0
-#: A call that fails is told so often.
+#: How often a failing call is logged, in seconds.
 TOLD_EVERY_S = 60.0
-#: What a processor does whose release is too old for what is stored.
-STANDS_BY = "Until then this processor stands by: it lets go of its tasks, and others run them."
-#: What a processor does that misses a right and has not joined.
-WAITS_FOR_ROLE = f"A role that was assigned just now counts some minutes later: it is tried again for {ROLE_S:.0f} s."
-#: No turn follows the one before sooner than this, unless there is news.
+#: What a processor does if its release is too old for what is stored.
+STANDS_BY = "Until then this processor stands by: it releases its tasks, and others run them."
+#: What a processor does if it lacks a right and has not joined.
+WAITS_FOR_ROLE = f"A new role assignment takes some minutes to count: it is tried again for {ROLE_S:.0f} s."
+#: The least time between two turns, unless there is news.
 LEAST_SLEEP_S = 0.002
 
 
 class Surroundings(Protocol):
-    """Where a processor gets its time and its dice, and whom it tells what."""
+    """Where a processor gets its time, random numbers and ids from."""
 
     def now(self) -> float:
-        """Seconds; differences only."""
+        """Seconds of a monotonic clock; only differences have a meaning."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, for names."""
+        """Milliseconds since 1970."""
 
     def random(self) -> float:
         """At least 0, below 1."""
 
     def fresh_id(self) -> str:
-        """32 hexadecimal digits, never given before."""
+        """32 hexadecimal digits, never returned before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class ContainerLost:
 
 
 class Processor:
-    """One incarnation after another of one processor, until it finishes."""
+    """One processor, with all its incarnations, until it finishes."""
 
     def __init__(
         self,
@@ -91,14 +91,14 @@ class Processor:
         self._tell, self._watch, self._called = tell, watch, called
         self._news = asyncio.Event()
         self._calls: set[asyncio.Task[None]] = set()
-        self._told: dict[str, float] = {}  # of which resource no failure is told before when
+        self._told: dict[str, float] = {}  # resource -> when its next failure may be logged
         self._reached = False
         self._end: Finish | None = None
         self._timeout = call_timeout_s(settings.timing)
         self._wake_at = 0.0
 
     async def run(self) -> Finish:
-        """Live until there is a verdict, and return it."""
+        """Run until there is a verdict, and return it."""
         begun = self._surroundings.now()
         try:
             while self._end is None:
@@ -115,7 +115,7 @@ class Processor:
                 call.cancel()
 
     def hear(self, report: Report | ContainerLost) -> None:
-        """What the container says. Call it on the loop's thread."""
+        """Take a report of the container. Call it on the loop's thread."""
         now = self._surroundings.now()
         match report:
             case Ready(plan=plan):
@@ -140,7 +140,7 @@ class Processor:
         self._news.set()
 
     def fail(self, finish: Finish) -> None:
-        """End at once with this verdict: something that no protocol step can mend."""
+        """End at once with this verdict, after an error that no step of the protocol can repair."""
         self._end = self._end or finish
         self._news.set()
 
@@ -190,26 +190,26 @@ class Processor:
             return
         except Exception:
             if self._is_seldom(resource(action)):
-                log.exception("A call to the storage failed in a way that nobody foresaw: %s", resource(action))
-            answer = Trouble.UNSETTLED  # whatever it was, only reading can tell what happened
+                log.exception("A call to the storage failed with an unexpected error: %s", resource(action))
+            answer = Trouble.UNSETTLED  # the write may have happened; only a read can tell
         now = self._surroundings.now()
         self._called(action, answer, now - sent_at)
         denied, stands_by = bool(view.calls.denied), view.too_old_for
         learn(view, action, answer, sent_at=sent_at, now=now)
-        if isinstance(answer, Denied) and view.calls.let_in and not denied:  # said once: each call would say it again
-            log.warning("%s It let us in before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
+        if isinstance(answer, Denied) and view.calls.let_in and not denied:  # log it once, not for each call
+            log.warning("%s It worked before. This processor ends if that lasts %.0f s.", answer.reason, DENIED_S)
         elif isinstance(answer, Denied) and answer.may_pass and not view.calls.let_in and self._is_seldom("a right"):
             log.warning("%s %s", answer.reason, WAITS_FOR_ROLE)
         elif denied and not view.calls.denied:
-            log.warning("The storage account refuses this processor nothing any more.")
+            log.warning("The storage account no longer refuses this processor.")
         if isinstance(answer, Later) and view.too_old_for > stands_by:
             log.warning("%s %s", answer.reason, STANDS_BY)
         if isinstance(answer, TooLarge) and view.ending is None:
-            log.warning("%s Until then not all newcomers get tasks; what runs goes on.", answer.reason)
+            log.warning("%s Until then not all new processors get tasks; running tasks go on.", answer.reason)
         self._news.set()
 
     def _is_seldom(self, name: str) -> bool:
-        """A call that fails is told once a minute for each resource, however often it is made."""
+        """Whether to log a failing call: once a minute for each resource, however often it is made."""
         now = self._surroundings.now()
         is_new = now >= self._told.get(name, now)
         if is_new:
@@ -218,7 +218,7 @@ class Processor:
         return is_new
 
     async def _wait(self) -> None:
-        """Until something was learned, or until what was decided may change by itself."""
+        """Wait until something was learned, or until the decision may change by time alone."""
         try:
             async with asyncio.timeout(max(LEAST_SLEEP_S, self._wake_at - self._surroundings.now())):
                 await self._news.wait()
@@ -227,7 +227,7 @@ class Processor:
 
 
 def call_timeout_s(timing: Timing) -> float:
-    """How long a call may wait for its answer."""
+    """The timeout of a call, in seconds."""
     return min(CALL_S, max(0.5, timing.heartbeat_timeout_s / 3))
 
 

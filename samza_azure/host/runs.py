@@ -1,4 +1,4 @@
-"""The logs of runs, as far as coordination is concerned with them: are there any, and which may be deleted."""
+"""The logs of runs, as coordination needs them: whether there are any, and which may be deleted."""
 
 import asyncio
 import logging
@@ -22,23 +22,23 @@ from samza_azure.storage.log import LogReader
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 PREFIX = "runs/"
-#: A clean-up that takes long says how far it is.
+#: How often a long clean-up logs its progress, in seconds.
 TELL_EVERY_S = 10.0
 
 
 def run_prefix(run_id: str) -> str:
-    """What the names of all logs of a run begin with."""
+    """The prefix of the names of all logs of a run."""
     return f"{PREFIX}{run_id}/"
 
 
 class RunLogs:
-    """What the leader needs of the data path. The calls are rare and slow, so they run in a thread."""
+    """The logs of runs, for the leader. The calls are rare and slow, so they run on a thread."""
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
 
     async def refuse_if_any(self) -> None:
-        """Raise `StateLost` if task logs exist: a control blob must not be made anew beside them."""
+        """Raise `StateLost` if task logs exist: a new control blob must not be created beside them."""
         found = await asyncio.to_thread(self._blobs.list, PREFIX)
         if found:
             raise StateLost(
@@ -47,12 +47,12 @@ class RunLogs:
             )
 
     async def clean(self, run_id: str) -> Kept | None:
-        """Delete the logs of a drained run that hold no output stream; what cannot be deleted. Idempotent."""
+        """Delete a drained run's logs, except those of output streams. Return what cannot be deleted. Idempotent."""
         over = threading.Event()
         try:
             return await _aside(lambda: self._clean(run_id, over))
         finally:
-            over.set()  # who ends does not wait for the rest
+            over.set()  # if this processor ends, it does not wait for the rest
 
     def _clean(self, run_id: str, over: threading.Event) -> Kept | None:
         logs, unread = self._intermediate(run_id)
@@ -62,7 +62,7 @@ class RunLogs:
         names: list[str] = []
         for prefix in logs:
             own = names_of.below(prefix)
-            stays = not kept.keys().isdisjoint(large[prefix])  # whoever tries again finds the large ones by a log
+            stays = not kept.keys().isdisjoint(large[prefix])  # the next try finds the large blobs by a log
             kept |= dict.fromkeys(own[:1], "its large blobs are kept") if stays else {}
             names += own[1:] if stays else own
         kept |= self._delete(run_id, names, over) | unread
@@ -71,7 +71,7 @@ class RunLogs:
         name, code = next(iter(kept.items()))
         log.warning(
             "%d blobs of the drained run %s cannot be deleted, %s for one (%s). The rest is deleted; these are tried "
-            "again. If a policy or a legal hold keeps them, they go when it ends.",
+            "again. If a policy or a legal hold keeps them, they are deleted when it ends.",
             len(kept),
             run_id,
             name,
@@ -80,10 +80,10 @@ class RunLogs:
         return Kept(len(kept), code)
 
     def _intermediate(self, run_id: str) -> tuple[list[str], dict[str, str]]:
-        """The logs of streams between stages; and those of which nobody can tell, by their first blobs, and why.
+        """The logs of streams between stages; and the first blobs of the logs that cannot be read, with the reason.
 
-        All tasks of a stage write the same stream, so one of them is asked. A log that cannot be read, as it is damaged
-        or a later release has written it, must not end the leader: each one after it would find the same.
+        All tasks of a stage write the same stream, so one log of each stage is read. A log that cannot be read, because
+        it is damaged or of a later release, must not end the leader: each leader after it would find the same.
         """
         by_stage: dict[str, list[tuple[str, int]]] = {}
         for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
@@ -99,7 +99,7 @@ class RunLogs:
         return found, unread
 
     def _opening(self, logs: Sequence[tuple[str, int]]) -> tuple[Header | None, dict[str, str]]:
-        """The first record that can be read of one of these logs; the blobs before it that cannot."""
+        """The first readable opening record of these logs, and the blobs before it that cannot be read."""
         trouble: dict[str, str] = {}
         for prefix, index in logs:
             try:
@@ -112,12 +112,12 @@ class RunLogs:
         return None, trouble
 
     def _delete(self, run_id: str, names: list[str], over: threading.Event) -> dict[str, str]:
-        """Batch by batch; those that are kept, and why."""
+        """Delete blobs in batches; return those that are kept, and why."""
         kept: dict[str, str] = {}
         told_at = time.monotonic()
         for start in range(0, len(names), DELETE_MAX):
             if over.is_set():
-                raise StorageUnavailable("The clean-up was given up by who ends.")
+                raise StorageUnavailable("The clean-up was cancelled because the processor ends.")
             kept |= self._blobs.delete_many(names[start : start + DELETE_MAX])
             if time.monotonic() > told_at + TELL_EVERY_S:
                 told_at = time.monotonic()
@@ -128,19 +128,19 @@ class RunLogs:
 
 
 class Listing:
-    """The names of many blobs, by what they begin with."""
+    """The names of many blobs, to be found by prefix."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = sorted(names)
 
     def below(self, prefix: str) -> list[str]:
-        """Those in this folder, in their order."""
+        """The names in this folder, sorted."""
         after = chr(ord("/") + 1)
         return self._names[bisect_left(self._names, f"{prefix}/") : bisect_left(self._names, f"{prefix}{after}")]
 
 
 async def _aside(call: Callable[[], T]) -> T:
-    """Run it in a thread of its own, for which no end of the process waits."""
+    """Run the call on a thread of its own, which the end of the process does not wait for."""
     done: Future[T] = Future()
 
     def run() -> None:

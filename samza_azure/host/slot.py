@@ -8,7 +8,7 @@ from pathlib import Path
 
 from samza_azure.errors import ConfigError
 
-#: Who is started again so soon after its run was drained was not started by people who want something else of it.
+#: A start so soon after the drain, in seconds, is taken for an orchestrator's restart, not for a person's start.
 RESTARTED_S = 60.0
 
 
@@ -19,29 +19,29 @@ class Slot:
         self.directory, self.processor_id, self._lock_file = base / processor_id, processor_id, lock_file
         (self.directory / "container").mkdir(parents=True, exist_ok=True)
         self._mark = self.directory / "drained"
-        #: When the life before this one ended because its run was drained, in seconds since 1970; None: it did not. The
-        #: mark is taken away with that: what this life will have begun itself says nothing about the next.
+        #: When the last incarnation ended because its run was drained, in seconds since 1970; None: it did not. Reading
+        #: it removes the mark, so that it does not count for the incarnation after this one.
         self.drained_at: float | None = None
         with suppress(FileNotFoundError):
             self.drained_at = self._mark.stat().st_mtime
             self._mark.unlink()
 
     def note_drained(self) -> None:
-        """This life ended because the run is drained."""
+        """Note that this incarnation ended because the run is drained."""
         self._mark.touch()
 
     def is_restarted_after_a_drain(self, now: float) -> bool:
-        """Whether that was just now, in seconds since 1970: an orchestrator starts whatever ends."""
+        """Whether the run was drained just before `now`, in seconds since 1970: an orchestrator restarts what ends."""
         return self.drained_at is not None and abs(now - self.drained_at) < RESTARTED_S
 
 
 def take_slot(base: Path, processor_id: str | None) -> Slot:
-    """The id that was asked for, or the host's name with the first free number. `ConfigError` if it is taken here."""
+    """Take the given id, or the host's name with the first free number. Raise `ConfigError` if the id is taken here."""
     try:
         return _slot(base, processor_id)
     except OSError as error:
         raise ConfigError(
-            f"{base} cannot hold a processor's files: {error}. Name a folder that may be written in processor.dir."
+            f"{base} cannot hold a processor's files: {error}. Set processor.dir to a writable folder."
         ) from error
 
 
@@ -63,7 +63,7 @@ def _slot(base: Path, processor_id: str | None) -> Slot:
 
 
 def host_name() -> str:
-    """This machine's name in the letters that a processor id may have."""
+    """This machine's name, in the characters that a processor id may have."""
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in socket.gethostname().lower())
     return name.strip("-")[:48] or "processor"
 

@@ -1,6 +1,6 @@
-"""What the control blob and the rows say of a run, as the document that `samza-azure status --json` prints.
+"""The status document that `samza-azure status --json` prints, made from the control blob and the rows.
 
-Hearsay, read at one moment: a processor that was killed is shown as it last said, until the leader declares it dead.
+It is hearsay, read at one moment: a processor that was killed is shown as it reported last, until it is marked dead.
 """
 
 from collections.abc import Mapping, Sequence
@@ -71,7 +71,7 @@ def document(
 
 
 def phase(control: Control, rows: Sequence[ProcessorRow]) -> str:
-    """Of the run. Without anybody alive a run that is not over is STOPPED; before the first one it is STARTING."""
+    """The phase of the run. If no processor is alive, an unfinished run is STOPPED; before a run it is STARTING."""
     over = control.phase in (RunPhase.DRAINED, RunPhase.FAILED)
     if not over and not any(row.alive for row in rows):
         return "STOPPED"
@@ -81,7 +81,7 @@ def phase(control: Control, rows: Sequence[ProcessorRow]) -> str:
 
 
 def task_phase(report: TaskReport | None, control: Control) -> str:
-    """Of one task, as people are shown it; while draining, how far it is with that."""
+    """The phase of a task as it is shown to people; during a drain, its drain phase."""
     if control.phase is RunPhase.DRAINED:
         return DrainPhase.DRAINED
     if control.phase is RunPhase.DRAINING:
@@ -95,7 +95,7 @@ def task_phase(report: TaskReport | None, control: Control) -> str:
 
 
 def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int]]:
-    """How far the appended batches of all readers have read each source partition: blob and position, the least."""
+    """The least position, blob and bytes, to which all readers' appended batches have read each source partition."""
     read = {f"{stream}/{number}": (0, 0) for stream, count in control.sources.items() for number in range(count)}
     seen: dict[str, list[tuple[int, int]]] = {}
     for name in control.tasks:
@@ -106,7 +106,7 @@ def _read(control: Control, rows: dict[str, ProcessorRow]) -> dict[str, list[int
 
 
 def _drain(drain: DrainNotification | None, phase: RunPhase) -> dict[str, Any] | None:
-    """A drain with who asked for it and when each step was taken: by the wall clock of who led, in ms; 0: not known."""
+    """A drain, who asked for it, and when each step was taken, in ms by the leader's wall clock; 0: unknown."""
     if drain is None:
         return None
     return {
@@ -167,9 +167,9 @@ def why(
     report: TaskReport | None,
     waits_s: float | None = None,
 ) -> str | None:
-    """Why a task does not run, in a sentence; None: it runs, or is over, as it should.
+    """Why a task does not run, in a sentence; None: it runs, or is done.
 
-    `waits_s`: how long it waits at most for its former owner. Since when it waits is written nowhere.
+    `waits_s`: how long it waits at most for its former owner. Since when it has waited is not stored.
     """
     if control.phase is RunPhase.DRAINED or (report is not None and report.phase in (Phase.RUNNING, Phase.DRAINED)):
         return None
@@ -177,7 +177,7 @@ def why(
         return "The run has failed."
     owner = each.owner
     if owner is None:
-        return "Nobody can take it: no processor with this pipeline is there."
+        return "No live processor with this pipeline can take it."
     row = rows.get(owner.processor)
     if row is None or row.incarnation != owner.incarnation or not row.alive:
         return f"{owner.processor} has ended; the leader gives the task to another one."
@@ -195,6 +195,6 @@ def why(
 
 
 def _holds(before: Owner, rows: dict[str, ProcessorRow]) -> bool:
-    """Whether a former owner lives that may not have let go; its row says which tasks it has, not the reader."""
+    """Whether a former owner is alive, and so may still have the task."""
     row = rows.get(before.processor)
     return row is not None and row.alive and row.incarnation == before.incarnation

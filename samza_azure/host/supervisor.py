@@ -1,7 +1,7 @@
-"""One `samza-azure run` process: a coordinator, a container, and the wire between them.
+"""One `samza-azure run` process: a coordinator, a container, and the channel between them.
 
-The supervisor decides nothing about tasks. It starts the container, again with a back-off if it dies, carries the
-coordinator's commands to it and its reports back, turns signals into leaving, and ends everything in order.
+The supervisor decides nothing about tasks. It starts the container, restarts it with a back-off if it dies, passes the
+coordinator's commands to it and its reports back, leaves the group on a signal, and ends everything in order.
 """
 
 import logging
@@ -37,15 +37,15 @@ from samza_azure.messages import (
 
 log = logging.getLogger(__name__)
 
-#: After a container died, the next one starts so much later; doubled with each death in a row, up to the second figure.
+#: The back-off before the next container, doubled with each death in a row up to the second figure.
 BACK_OFF_S = (0.5, 30.0)
-#: Deaths in a row are forgotten when a container lived this long.
+#: A container that lived this long resets the count of deaths in a row.
 FORGIVE_S = 600.0
 #: At the end the container gets this long to close its session.
 GOODBYE_S = 5.0
-#: A container that is ready says something every second. Silence is counted in waits of this length.
+#: A ready container sends something every second. Silence is counted in waits of this length.
 LISTEN_S = 2.0
-#: Its memory is measured so often.
+#: How often the container's memory is measured.
 MEASURE_S = 10.0
 
 
@@ -62,18 +62,18 @@ class Supervisor(JobCoordinatorListener):
         silence_s: float,
         commit_s: float,
     ) -> None:
-        """A container that was ready and then says nothing for `silence_s` hangs, or its JVM does: it is killed."""
+        """A container that was ready and then sends nothing for `silence_s` seconds hangs, or its JVM: it is killed."""
         self._coordinator, self._job, self._directory = coordinator, job, directory
         self._death_limit = death_limit
         self._silence_s = silence_s
-        self._commit_s = commit_s  # between two batches of a task, for the price of what the plan adds
-        self._silent_s = 0.0  # counted in waits, so that a machine that slept takes nobody for dead
+        self._commit_s = commit_s  # between two batches of a task, for the price of streams that the plan adds
+        self._silent_s = 0.0  # counted in waits, so that a sleep of the machine does not count
         self._child: Child | None = None
         self._child_lock = threading.Lock()
         self._deaths = 0
         self._started_at = 0.0
-        self._is_ready = False  # the container has said so: before that it holds nothing
-        self._has_handlers = False  # tasks of it have something to close
+        self._is_ready = False  # the container has reported it; before that it holds no tasks
+        self._has_handlers = False  # its tasks have something to close
         self._start_at = boot_time()
         self._ending: Ending | None = None
         self._gave_up: Ending | None = None
@@ -90,7 +90,7 @@ class Supervisor(JobCoordinatorListener):
         self._wake_up.setblocking(False)
 
     def run(self) -> Ending:
-        """On the main thread, until the coordinator has ended."""
+        """Run on the main thread until the coordinator has ended. Return how it ended."""
         signal.set_wakeup_fd(self._wake_up.fileno(), warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_signal)
@@ -105,22 +105,22 @@ class Supervisor(JobCoordinatorListener):
 
     @property
     def steps(self) -> int:
-        """How often the main thread has gone round."""
+        """The number of rounds of the main thread."""
         return self._steps
 
     @property
     def has_container(self) -> bool:
-        """Is there a container that said that it is ready?"""
+        """Whether there is a container that has reported that it is ready."""
         return self._child is not None and self._is_ready
 
     @property
     def is_leaving(self) -> bool:
-        """Does it end, or has it ended?"""
+        """Whether the processor is ending, or has ended."""
         return self._is_leaving or self._gave_up is not None or self._ending is not None
 
     def wake(self) -> None:
-        """Make the main thread go round once. Any thread, at any time."""
-        with suppress(BlockingIOError):  # it is full: whoever reads it will wake
+        """Make the main thread do a round. Call it from any thread, at any time."""
+        with suppress(BlockingIOError):  # the buffer is full, so the main thread will wake anyway
             self._wake_up.send(b"\0")
 
     def on_command(self, command: Command) -> None:
@@ -154,12 +154,12 @@ class Supervisor(JobCoordinatorListener):
         self.wake()
 
     def _step(self) -> None:
-        """Leave if we were asked to, start the container if it is time, then wait for whatever comes next."""
+        """Leave after a signal, start the container if it is time, then wait for the next event."""
         self._steps += 1
         if self._signals and not self._is_leaving:
             self._is_leaving = True
             notify("STOPPING=1")
-            log.info("leaving: tasks are handed over (once more kills)")
+            log.info("leaving: tasks are handed over (a second Ctrl-C kills)")
             self._coordinator.stop()
         now = boot_time()
         if self._child is None and now >= self._start_at:
@@ -180,7 +180,7 @@ class Supervisor(JobCoordinatorListener):
                 self._hear_child()
 
     def _patience_s(self, now: float) -> float | None:
-        """How long to wait for something to happen; None: for ever."""
+        """How long to wait for an event, in seconds; None: for ever."""
         if self._is_ready or self._permit_until is not None:
             return LISTEN_S if self._child is not None else min(LISTEN_S, max(0.0, self._start_at - now))
         if self._child is not None:
@@ -188,35 +188,35 @@ class Supervisor(JobCoordinatorListener):
         return None if self._start_at == math.inf else max(0.0, self._start_at - now)
 
     def _notice_pause(self) -> None:
-        """Tell once that the permit has run out, and once that it is renewed: an outage would else leave no line."""
+        """Log once that the permit has expired, and once that it is renewed: else an outage would leave no trace."""
         until, now = self._permit_until, boot_time()
         if until is None or self._is_leaving or self._ending is not None:
             return
         if self._paused_at is None and now >= until:
             self._paused_at = now
-            log.warning("paused: no heartbeat was accepted in time, so no task may append; work goes on by itself")
+            log.warning("paused: no heartbeat was accepted in time, so no task may append; work resumes by itself")
         elif self._paused_at is not None and now < until:
             log.warning("resumed after %.0f s", now - self._paused_at)
             self._paused_at = None
 
     def _measure(self, now: float) -> None:
-        """What the container uses of memory, now and then."""
+        """Measure the container's memory, every `MEASURE_S`."""
         if self._child is not None and now >= self._measured_at + MEASURE_S:
             self._measured_at = now
             self._coordinator.container_uses(memory_of_session(self._child.pid))
             self._kills.look()
 
     def _not_heard(self, child: Child) -> None:
-        """The container has said nothing for another while."""
+        """The container has sent nothing for another `LISTEN_S`."""
         self._silent_s += LISTEN_S
         if self._silent_s >= self._silence_s:
-            log.warning("the container has said nothing for %.0f s: it hangs, and is killed", self._silence_s)
+            log.warning("the container has sent nothing for %.0f s: it hangs, and is killed", self._silence_s)
             self._silent_s = 0.0
-            child.end_group()  # the end of its channel tells us when it is gone
+            child.end_group()  # when it is gone, its channel is at end of file
 
     def _start_child(self, now: float) -> None:
         try:
-            (self._directory / "container").mkdir(parents=True, exist_ok=True)  # somebody may have tidied up
+            (self._directory / "container").mkdir(parents=True, exist_ok=True)  # somebody may have deleted it
             child = Child(self._job, self._directory / "container", self._directory / "container.log")
         except OSError as error:
             self._give_up(f"The container cannot be started: {error}")
@@ -248,7 +248,7 @@ class Supervisor(JobCoordinatorListener):
                 for warning in report.plan.warnings:
                     log.warning("%s", warning)
             elif isinstance(report, Rejected):
-                self._start_at = math.inf  # another container would say the same
+                self._start_at = math.inf  # another container would reject it, too
             elif isinstance(report, TaskReport):
                 self._note_closed(report)
                 self._show(report)
@@ -269,20 +269,20 @@ class Supervisor(JobCoordinatorListener):
         self._coordinator.container_lost(reason)
         if self._deaths > self._death_limit:
             where = self._directory / "container.log"
-            self._give_up(f"The container ended {self._deaths} times in a row ({reason}). More is in {where}.")
+            self._give_up(f"The container ended {self._deaths} times in a row ({reason}). See {where}.")
             return
         wait = min(BACK_OFF_S[0] * 2 ** (self._deaths - 1), BACK_OFF_S[1])
         self._start_at = now + wait
         log.warning("container ended (%s); the next one starts in %.1f s", reason, wait)
 
     def _give_up(self, why: str) -> None:
-        """End with 1. The row and the lease are given back first."""
+        """End with exit code 1, after leaving the group."""
         self._gave_up = Ending(Verdict.FAILED, why)
         self._start_at = math.inf
         self._coordinator.stop()
 
     def _note_closed(self, report: TaskReport) -> None:
-        """A task that was released or drained appends nothing more, and nothing of it is unsettled."""
+        """Forget a task that was released or drained: it appends nothing more, and none of its writes is unsettled."""
         with self._child_lock:
             is_last = self._open.get(report.task) == (report.generation, report.attempt)
             if is_last and report.phase in (Phase.RELEASED, Phase.DRAINED):
@@ -304,14 +304,14 @@ class Supervisor(JobCoordinatorListener):
             return
         with self._child_lock:
             has_open_tasks = bool(self._open)
-        # Else closing the session would only take time: nothing of it is kept. Handlers have a `close` of their own.
+        # Close the session only if tasks are open or handlers have a `close` to call; otherwise that would waste time.
         if self._is_ready and (has_open_tasks or self._has_handlers):
             child.send(Exit())
             child.end(GOODBYE_S)
         child.kill()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """In the middle of anything, also of what takes a lock: the first one is only noted, and the wait woken."""
+        """This may interrupt code that holds a lock: so it only counts, and the wakeup fd ends the wait."""
         self._signals += 1
         if self._signals > 1 and number == signal.SIGINT:
             if self._child is not None:
@@ -320,20 +320,20 @@ class Supervisor(JobCoordinatorListener):
 
 
 def why_it_ended(code: int, said: str, killed_in: Memory | None) -> str:
-    """What to say of a container that has ended: with which exit code, what its log said last of an error, and, if the
-    kernel has killed something of ours lately, in how much memory."""
+    """The reason why a container ended, for messages: its exit code, the last error in its log, and the memory, if the
+    kernel has killed a process of ours lately."""
     if killed_in is not None:
         last = f". The last error in its log: {said}" if said else ""
         return f"exit code {code}: {killed_for_memory(killed_in)}{last}"
     if code == OUT_OF_MEMORY:
-        return "no memory left in its JVM; tasks that made no progress get less input, see spark.driver.memory"
+        return "its JVM ran out of memory; tasks that made no progress get less input, see spark.driver.memory"
     return f"exit code {code}: {said}" if said else f"exit code {code}"
 
 
 def killed_for_memory(found: Memory) -> str:
-    """What to say of a container that the kernel has ended."""
+    """The message on a container that the kernel has killed."""
     whose = "container or unit" if found.is_set else "machine"
     return (
-        f"the kernel killed it or its JVM, since the {found.limit >> 20} MiB of the {whose} were used up. Java's heap "
-        "is only a part of that: give it more memory, lower spark.driver.memory, or run more processors"
+        f"the kernel killed it or its JVM, because the {found.limit >> 20} MiB of the {whose} were used up. Java's "
+        "heap is only a part of that: give it more memory, lower spark.driver.memory, or run more processors"
     )

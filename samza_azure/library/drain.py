@@ -1,12 +1,11 @@
-"""Drains for programs without Spark: ask for one, see one coming, count who is done.
+"""Drains for programs without Spark: request one, wait for one, count the partitions that are done.
 
-There is one truth, and these are views of it. A notification is a request row of the application's table, and once the
-leader has taken it up it stands in the control blob. `DrainNotifications` writes and reads both; `DrainMonitor` waits
-until a run is drained. Where no processor has ever coordinated there is no control blob: then the rows alone decide,
-which is Samza's form, a metadata store with nothing else beside it.
+A notification is a request row of the application's table; once the leader has accepted it, it is in the control blob.
+`DrainNotifications` writes the rows and reads both; `DrainMonitor` waits until a run is drained. If no processor has
+ever coordinated, there is no control blob, and the rows alone decide, as in Samza's metadata store.
 
-A drain can be cancelled until its FLUSH, so the monitor speaks at FLUSH, not at FREEZE. A member of the group hears
-each step sooner, through `JobCoordinatorListener.on_drain`.
+A drain can be cancelled until its FLUSH, so the monitor calls back at FLUSH, not at FREEZE. A member of the group is
+called at each step, and sooner, through `JobCoordinatorListener.on_drain`.
 """
 
 import asyncio
@@ -33,12 +32,12 @@ from samza_azure.storage.interface import ControlBlob, Row, Rows
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: How often a monitor looks, as Samza's does.
+#: The default interval of a monitor in seconds, as in Samza.
 POLL_S = 60.0
 
 
 class DrainAccount(Protocol):
-    """What an account has to offer here: a storage account, or `samza_azure.storage.memory.MemoryAccount`."""
+    """The account that is needed here: a storage account, or `samza_azure.storage.memory.MemoryAccount`."""
 
     def ensure_created(self) -> None: ...
     def control_blob(self) -> ControlBlob: ...
@@ -48,16 +47,16 @@ class DrainAccount(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The notifications that are there, in the order of their keys, and how many rows were not readable as one."""
+    """The notifications, in the order of their keys, and the number of rows that are not valid ones."""
 
     notifications: tuple[DrainNotification, ...]
     malformed: int
 
 
 class DrainNotifications:
-    """The drain notifications of one application. Each call asks the storage and may raise `StorageUnavailable`.
+    """The drain notifications of one application. Each call reads the storage and may raise `StorageUnavailable`.
 
-    Safe for several threads; not to be called from a running event loop.
+    Thread-safe. Do not call it from a running event loop.
     """
 
     def __init__(self, account: DrainAccount) -> None:
@@ -69,13 +68,13 @@ class DrainNotifications:
 
     @classmethod
     def of(cls, config: Config) -> "DrainNotifications":
-        """Those of the application that a job file describes. Nothing is sent yet."""
+        """The notifications of the application that a job file describes. Sends nothing yet."""
         return cls(Account.from_config(config.storage))
 
     def write(self, run_id: str = "") -> DrainNotification:
-        """Ask for the drain of a run; without an id, of the run in progress.
+        """Request the drain of a run; without an id, of the run in progress.
 
-        `ConfigError` if there is none: a drain of a run that nobody has named yet is for `samza-azure drain`.
+        Raise `ConfigError` if no run is in progress; use `samza-azure drain` to drain the next run.
         """
 
         async def ask() -> DrainNotification:
@@ -91,7 +90,7 @@ class DrainNotifications:
         return self._run(ask)
 
     def read(self) -> Found:
-        """All requests for drains, obeyed or not, until the leader forgets them after a day. Bad rows are counted."""
+        """All requests for drains, obeyed or not; the leader deletes them after a day. Invalid rows are counted."""
 
         async def look() -> Found:
             return _found(await self._drains())
@@ -99,8 +98,8 @@ class DrainNotifications:
         return self._run(look)
 
     def wanted(self, run_id: str) -> DrainNotification | None:
-        """The drain of this run if it is certain: it flushes, or is drained. None if there is none, or it may still be
-        cancelled. Where nothing is coordinated, any request for the drain of this run is certain.
+        """The drain of this run if it is certain: the run flushes, or is drained. None if there is none, or if it may
+        still be cancelled. Without a control blob, any request for the drain of this run is certain.
         """
 
         async def look() -> DrainNotification | None:
@@ -113,11 +112,11 @@ class DrainNotifications:
         return self._run(look)
 
     def clean(self, run_id: str) -> int:
-        """Delete the requests for the drain of this run; how many there were. What was taken up goes on."""
+        """Delete the requests for the drain of this run, and return their number. A drain that has begun goes on."""
         return self._run(lambda: self._delete(lambda values: values.get("runId") == run_id))
 
     def clean_all(self) -> int:
-        """Delete all requests for drains, those that are malformed too; how many there were."""
+        """Delete all requests for drains, also invalid ones, and return their number."""
         return self._run(lambda: self._delete(lambda values: True))
 
     async def _delete(self, goes: Callable[[Mapping[str, Any]], bool]) -> int:
@@ -125,7 +124,7 @@ class DrainNotifications:
         for row in await self._drains():
             if goes(row.values):
                 answer = await table.delete(REQUESTS, row.key, etag=row.etag, timeout=CALL_S)
-                deleted += answer is None  # refused: the leader has just answered it, and forgets it itself
+                deleted += answer is None  # refused: the leader has just answered it, and will delete it
         return deleted
 
     async def _control(self) -> Control | None:
@@ -171,9 +170,9 @@ def _certain(control: Control, run_id: str) -> DrainNotification | None:
 
 
 class MonitorState(StrEnum):
-    """Where a monitor is."""
+    """The state of a monitor."""
 
-    INIT = "INIT"  # has not looked yet, or found a drain with its first look and never began to wait
+    INIT = "INIT"  # not started, or it found a drain at once and never began to wait
     RUNNING = "RUNNING"
     STOPPED = "STOPPED"
 
@@ -181,14 +180,14 @@ class MonitorState(StrEnum):
 class DrainMonitor:
     """Calls back once when a run is drained.
 
-    Promised: at most one call, also if it raises; no malformed row, no error of the storage ends the watch. `failures`
-    counts the looks that failed, `last_error` is the last of them.
-    Not promised: how soon, as a look is made every `interval_s` seconds; and that no call comes after `stop`: one whose
-    turn had come when `stop` was called may begin just after it has returned.
+    Promised: at most one call, even if it raises. Invalid rows and errors of the storage do not end the monitor:
+    `failures` counts the reads that failed, `last_error` is the last error.
+    Not promised: a call sooner than the next read, which is made every `interval_s` seconds. Nor that no call follows
+    `stop`: if a read has just found the drain, the call may begin after `stop` has returned.
     """
 
     def __init__(self, notifications: DrainNotifications, run_id: str, interval_s: float = POLL_S) -> None:
-        """`run_id` is what `app.run.id` names, or what the coordinator's job model says."""
+        """`run_id` is `app.run.id`, or `run_id` of the coordinator's job model."""
         if notifications is None:
             raise ConfigError("A DrainMonitor needs DrainNotifications: DrainNotifications.of(config).")
         if not run_id:
@@ -212,7 +211,7 @@ class DrainMonitor:
         return self._state
 
     def register_drain_callback(self, callback: Callable[[DrainNotification], None]) -> bool:
-        """Whom to call. False, and nothing changes, if somebody is registered or the monitor has begun to wait."""
+        """Set the function to call. Return False, without effect, if there is one already or the monitor runs."""
         with self._lock:
             if self._callback is not None or self._state is not MonitorState.INIT:
                 return False
@@ -220,12 +219,12 @@ class DrainMonitor:
             return True
 
     def start(self) -> None:
-        """Look once, and call back at once if the run is drained already: then the state stays INIT, for nothing is
-        waited for. Otherwise wait in the background. Later calls do nothing.
+        """Read once. If the run is drained already, call back at once; the state stays INIT. Otherwise wait in the
+        background. Later calls do nothing. Raise `ConfigError` without a callback.
         """
         with self._lock:
             if self._callback is None:
-                raise ConfigError("Register a callback before the start: register_drain_callback(callback).")
+                raise ConfigError("Register a callback before start(): register_drain_callback(callback).")
             if self._state is not MonitorState.INIT or self._called:
                 return
         drain = self._look()
@@ -239,7 +238,7 @@ class DrainMonitor:
         threading.Thread(target=self._watch, name="drain-monitor", daemon=True).start()
 
     def stop(self) -> None:
-        """Wait no more. Safe from any thread and from the callback; does nothing before the start. Idempotent."""
+        """Stop waiting. Call it from any thread, or from the callback; it does nothing before `start`. Idempotent."""
         with self._lock:
             if self._state is MonitorState.RUNNING:
                 self._state = MonitorState.STOPPED
@@ -253,13 +252,13 @@ class DrainMonitor:
                 return
 
     def _look(self) -> DrainNotification | None:
-        """Any error is counted and forgotten: one bad answer must not end the watch in silence."""
+        """Count any error and go on: one bad answer must not silently end the monitor."""
         try:
             return self._notifications.wanted(self._run_id)
         except Exception as error:  # noqa: BLE001
             self.failures += 1
             self.last_error = error
-            log.warning("The drain of run %s cannot be looked for: %s", self._run_id, error)
+            log.warning("Whether run %s is drained cannot be read: %s", self._run_id, error)
             return None
 
     def _call(self, drain: DrainNotification, expected: MonitorState) -> None:
@@ -279,21 +278,22 @@ class DrainMonitor:
 
 @dataclass(frozen=True, slots=True)
 class DrainMessage:
-    """In a stream between two stages: nothing more comes from this task in this run.
+    """A message in a stream between two stages: this task puts out nothing more in this run.
 
-    Without a task it comes from the source, or from the partition that has heard every producer, and speaks for all.
+    Without a task, the message comes from the source, or from the partition that has a message of every producer, and
+    holds for all producers.
     """
 
     run_id: str
     task: str | None = None
 
     def to_json(self) -> str:
-        """Under Samza's names."""
+        """The message as JSON, with Samza's field names."""
         return json.dumps({"task-name": self.task, "run-id": self.run_id})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "DrainMessage":
-        """As `to_json` made it; `ValueError` says what is wrong with another text."""
+        """Parse what `to_json` made. Raise `ValueError` for any other text."""
         fields = json.loads(text)
         run_id, task = (fields.get("run-id"), fields.get("task-name")) if isinstance(fields, dict) else (None, None)
         if not isinstance(run_id, str) or not (task is None or isinstance(task, str)):
@@ -302,14 +302,14 @@ class DrainMessage:
 
 
 class DrainStates:
-    """Which partitions of which streams are drained, for a task that reads streams with control messages in them.
+    """The partitions that are drained, for a task that reads streams with control messages in them.
 
-    A stage of a Spark job reads the same from the logs of its producers: the record that says DRAINED is their message.
-    This is for streams to which many producers write, as Event Hubs. Safe for several threads.
+    Use it for streams that many producers write to, such as Event Hubs. A stage of a Spark job needs no such messages:
+    the logs of its producers end with a record that says DRAINED. Thread-safe.
     """
 
     def __init__(self, run_id: str, partitions: Mapping[str, Iterable[int]], producers: Mapping[str, int]) -> None:
-        """`partitions`: those that are read, by stream. `producers`: how many tasks write a stream; none: a source."""
+        """`partitions`: what the task reads, by stream. `producers`: how many tasks write a stream; 0: a source."""
         self.run_id = run_id
         self._producers = {stream: producers.get(stream, 0) for stream in partitions}
         self._heard: dict[tuple[str, int], set[str]] = {
@@ -321,10 +321,10 @@ class DrainStates:
             raise ConfigError(f"A stream has a number of producers below 0: {self._producers}.")
 
     def update(self, message: DrainMessage, stream: str, partition: int) -> bool:
-        """Take note of a message; true once for each partition, for the message that drains it.
+        """Record a message. Return true once for each partition: for the message that drains it.
 
-        If that message names a task, this partition is the one that its producers tell: who got true passes
-        `DrainMessage(run_id)` on to the stream's other partitions. Messages of another run are ignored.
+        If that message names a task, the producers send to this partition only: the caller then sends
+        `DrainMessage(run_id)` to the stream's other partitions. Messages of another run are ignored.
         """
         place = self._place(stream, partition)
         with self._lock:
@@ -339,13 +339,13 @@ class DrainStates:
             return True
 
     def end(self, stream: str, partition: int) -> None:
-        """The partition has come to its own end: no drain message follows, and none is waited for."""
+        """Mark a partition as drained without a message: it has ended, and none will follow."""
         place = self._place(stream, partition)
         with self._lock:
             self._done.add(place)
 
     def is_drained(self, stream: str | None = None, partition: int | None = None) -> bool:
-        """Whether a partition is drained, or all of a stream, or all that is read."""
+        """Whether a partition is drained, or all partitions of a stream, or all that are read."""
         if stream is not None and stream not in self._producers:
             raise ConfigError(f"This task does not read stream {stream!r}; it reads {sorted(self._producers)}.")
         if stream is not None and partition is not None:
@@ -356,7 +356,7 @@ class DrainStates:
             return all(place in self._done for place in self._heard if stream in (None, place[0]))
 
     def heard(self, stream: str, partition: int) -> frozenset[str]:
-        """The producers that a partition has heard of."""
+        """The producers whose message a partition has."""
         place = self._place(stream, partition)
         with self._lock:
             return frozenset(self._heard[place])

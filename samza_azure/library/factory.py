@@ -1,4 +1,4 @@
-"""The coordinators that the configuration can name."""
+"""The factories that `job.coordinator.factory` can name."""
 
 import asyncio
 import logging
@@ -28,9 +28,9 @@ from samza_azure.storage.memory import MemoryAccount
 
 log = logging.getLogger(__name__)
 
-#: How often a processor that cannot reach the account tries to create container and table.
+#: The seconds between two tries to create container and table while the account does not answer.
 KNOCK_S = 1.0
-#: And one that misses a right.
+#: The same while a right is missing.
 ROLE_AGAIN_S = 2.0
 
 
@@ -38,13 +38,13 @@ class AzureJobCoordinatorFactory:
     """Coordinates over the storage account that the job file names."""
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
-        """A coordinator that has not started. Nothing is sent yet."""
+        """Return a coordinator that has not started. Sends nothing yet."""
         return ThreadedCoordinator(
             settings(processor_id, config), lambda: _azure(config), Observer(processor_id, metrics)
         )
 
     def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
-        """Elector, membership and locks of a group. Nothing is sent yet."""
+        """Return the elector, the membership and the locks of a group. Sends nothing yet."""
 
         def join(who: str) -> ThreadedCoordinator:
             of_group = tools.config_of_group(config, group, who)
@@ -57,16 +57,16 @@ class AzureJobCoordinatorFactory:
 
 
 class PassthroughJobCoordinatorFactory:
-    """A group of one, coordinated in memory: no election, no failover. The task logs are in storage all the same."""
+    """A group of one, coordinated in memory: no election, no failover. The task logs are still in storage."""
 
     def get_job_coordinator(self, processor_id: str, config: Config, metrics: Any = None) -> JobCoordinator:
-        """A coordinator that has not started."""
+        """Return a coordinator that has not started."""
         run_id = config.app.run_id or "passthrough"
         alone = replace(settings(processor_id, config), run_id=run_id)
         return ThreadedCoordinator(alone, lambda: _alone(config, run_id), Observer(processor_id, metrics))
 
     def get_coordination_utils(self, group: str, processor_id: str, config: Config) -> CoordinationUtils:
-        """Elector, membership and locks of a group of one, in memory: locks hold between threads only."""
+        """Return the tools of a group of one, in memory: its locks hold only between threads of this process."""
 
         def join(who: str) -> ThreadedCoordinator:
             return ThreadedCoordinator(
@@ -79,7 +79,7 @@ class PassthroughJobCoordinatorFactory:
 
 
 def settings(processor_id: str, config: Config) -> Settings:
-    """What the protocol needs of the configuration."""
+    """The part of the configuration that the protocol needs."""
     return Settings(
         processor=check_processor_id(processor_id),
         timing=config.coordinator.timing,
@@ -98,8 +98,8 @@ async def _azure(config: Config) -> Stores:
 
 
 async def reached(account: Account) -> Stores:
-    """What an account holds for coordination: signed in first, container and table created if absent."""
-    await asyncio.to_thread(account.sign_in)  # with a patience of its own, before anything has a deadline
+    """Sign in, create container and table if they are missing, and return what a coordinator needs of the account."""
+    await asyncio.to_thread(account.sign_in)  # it has a timeout of its own, so before all that has a deadline
     begun, said_at = boot_time(), -TOLD_EVERY_S
     unreached: float | None = None  # since when no call was answered
     while True:
@@ -136,5 +136,5 @@ async def _alone(config: Config, run_id: str) -> Stores:
 
 
 async def _in_memory(account: MemoryAccount) -> Stores:
-    """A group in memory that has no logs."""
+    """A group in memory without logs."""
     return Stores(account.control_blob(), account.rows(), RunLogs(account.blobs()), account.aclose)

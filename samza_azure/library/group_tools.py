@@ -1,8 +1,8 @@
 """Elector, membership and locks of one group, for programs that share no tasks: `CoordinationUtils`.
 
-Those who stand for election are one group, those who are registered another, so that a member need be no candidate.
-Each is coordinated as a job is, in a container and a table of its own that are named after application and group; the
-locks lie in the container of the members. Joining starts a thread; without it nothing runs.
+Candidates and members are two groups, so that a member need not be a candidate. Each is coordinated like a job, in its
+own container and table, named after the application and the group; the locks are in the container of the members.
+Joining starts a thread; nothing runs before.
 """
 
 from collections.abc import Callable
@@ -22,9 +22,9 @@ from samza_azure.group.rows import MEMBERS, processor_row
 from samza_azure.library.threaded import ThreadedCoordinator
 from samza_azure.storage.interface import Rows
 
-#: Those who stand for election.
+#: The name of the group of candidates.
 CANDIDATES = "candidates"
-#: A question to the table waits no longer than this.
+#: The timeout of a query to the table, in seconds.
 ASK_S = 5.0
 
 
@@ -36,7 +36,7 @@ def config_of_group(config: Config, group: str, who: str = MEMBERS) -> Config:
 
 
 class Life:
-    """This process's life in a group: a coordinator from `begin` to `end`."""
+    """This process's membership of a group: a coordinator from `begin` to `end`."""
 
     def __init__(self, make: Callable[[], ThreadedCoordinator]) -> None:
         self._make = make
@@ -59,7 +59,7 @@ class Life:
 
 
 class GroupElector(LeaderElector):
-    """The leader of the candidates' group is the leader of its coordination."""
+    """The elected leader is the one that leads the coordination of the candidates' group."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -96,7 +96,7 @@ class _Told(JobCoordinatorListener):
 
 
 class GroupMembership(ClusterMembership):
-    """The members are the rows that are neither dead nor left."""
+    """The members are those whose rows are neither dead nor left."""
 
     def __init__(self, life: Life) -> None:
         self._life = life
@@ -118,7 +118,7 @@ async def _alive(table: Rows) -> tuple[str, ...]:
 
 
 class GroupUtils(CoordinationUtils):
-    """The tools of one group. `make` has the name of the group to join: of candidates, or of members."""
+    """The tools of one group. `make` takes the name of the group to join: candidates or members."""
 
     def __init__(self, make: Callable[[str], ThreadedCoordinator], lock: Callable[[str], Lock]) -> None:
         self._stands, self._is_member = Life(lambda: make(CANDIDATES)), Life(lambda: make(MEMBERS))

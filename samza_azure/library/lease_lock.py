@@ -1,14 +1,14 @@
-"""A lock for programs that use this as a library: one holder in the whole group, on the lease of a blob.
+"""A lock for programs that use this library: one holder in the whole group, by the lease of a blob.
 
 Promised: each grant has a token higher than all before, written into the blob under the lease and the blob's ETag.
-Hand the token to whatever the lock protects; what refuses lower tokens is safe whatever happens here. A holder learns
-that it lost the lock before the service can grant it to anybody else: it counts from before it asked, on a clock that
-goes on while the machine sleeps, and stops a margin early. `held` asks that clock at each call, so even a process that
-was stopped and has just come back sees the truth. A renewal is sent only before that deadline and only for the ETag of
-our own grant, so it can never revive a lease that somebody else has had in between.
+Send the token with each write to what the lock protects: if that refuses lower tokens, it is safe in all cases.
+A holder knows that it has lost the lock before the service can grant it to another: it counts the lease from before the
+request, on a clock that runs on while the machine sleeps, and stops a margin early. `held` reads that clock at each
+call, so it is right even in a process that was suspended. A renewal is sent only before that deadline and only with the
+ETag of our own grant, so it can never revive a lease that somebody else has had in between.
 
-Not promised: that nobody else holds the lock while you act. You may be stopped between `held` and the next line; only
-the token helps then. No order among those who wait. Nothing in samza_azure itself depends on this lock.
+Not promised: that nobody else holds the lock while you act. The process may be suspended between `held` and the next
+line; then only the token helps. No order among waiters. Nothing in samza_azure itself depends on this lock.
 """
 
 import asyncio
@@ -35,20 +35,21 @@ log = logging.getLogger(__name__)
 
 #: Azure leases for 15 to 60 s.
 LEASE_S = (15, 60)
-#: The holder stops so much earlier than the service could let go: a tenth for clocks that run unequally, and a bit.
+#: The margin before the end of the lease: a tenth of it, for clocks that run at different rates, and half a second.
 MARGIN = 0.1
 MARGIN_S = 0.5
-#: One that waits asks again after so long, doubled up to this, and a quarter more or less: they are many, perhaps.
+#: The pause between two tries of a waiter: doubled from the first up to the second, with a quarter of jitter.
 ASK_S, ASK_MOST_S = 0.5, 4.0
-#: No call waits longer than this, or than what is left of the lease; or of the caller's patience, but that at least.
+#: The timeout of a call: at most the first, what is left of the lease or of the caller's timeout; at least the second
+#: while waiting for a grant.
 CALL_S, LEAST_CALL_S = 3.0, 1.0
 
 
 class Storage(Protocol):
-    """What of an account a lock needs."""
+    """The account that a lock needs."""
 
     def sign_in(self) -> None:
-        """Wait for the first token, if it takes one."""
+        """Wait for the first token of an identity, if it uses one."""
 
     def ensure_created(self) -> None:
         """Create what is absent."""
@@ -65,7 +66,7 @@ class Storage(Protocol):
 
 @dataclass(slots=True)
 class Grant:
-    """The lease that was granted to us, and until when we may believe in it."""
+    """The lease that was granted to us, and when we requested it."""
 
     token: int
     lease_id: str
@@ -76,7 +77,7 @@ class Grant:
 
 @dataclass(slots=True)
 class _Life:
-    """From a call of `lock` to the end of the thread that serves it. What comes late of one touches no other."""
+    """One acquisition, from a call of `lock` to the end of its thread. Late events of one do not affect another."""
 
     thread: threading.Thread | None = None
     loop: asyncio.AbstractEventLoop | None = None
@@ -86,10 +87,10 @@ class _Life:
 
 
 class LeaseLock(Lock):
-    """`Lock` on a leased blob. Each grant lives on a thread of its own, which renews it until it is given back.
+    """A `Lock` on a leased blob. Each grant has a thread of its own, which renews it until it is released.
 
-    `on_lost` is told on another thread, for which nobody waits: it may block, and it may call `unlock`. It may still be
-    at work when an `unlock` elsewhere has returned.
+    `on_lost` is called with the reason, on another thread that nobody waits for: it may block, and may call `unlock`.
+    It may still run when an `unlock` elsewhere has returned.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ class LeaseLock(Lock):
         now: Callable[[], float] = boot_time,
     ) -> None:
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
-            raise ConfigError(f"A lock's lease of {lease_s} s is not possible: Azure leases for 15 to 60 s.")
+            raise ConfigError(f"lease_s is {lease_s}, but Azure leases for 15 to 60 s. Use a number in that range.")
         self._name, self._storage, self._lease_s, self._on_lost = f"locks/{name}", storage, lease_s, on_lost
         self._now = now
         self._life: _Life | None = None
@@ -114,7 +115,7 @@ class LeaseLock(Lock):
         life = _Life()
         with self._guard:
             if self._life is not None:
-                raise RuntimeError(f"The lock {self._name} is held or asked for by this very object; unlock it first.")
+                raise RuntimeError(f"This object holds the lock {self._name} or waits for it. Call unlock() first.")
             self._life = life
             arguments = life, until, answer
             life.thread = threading.Thread(target=self._live, args=arguments, name=self._name, daemon=True)
@@ -128,7 +129,7 @@ class LeaseLock(Lock):
         return token
 
     def unlock(self) -> None:
-        with self._guard:  # whoever asks on another thread has not started its own before it lets go of this
+        with self._guard:  # so that a `lock` on another thread has started its own thread, or not begun
             life = self._life
         if life is not None:
             self._end(life)
@@ -152,7 +153,7 @@ class LeaseLock(Lock):
 
     @property
     def ends_at(self) -> float:
-        """Without a further renewal we hold it no longer than until then, by CLOCK_BOOTTIME."""
+        """When the lock ends without a further renewal, in seconds of CLOCK_BOOTTIME."""
         grant = self._grant
         return 0.0 if grant is None else self._ends_at(grant)
 
@@ -203,15 +204,15 @@ class LeaseLock(Lock):
             storage.close()
 
     async def _wait(self, life: _Life, storage: Storage, blob: ControlBlob, until: float | None) -> Grant | None:
-        """Ask until it is ours, the time is over, or it is not wanted any more. An account that cannot be reached is
-        waited for too."""
+        """Try until the lock is granted, the time is over, or `unlock` is called, also while the account does not
+        answer."""
         pause_s = ASK_S
         while not life.given_back.is_set():
             trouble: StorageUnavailable | None = None
             call_s = CALL_S if until is None else min(CALL_S, max(until - self._now(), LEAST_CALL_S))
             try:
                 grant = await self._ask(storage, blob, call_s)
-                if grant is not None and life.given_back.is_set():  # unlocked meanwhile: nobody is to believe in it
+                if grant is not None and life.given_back.is_set():  # unlocked meanwhile: the caller must not get it
                     await _give_back(blob, grant.lease_id, call_s)
                     return None
                 if grant is not None:
@@ -228,7 +229,7 @@ class LeaseLock(Lock):
         return None
 
     async def _ask(self, storage: Storage, blob: ControlBlob, call_s: float) -> Grant | None:
-        """One try: lease it, read what it holds by that lease, write the next token. None: it is another's."""
+        """One try: lease the blob, read it under that lease, write the next token. None: another holds the lock."""
         lease_id, asked_at = str(uuid.uuid4()), self._now()
         try:
             answer = await blob.acquire(lease_id, seconds=self._lease_s, timeout=call_s)
@@ -243,7 +244,7 @@ class LeaseLock(Lock):
                 await _give_back(blob, lease_id, call_s)
             return grant
         except BaseException:
-            await _give_back(blob, lease_id, call_s)  # it may be ours without our knowing
+            await _give_back(blob, lease_id, call_s)  # the lease may have been granted although the answer was lost
             raise
 
     async def _take_token(self, blob: ControlBlob, lease_id: str, asked_at: float, call_s: float) -> Grant | None:
@@ -258,7 +259,7 @@ class LeaseLock(Lock):
         return grant if self._now() < self._ends_at(grant) else None
 
     async def _keep(self, life: _Life, blob: ControlBlob, grant: Grant) -> None:
-        """Renew in time until it is given back; if that fails, say so before anybody else can have it."""
+        """Renew until the lock is released; if that fails, report it before the lock can be granted to another."""
         next_try = grant.asked_at + self._lease_s / 3
         while True:
             now = self._now()
@@ -272,13 +273,13 @@ class LeaseLock(Lock):
                     self._report(grant, why)
                     break
                 next_try = max(grant.asked_at + self._lease_s / 3, now + ASK_S)
-            # Never long: a clock that slept has jumped.
+            # Only short pauses: after the machine slept, the clock has jumped, and this must be noticed soon.
             if await self._pause(life, min(next_try - self._now(), self._ends_at(grant) - self._now(), ASK_S)):
                 break
         await _give_back(blob, grant.lease_id, CALL_S)
 
     async def _renew(self, blob: ControlBlob, grant: Grant) -> str | None:
-        """Ask for more time; why not, if the service refuses. What is not answered adds no time."""
+        """Renew the lease; return the reason if the service refuses. Without an answer the deadline stays."""
         asked_at = self._now()
         left = self._ends_at(grant) - asked_at
         if left <= 0:
@@ -297,7 +298,7 @@ class LeaseLock(Lock):
         return None
 
     async def _pause(self, life: _Life, seconds: float) -> bool:
-        """Wait a little. True as soon as the lock is given back."""
+        """Wait. True as soon as the lock is released."""
         try:
             async with asyncio.timeout(max(seconds, 0.001)):
                 await life.news.wait()
@@ -309,7 +310,7 @@ class LeaseLock(Lock):
         if grant is not None and grant.lost is None:
             grant.lost = reason
             log.warning("Lost the lock %s: %s", self._name, reason)
-            # Whoever unlocks waits for our thread, perhaps with something in hand that `on_lost` waits for.
+            # `unlock` waits for our thread, and its caller may hold what `on_lost` waits for; hence another thread.
             threading.Thread(target=self._on_lost, args=(reason,), name=f"{self._name} lost", daemon=True).start()
 
 
@@ -342,8 +343,8 @@ def _token(data: bytes, name: str) -> int:
 
 
 async def _give_back(blob: ControlBlob, lease_id: str, call_s: float) -> None:
-    """Release once. If that is lost too, the lease ends by itself."""
+    """Try to release once. If that fails, the lease expires by itself."""
     try:
         await blob.release(lease_id, timeout=call_s)
     except StorageUnavailable as error:
-        log.warning("A lock's lease is left to end by itself: %s", error)
+        log.warning("A lock's lease could not be released, and expires by itself: %s", error)

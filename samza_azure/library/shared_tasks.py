@@ -1,11 +1,11 @@
 """Tasks of your own, without Spark: a group of processes shares numbered tasks, each run by one of them at a time.
 
-Derive from `SharedTasks`, say what to do when a task comes and when it goes, and enter it. Both are called one after
-another on a thread of their own and may take their time: a task counts as given up only when `on_stop` has returned,
-and nobody else starts it before that (except after `task.shutdown.ms`, or when this process is taken for dead).
+Derive from `SharedTasks`, override `on_start` and `on_stop`, and enter it as a context manager. The two are called one
+after another on a thread of their own and may block: a task is released only when `on_stop` has returned, and no other
+process starts it before that (except after `task.shutdown.ms`, or when this process is taken for dead).
 
-What a task writes must carry its generation, which is higher with each owner, to somewhere that refuses lower ones;
-`may_act` says whether this process still has the word of the group, but no clock can stop a write that is on its way.
+A task's writes must carry its generation, which is higher with each owner, to a system that refuses lower ones.
+`may_act` says whether this process may still act for the group, but no clock can stop a write that is on its way.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ from samza_azure.messages import (
 
 log = logging.getLogger(__name__)
 
-#: A task that started is told after so long, whatever else is to start.
+#: Reports are sent together, but none waits longer than this, in seconds.
 TOGETHER_S = 0.02
 
 
@@ -47,7 +47,7 @@ def plan_of(name: str, count: int) -> Plan:
 
 
 class SharedTasks(JobCoordinatorListener):
-    """This process's share of the tasks `name-0` to `name-<count - 1>`. A context manager: in, a member; out, gone."""
+    """This process's share of the tasks `name-0` to `name-<count - 1>`. As a context manager it joins and leaves."""
 
     def __init__(self, coordinator: JobCoordinator, name: str, count: int) -> None:
         self.coordinator = coordinator
@@ -57,16 +57,16 @@ class SharedTasks(JobCoordinatorListener):
         self._tasks: dict[str, StartTask] = {}
         self._until = 0.0
         self._draining = False
-        self._said: list[TaskReport] = []  # and not told yet
+        self._said: list[TaskReport] = []  # not reported yet
         self._tell_by = 0.0
         self._ended = threading.Event()
         self.error: Exception | None = None
 
     def on_start(self, task: str, generation: int) -> None:
-        """A task is ours from now on. An exception counts as its failure; it is tried again, up to the limit."""
+        """Start a task. If this raises, the task has failed and is tried again, up to `task.restart.limit`."""
 
     def on_stop(self, task: str) -> None:
-        """A task is to be given up, and is when this returns."""
+        """Stop a task. It is released when this returns."""
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -75,18 +75,18 @@ class SharedTasks(JobCoordinatorListener):
 
     @property
     def may_act(self) -> bool:
-        """Has the group heard of us lately? If not, start nothing and write nothing: others may have our tasks."""
+        """Whether this process's permit is valid. If not, start and write nothing: others may have our tasks."""
         return boot_time() < self._until
 
     def start(self) -> None:
-        """Join the group and take a share. Returns at once."""
+        """Join the group, to get a share of the tasks. Returns at once."""
         self.coordinator.set_listener(self)
         self._thread.start()
         self.coordinator.report(Ready(self._plan))
         self.coordinator.start()
 
     def stop(self) -> None:
-        """Give up all tasks, leave, and wait until that is done. Raises what ended the coordinator, if it failed."""
+        """Release all tasks, leave, and wait until that is done. If the coordinator failed, raise its error."""
         self.coordinator.stop()
         self._ended.wait()
         self._thread.join()
@@ -102,7 +102,7 @@ class SharedTasks(JobCoordinatorListener):
 
     def on_command(self, command: Command) -> None:
         if isinstance(command, Permit):
-            self._until = command.until  # at once: a task that takes its time must see it
+            self._until = command.until  # not through the queue: an `on_start` that runs must see it
         else:
             self._commands.put(command)
 
@@ -123,7 +123,7 @@ class SharedTasks(JobCoordinatorListener):
             self._do(command)
             if self._commands.empty() or boot_time() > self._tell_by:
                 self._tell()
-        for task in self.tasks:  # the coordinator failed: nobody asked for them back
+        for task in self.tasks:  # the coordinator failed, and requested no release
             self._release(task, Phase.RELEASED)
         self._tell()
 
@@ -139,18 +139,18 @@ class SharedTasks(JobCoordinatorListener):
                 pass
 
     def _tell(self) -> None:
-        """At once, what happened to many tasks: others wait for it, and a row is not written for each of them."""
+        """Send the reports of several tasks together, so that they are written in one row."""
         said, self._said = self._said, []
         self.coordinator.report(*said)
 
     def _start(self, start: StartTask) -> None:
-        if self._draining:  # there is nothing left to do in it
+        if self._draining:  # there is nothing left to do
             self._say(start, Phase.DRAINED)
             return
         try:
             self.on_start(start.task, start.generation)
         except Exception as error:
-            log.exception("Task %s does not start", start.task)
+            log.exception("Task %s failed to start", start.task)
             self._fail(start, error)
             return
         self._tasks[start.task] = start
@@ -163,13 +163,13 @@ class SharedTasks(JobCoordinatorListener):
         try:
             self.on_stop(task)
         except Exception as error:
-            log.exception("Task %s does not stop as it should", task)
+            log.exception("Task %s failed to stop", task)
             self._fail(start, error)
             return
         self._say(start, phase)
 
     def _drain(self, step: DrainStep | None) -> None:
-        """A drained task is given up for good. Until FLUSH a drain may be cancelled, so nothing happens before."""
+        """Release all tasks for good. Until FLUSH a drain may be cancelled, so nothing happens before."""
         self._draining = step is DrainStep.FLUSH
         if self._draining:
             for task in self.tasks:

@@ -1,4 +1,4 @@
-"""A job coordinator on a thread with an event loop of its own."""
+"""A job coordinator on its own thread with an event loop."""
 
 import asyncio
 import concurrent.futures.thread
@@ -26,13 +26,13 @@ from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-#: asyncio imports this when a thread first needs it, and the import registers hooks for forks: a fork that is under way
-#: in another thread, as the supervisor's of its container, would then release a lock that it never took.
+#: asyncio imports this when a thread first needs it, and the import registers hooks for forks. A fork under way in
+#: another thread, such as the supervisor's, would then release a lock that it never took. So it is imported here.
 FORK_HOOKS = concurrent.futures.thread
 
 
 class HostSurroundings:
-    """The real clock, dice and names."""
+    """The real clock, random numbers and ids."""
 
     def now(self) -> float:
         return boot_time()
@@ -48,14 +48,14 @@ class HostSurroundings:
 
 
 class Stores:
-    """What a coordinator coordinates over, made on its own thread and closed there."""
+    """The storage of a coordinator, opened and closed on its thread."""
 
     def __init__(self, blob: ControlBlob, table: Rows, runs: RunLogs, close: Callable[[], Any]) -> None:
         self.blob, self.table, self.runs, self.close = blob, table, runs, close
 
 
 class ThreadedCoordinator(JobCoordinator):
-    """`Processor` on a thread with an event loop, and the listener told what it needs to know."""
+    """Runs a `Processor` on a thread with an event loop, and calls the listener."""
 
     def __init__(self, settings: Settings, stores: Callable[[], Any], observer: Observer) -> None:
         self._settings, self._stores, self._observer = settings, stores, observer
@@ -65,7 +65,7 @@ class ThreadedCoordinator(JobCoordinator):
         self._processor: Processor | None = None
         self._table: Rows | None = None
         self._early: list[Callable[[Processor], None]] = []
-        self._reaching: asyncio.Task[Any] | None = None  # the account, which may take minutes
+        self._reaching: asyncio.Task[Any] | None = None  # opens the storage, which may take minutes
         self._leaves = False
         self._lock = threading.Lock()
         self._model: JobModel | None = None
@@ -83,7 +83,7 @@ class ThreadedCoordinator(JobCoordinator):
 
     @property
     def epoch(self) -> int:
-        """Of the present leadership, as far as is known here."""
+        """The epoch of the present leadership, as far as this processor knows."""
         control = self.view.control if self.view is not None else None
         return control.epoch if isinstance(control, Control) else 0
 
@@ -117,13 +117,13 @@ class ThreadedCoordinator(JobCoordinator):
                 reaching.get_loop().call_soon_threadsafe(reaching.cancel)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until it has ended; false if the time was over first."""
+        """Wait until it has ended; false if it has not within `timeout` seconds."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
         return self.ending is not None
 
     def ask_storage(self, question: Callable[[Rows], Coroutine[Any, Any, T]], timeout: float) -> T:
-        """Ask the group's table, on the coordinator's own connections. `StorageUnavailable` if it has none now."""
+        """Query the group's table over the coordinator's connections. Raise `StorageUnavailable` if there are none."""
         loop, table = self._loop, self._table
         if loop is None or table is None or loop.is_closed():
             raise StorageUnavailable("This processor is not in the group: start it, and wait until it has joined.")
@@ -149,7 +149,7 @@ class ThreadedCoordinator(JobCoordinator):
                 self._early.append(act)
                 return
             processor, loop = self._processor, self._loop
-        with suppress(RuntimeError):  # it has ended, and needs no news
+        with suppress(RuntimeError):  # it has ended
             loop.call_soon_threadsafe(act, processor)
 
     def _live(self) -> None:
@@ -205,7 +205,7 @@ class ThreadedCoordinator(JobCoordinator):
             await stores.close()
 
     async def _count(self) -> None:
-        """While the account is not reached yet, which may take minutes, there are no turns; but the loop goes round."""
+        """Count turns while the storage is opened, which may take minutes: the loop runs, though no processor yet."""
         while True:
             self._turns += 1
             await asyncio.sleep(1.0)
@@ -223,7 +223,7 @@ class ThreadedCoordinator(JobCoordinator):
         value = view.control
         if not isinstance(value, Control):
             return
-        # Its step stays FLUSH at DRAINED; how far it has come does not.
+        # Compare `reached`, not `step`: the step stays FLUSH at DRAINED.
         now_told = (value.version, value.drain and (value.drain.uuid, value.drain.reached))
         if now_told == self._told:
             return

@@ -1,13 +1,13 @@
-"""The record, who may append it, what may be deleted, and how a log is read. Pure: no clock, no dice, no I/O.
+"""The record, who may append it, what may be deleted, and how a log is read. Pure: no clock, no random numbers, no I/O.
 
 A rule is a generator: it yields operations, such as "append these bytes at this position", and receives their answers.
 `samza_azure.storage.driver` performs them in production, the simulator in virtual time.
 
-Promised, if the storage keeps to conditional appends: the accepted records of a task form one run per writer, writers
-only rise, batch ids strictly rise, and what was once readable never changes. What is read is what was written, or it is
-`CorruptState` with blob and position.
+Promised, if the storage honours conditional appends: the accepted records of a task form one sequence per writer,
+writers only rise, batch ids strictly rise, and what was once readable never changes. A read returns what was written,
+or raises `CorruptState` with blob and position.
 
-Not promised: that a record whose append failed is not in the log. Whoever comes next finds it there or does not.
+Not promised: that a record whose append failed is not in the log. The next reader finds it, or does not.
 
-Start reading at the head of `task_log`, then `task_log.take_over` and `task_log.send`; `record` has the format.
+Start reading at the docstring of `task_log`, then `task_log.take_over` and `task_log.send`; `record` has the format.
 """

@@ -1,8 +1,8 @@
-"""Which blobs of a task's log nobody needs any more, so that its owner may delete them.
+"""The blobs of a task's log that nobody needs any more, so that its owner may delete them.
 
-Promised: nothing is named that a restore, a replay or a reader may still ask for. What a snapshot has replaced stays
-replaced, and what a reader's record says it is done with it never asks for again. So no fence is needed: whoever was
-an owner once may delete late, or again. Not promised: that it is soon. A reader that has said nothing needs all.
+Promised: no blob is named that a restore, a replay or a reader may still read. What a snapshot has replaced stays
+replaced, and a reader never reads again what its record says it is done with. So no fence is needed: a former owner may
+delete late, or again. Not promised: that a blob is named soon. A reader without a record needs them all.
 """
 
 from collections.abc import Sequence
@@ -16,16 +16,16 @@ from samza_azure.logs.task_log import NEEDS, TaskLog
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a restore of a log reads."""
+    """The blobs that a restore of a log reads."""
 
     prefix: str
     group_id: bytes
-    first: int  # the blob that begins with the last snapshot, or an older one that files of the checkpoint lie in
-    large: frozenset[str]  # blobs of their own that such files lie in, however old
+    first: int  # the blob that begins with the last snapshot, or an older one that holds files of the checkpoint
+    large: frozenset[str]  # separate blobs that hold such files, however old
 
 
 def kept(log: TaskLog) -> Kept:
-    """What the next owner will ask for. A blob that is not opened yet has no snapshot."""
+    """What the next owner will read. A blob that is not opened yet has no snapshot."""
     log.prune()
     held = frozenset(content.blob for content in log.files.values() if isinstance(content, Reference))
     older = [index for name in held if (index := blob_index(log.prefix, name)) is not None]
@@ -33,7 +33,7 @@ def kept(log: TaskLog) -> Kept:
 
 
 def outdated(own: Kept, readers: Sequence[str]) -> Rule[list[str]]:
-    """The names of such blobs. `readers` are the logs of all tasks that read this one."""
+    """The names of the blobs that nobody needs. `readers` are the logs of all tasks that read this one."""
     first = yield from needed_from(own.prefix, own.group_id, readers, own.first)
     if first <= 0:
         return []

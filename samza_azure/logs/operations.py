@@ -1,13 +1,13 @@
-"""What a rule asks of the storage, as values, and how a rule reads records.
+"""The operations that rules yield, as values, and how a rule reads records.
 
 A rule is a generator: it yields operations and receives their answers, so the same rules run under a synchronous
 driver (`samza_azure.storage.driver`) and on the simulator's virtual time. The driver's part of the contract:
 
 - `Create`, `Put`, `Read`, `Enumerate` change nothing when repeated. The driver repeats them until they are answered,
   or gives up by raising; the rule may then be started again from its log.
-- `Append` is sent once. What became of it is the answer. Only the rule decides whether to send again.
-- What writes is sent only if appends are permitted at that moment; else the driver raises `PermitExpired`. One that
-  was frozen would else create the log of a run that was drained and cleaned up meanwhile.
+- `Append` is sent once, and its outcome is the answer. Only the rule decides whether to send it again.
+- Writing operations are sent only while appends are permitted; otherwise the driver raises `PermitExpired`. Without
+  that, a processor that was frozen could create the log of a run that was drained and cleaned up meanwhile.
 """
 
 from collections.abc import Generator
@@ -31,7 +31,7 @@ from samza_azure.logs.record import (
 
 T = TypeVar("T")
 
-#: What is read ahead: twice as much each time while reading goes straight on, since then all of it is used.
+#: How much is read at a time: doubled up to the maximum while reading is sequential, since then all of it is used.
 CHUNK = 256 << 10
 CHUNK_MAX = 4 << 20
 
@@ -54,7 +54,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read at most so many bytes. Answer: `Span`, or None if there is no such blob."""
+    """Read at most `length` bytes. Answer: `Span`, or None if there is no such blob."""
 
     name: str
     start: int
@@ -70,7 +70,7 @@ class Enumerate:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write an immutable blob unless it is there. Answer: None."""
+    """Write an immutable blob unless it exists. Answer: None."""
 
     name: str
     data: Buffer
@@ -88,7 +88,7 @@ Rule: TypeAlias = Generator[Operation, Any, T]
 
 
 class Sent(Enum):
-    """What is known of an append that was sent."""
+    """The outcome of an append that was sent."""
 
     DONE = 1
     UNKNOWN = 2  # the answer was lost: it may have happened, or may still happen
@@ -97,14 +97,14 @@ class Sent(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The service refused the append. `code` is its own word for why."""
+    """The service refused the append, with this error code."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a blob, and how long the blob is in all."""
+    """Bytes of a blob, and the size of the whole blob."""
 
     data: bytes
     size: int
@@ -116,15 +116,15 @@ def blob_name(prefix: str, index: int) -> str:
 
 
 def blob_index(prefix: str, name: str) -> int | None:
-    """The number of a log's blob, or None for a name that is none of its blobs."""
+    """The number of a log's blob, or None for a name that is not one of its blobs."""
     leaf = name.removeprefix(f"{prefix}/")
     return int(leaf) if name != leaf and len(leaf) == 8 and leaf.isdecimal() else None
 
 
 def large_prefix(prefix: str) -> str:
-    """Where the immutable blobs lie that a log's records refer to.
+    """The prefix of the immutable blobs that a log's records refer to.
 
-    Not below the log's own prefix, so that listing a log shows its blobs only; whoever deletes a log deletes both.
+    Not below the log's own prefix, so that a listing of the log shows only its own blobs. Deleting a log deletes both.
     """
     parent, _, leaf = prefix.rpartition("/")
     return f"{parent}/large/{leaf}"
@@ -136,13 +136,13 @@ def large_name(prefix: str, index: int, mark: str) -> str:
 
 
 def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:
-    """Numbers and sizes of a log's blobs. A listing: for starts and exports, never for polling."""
+    """Numbers and sizes of a log's blobs. This lists blobs: use it for starts and exports, never for polling."""
     listed = yield Enumerate(f"{prefix}/")
     return [(index, size) for name, size in listed if (index := blob_index(prefix, name)) is not None]
 
 
 def fetch(reference: Reference) -> Rule[bytes]:
-    """The bytes that a reference speaks of, checked."""
+    """Read the bytes of a reference, and check them."""
     span: Span | None = yield Read(reference.blob, reference.offset, reference.length)
     if span is None:
         raise StateLost("A record refers to this blob, which is gone", blob=reference.blob, position=reference.offset)
@@ -151,7 +151,7 @@ def fetch(reference: Reference) -> Rule[bytes]:
 
 
 class Window:
-    """The bytes of one blob that were read last, and the rules that read on from there."""
+    """The bytes of one blob that were read last, and the rules that read on."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -166,7 +166,7 @@ class Window:
         return self.reads > 0 and self._start <= position and position + length <= self._start + len(self._data)
 
     def view(self, position: int, length: int) -> memoryview:
-        """Bytes that `has` or `reach` has said are here."""
+        """A view of bytes for which `has` or `reach` has returned true."""
         return self._data[position - self._start : position - self._start + length]
 
     def at_end(self, position: int) -> bool:
@@ -174,7 +174,7 @@ class Window:
         return self.reads > 0 and position == self._size
 
     def reach(self, position: int, length: int) -> Rule[bool]:
-        """Make these bytes viewable. False: the blob is not there yet, or it ended here when it was read last."""
+        """Read these bytes if necessary. False: there is no blob yet, or it ended here when it was read last."""
         if self.at_end(position):
             return False
         if self.has(position, length):
@@ -196,7 +196,7 @@ class Window:
         size = header_size(self.view(position, PREFIX_LENGTH), blob=self.name, position=position)
         yield from self.reach(position, size)
         header = decode_header(self.view(position, size), blob=self.name, position=position)
-        if position + header.length > self._size:  # an append is atomic, so this can never be a matter of waiting
+        if position + header.length > self._size:  # appends are atomic, so waiting would not help
             raise CorruptState("The log ends in the middle of a record", blob=self.name, position=position)
         trailer = position + header.length - TRAILER_LENGTH
         if self.has(trailer, TRAILER_LENGTH):
@@ -218,5 +218,5 @@ class Window:
 
 
 def next_blob(position: Position) -> Position:
-    """Where a log goes on after ROLLED."""
+    """The position at which a log goes on after ROLLED."""
     return position[0] + 1, 0

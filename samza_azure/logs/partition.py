@@ -1,4 +1,4 @@
-"""Which partition a key belongs to: pmod(crc32(canonical bytes), n), the same here and in a Spark plan.
+"""The partition of a key: pmod(crc32(canonical bytes), n), the same here and in a Spark plan.
 
 Canonical bytes of one value:
 
@@ -6,10 +6,10 @@ Canonical bytes of one value:
     integer, any width  decimal text: -7
     boolean             true or false
     date                ISO text: 2013-01-31
-    binary              as it is
+    binary              the bytes themselves
 
-A null key goes to partition 0. Several columns are joined without ambiguity: each value as its length in bytes, a
-colon and the bytes, a null as ~. In Spark: concat(octet_length(b), ':', b) with b the column cast to string, and
+A null key goes to partition 0. Several columns are joined unambiguously: each value as its length in bytes, a colon and
+the bytes; null as ~. In Spark: concat(octet_length(b), ':', b) with b the column cast to string, and
 coalesce(…, '~'). Python's own `hash` differs between processes and must not be used.
 """
 
@@ -28,18 +28,18 @@ def partition_of(key: Sequence[Key], partitions: int) -> int:
 
 
 def key_bytes(key: Sequence[Key]) -> bytes | None:
-    """The bytes that are hashed. None: the key is one column, and null."""
+    """The bytes to hash. None: the key is one column, and null."""
     if len(key) == 1:
         return None if key[0] is None else canonical(key[0])
     return b"".join(_framed(value) for value in key)
 
 
 def canonical(value: str | int | bool | bytes | dt.date) -> bytes:
-    """One value's bytes. TypeError for a type that cannot be a key."""
+    """One value's bytes. Raise TypeError for a type that cannot be a key."""
     match value:
         case str():
             return value.encode()
-        case bool():  # before int, of which it is one
+        case bool():  # before int, since bool is a subclass
             return b"true" if value else b"false"
         case int():
             return b"%d" % value

@@ -1,18 +1,18 @@
-"""Where a reader stands in logs."""
+"""Positions in logs."""
 
 from typing import TypeAlias
 
-#: Where a reader stands in a log: number of the blob, position in it.
+#: A position in a log: the number of the blob, and the offset in it in bytes.
 Position: TypeAlias = tuple[int, int]
 #: Positions by stream partition, written "flights/0".
 Ends: TypeAlias = dict[str, Position]
 
 
 def bytes_between(begin: Position, end: Position, roll_bytes: int) -> int:
-    """About how many bytes of a log lie between two places in it; 0 if `end` is before `begin`.
+    """About how many bytes of a log are between two positions; 0 if `end` is before `begin`.
 
-    In one blob that is exact. A blob that another one follows counts as `roll_bytes` long, since its true length would
-    take a call: less if the log rolled for the number of its records.
+    Within one blob this is exact. A blob before the last counts as `roll_bytes` long, since its true length would take
+    a call; it is shorter if the log rolled for the number of its records.
     """
     (old, begins), (new, ends) = begin, end
     if new == old:

@@ -1,7 +1,7 @@
-"""How a log is read by those who do not own it: what is new, where its rows lie, and how it ends.
+"""How readers that do not own a log read it: what is new, where the rows are, and how it ends.
 
-A scan reads headers, and passes over rows that are not for us by position. It stops at a record's boundary, never
-inside one. What it returns depends on the log's content and the arguments alone, so a replay scans the same.
+A scan reads headers, and skips rows for other destinations. It stops at a record's boundary, never inside a record. Its
+result depends only on the log's content and the arguments, so a replay finds the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,15 +22,15 @@ from samza_azure.logs.record import (
     last_length,
 )
 
-#: In the meta of a task's idle FRONTIER: where it stood in each log that it reads.
+#: In the meta of a task's idle FRONTIER: the task's position in each log that it reads.
 STOOD_AT = "stood_at"
-#: So many ranged reads may one scan take. A longer one is ended early, and the next goes on from there.
+#: The most ranged reads of one scan. A longer scan ends early, and the next one goes on from there.
 READS_MAX = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One slice for us: where it lies, and its bytes if they came along with the headers."""
+    """One slice for us: its place, and its bytes if they were read with the headers."""
 
     position: Position  # of its record
     destination: int
@@ -43,33 +43,33 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What lies between two positions of a log. Where `end` is the start, the rest says nothing new."""
+    """What is between two positions of a log. If `end` is `start`, the other fields have their defaults."""
 
     start: Position
     end: Position
-    parts: tuple[Part, ...] = ()  # only those with rows for us
-    records: int = 0  # all, with rows for us or without
-    frontier_us: int | None = None  # the last one written in between; None: none was
-    idle: bool = False  # as of the end
+    parts: tuple[Part, ...] = ()  # slices with rows for us
+    records: int = 0  # all records, with rows for us or without
+    frontier_us: int | None = None  # the highest one in between; None: there is none
+    idle: bool = False  # at `end`
     drained: bool = False
-    at_end: bool = False  # there was no more to read
+    at_end: bool = False  # there was nothing more to read
     group_id: bytes | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)  # of a blob's first record, if that is in between
 
     @property
     def rows(self) -> int:
-        """How many rows there are for us."""
+        """The number of rows for us."""
         return sum(part.rows for part in self.parts)
 
     @property
     def size(self) -> int:
-        """How many bytes these rows have."""
+        """The size of these rows in bytes."""
         return sum(part.place.length for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The last record of a log, and where the next one goes."""
+    """The last record of a log, and the position of the next one."""
 
     header: Header
     end: Position
@@ -87,8 +87,8 @@ def scan(
 ) -> Rule[Scan]:
     """Read on from `start` to the end of the log, or to `until`, or until `max_bytes` of our rows are found.
 
-    The first record with rows for us is always taken, however large. `destinations` None means all. A record of
-    another group is CorruptState; without `group_id` the first record's counts.
+    The first record with rows for us is always included, however large. `destinations` None means all. Raise
+    CorruptState for a record of another group than `group_id`, which defaults to the first record's.
     """
     found = _Found(start, group_id)
     window = Window(blob_name(prefix, start[0]))
@@ -111,24 +111,24 @@ def scan(
         entries = [entry for entry in header.entries if destinations is None or entry.destination in destinations]
         if max_bytes is not None and found.parts and found.size + sum(part.length for part in entries) > max_bytes:
             break
-        if entries and header.length <= CHUNK:  # small: one more read brings the rest of it and what follows
+        if entries and header.length <= CHUNK:  # small: one more read gets the rest of it and what follows
             yield from window.reach(position, header.length)
         found.add(header, [_part(window, found.end, entry) for entry in entries])
     return found.scan()
 
 
 def fetch_part(part: Part) -> Rule[bytes]:
-    """A slice's bytes, checked."""
+    """The bytes of a slice, checked."""
     return part.data if part.data is not None else (yield from fetch(part.place))
 
 
 def opening(prefix: str, index: int = 0) -> Rule[Header | None]:
-    """The first record of a blob, whose meta says what the log is; None while there is none."""
+    """The first record of a blob, whose meta describes the log; None while there is none."""
     return (yield from Window(blob_name(prefix, index)).header(0))
 
 
 def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
-    """The last record, found from the end; None for a log without any. `index` is a blob known to exist: without it
+    """The last record, found from the end; None for a log without records. `index` is a blob known to exist; without it
     the log is listed."""
     if index is None:
         known = yield from indexes(prefix)
@@ -147,10 +147,10 @@ def tail(prefix: str, index: int | None = None) -> Rule[Tail | None]:
 
 
 def unchanged(prefix: str, position: Position) -> Rule[bool]:
-    """Whether a log still ends there; if a task says at its end that it is idle, whether what it reads does too.
+    """Whether a log still ends at `position`, and if its task is idle there, whether its inputs are unchanged, too.
 
-    A task that declared itself idle and died, or was slow, may have rows to read by now. So its word counts only as
-    long as nothing was written where it stood, and that is asked of the logs, never of a clock.
+    A task that reported itself idle and then died, or was slow, may have rows to read by now. So the report counts only
+    as long as nothing was appended to its inputs, which only the logs can show, never a clock.
     """
     last = yield from tail(prefix, position[0])
     if last is None:
@@ -183,7 +183,7 @@ def last_record(prefix: str, index: int) -> Rule[Tail | None]:
 
 @dataclass(slots=True)
 class _Found:
-    """What a scan has found so far."""
+    """The result of a scan so far."""
 
     start: Position
     group_id: bytes | None
@@ -201,7 +201,7 @@ class _Found:
         self.end = self.start
 
     def check(self, header: Header, blob: str) -> None:
-        """CorruptState for a record of another group."""
+        """Raise CorruptState for a record of another group."""
         self.group_id = self.group_id or header.group_id
         if header.group_id != self.group_id:
             raise CorruptState(
@@ -211,7 +211,7 @@ class _Found:
             )
 
     def add(self, header: Header, parts: Sequence[Part]) -> None:
-        """Pass one record."""
+        """Add one record."""
         self.records += 1
         self.parts += parts
         self.size += sum(part.place.length for part in parts)

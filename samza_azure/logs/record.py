@@ -1,18 +1,18 @@
-"""How one record of a log is written down, formats 1 and 2. Pure: bytes in, values out.
+"""The encoding of one record of a log, formats 1 and 2. Pure: bytes in, values out.
 
-    header   magic, format, lengths, who wrote it, times, an index of the slices, and its own CRC32 last
+    header   magic, format, lengths, the writer, times, an index of the slices, and its own CRC32 last
     files    what Spark needs to resume, compressed as one part
-    raw      larger files as they are, one after the other; a record that has any is of format 2
+    raw      larger files, uncompressed, one after the other; a record that has any is of format 2
     slices   the rows, one Arrow IPC stream for each destination that has any, in the order of the index
     trailer  16 bytes: the record's length and the header's CRC again, so that the last record is found from the end
 
-Promised: what is decoded is what was encoded, or it is `CorruptState` with the blob and the position. The header's
-CRC covers the CRCs of the files and of each slice, so every byte is covered, and a reader that fetches the header and
-one slice can check both. Not promised: that a record is the next one of its log, or its writer's; that is for `log`.
+Promised: decoding returns what was encoded, or raises `CorruptState` with the blob and the position. The header's CRC
+covers the CRCs of the files and of each slice, so every byte is covered, and a reader that fetches the header and one
+slice can check both. Not promised: that a record is the next one of its log, or its writer's; `task_log` checks that.
 
-The format is the one that a reader must know, and a record has the lowest that will do. A later release may add names
-to the text and to `meta` without raising it: older readers ignore them. A later format is `TooOld`; its header begins
-and ends as this one's, so that it can be told from damage.
+The format is the one that a reader must know, and a record has the lowest possible. A later release may add names to
+the text and to `meta` without raising it: older readers ignore them. A later format raises `TooOld`; its header begins
+and ends like this one, so that it can be distinguished from damage.
 
 All numbers are little-endian; times are microseconds since 1970 UTC.
 """
@@ -31,11 +31,11 @@ MAGIC = b"SZAL"
 MAGIC_AT_END = b"LAZS"
 FORMAT = 2
 
-#: A file of at least this size is stored as it is: so it can be referred to where it lies, and read alone. Spark has
-#: compressed it already. A zip is not: whoever reads the log looks into it.
+#: A file of at least this size is stored uncompressed, so that later records can refer to it, and it can be read alone.
+#: Spark has compressed it already. Except a zip, whose content a reader of the log needs.
 RAW_BYTES = 16 << 10
 
-#: The service takes no more in one append.
+#: The most bytes that the service accepts in one append.
 LENGTH_MAX = 100 << 20
 
 #: magic, format, kind, flags, length of the header, length of the record
@@ -61,19 +61,19 @@ Buffer: TypeAlias = bytes | memoryview
 
 
 class Kind(IntEnum):
-    """What a record says."""
+    """The kind of a record."""
 
     EPOCH = 1  # a new owner starts
     BATCH = 2  # all that one micro-batch makes durable
-    SNAPSHOT = 3  # everything a restore needs; what came before is not read again
+    SNAPSHOT = 3  # everything a restore needs; earlier records are not read again
     FRONTIER = 4  # event time moved, or the writer is idle; no rows
-    DRAINED = 5  # as BATCH, and the last one: the task is done
+    DRAINED = 5  # like BATCH, and the last one: the task is done
     ROLLED = 6  # the log continues in the next blob
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Writer:
-    """Who may append: the job-model version that gave the task away, and the count of containers started since."""
+    """Who may append: the job-model version that gave the task to its owner, and the number of the owner's attempt."""
 
     generation: int
     attempt: int
@@ -84,7 +84,7 @@ class Writer:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Bytes that lie in an immutable blob of their own, or in a record that stays."""
+    """Bytes in a separate immutable blob, or in a record that stays."""
 
     blob: str
     offset: int
@@ -105,17 +105,17 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record before it is encoded, or after all of it was read.
+    """One record before it is encoded, or after it was fully read.
 
-    `task` is the task's name; in a source log the id of the producer, whose sequence number then is `batch`.
+    `task` is the task's name. In a source log it is the producer's id, and `batch` is the producer's sequence number.
     """
 
     kind: Kind
-    group_id: bytes  # 16 of them
+    group_id: bytes  # 16 bytes
     task: str
     writer: Writer
-    batch: int = -1  # the last one appended, where the record is none itself
-    number: int = 0  # of the record in its blob, to stay below the service's limit of blocks
+    batch: int = -1  # of the last batch, if the record is not one itself
+    number: int = 0  # of the record in its blob, which may have only so many appends
     frontier_us: int | None = None
     idle: bool = False
     watermark_us: int | None = None
@@ -126,7 +126,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where a slice lies: `blob` None is in the record itself, `offset` then counts from the record's start."""
+    """The place of a slice. `blob` None: in the record itself, with `offset` from the record's start."""
 
     destination: int
     rows: int
@@ -152,8 +152,8 @@ class Header:
     idle: bool
     watermark_us: int | None
     entries: tuple[Entry, ...]
-    references: Mapping[str, Reference]  # files that lie in blobs of their own, or raw in a record
-    raw: frozenset[str]  # those of them that lie in this one
+    references: Mapping[str, Reference]  # files in separate blobs, or raw in a record
+    raw: frozenset[str]  # those of them that are in this record
     meta: Mapping[str, Any]
     size: int  # of the header
     length: int  # of the record
@@ -164,7 +164,7 @@ class Header:
 
 
 def encode(record: Record) -> bytes:
-    """The record's bytes. ValueError if they would be more than one append can take."""
+    """The record's bytes. Raise ValueError if they are too many for one append."""
     if len(record.group_id) != 16:
         raise ValueError(f"A group id has 16 bytes, not {len(record.group_id)}.")
     raw = {path: content for path, content in record.files.items() if _is_raw(content, path)}
@@ -209,7 +209,7 @@ def encode(record: Record) -> bytes:
 
 
 def header_size(data: Buffer, *, blob: str, position: int) -> int:
-    """How long the header is that begins with these bytes, at least `PREFIX_LENGTH` of them."""
+    """The length of the header that begins with these bytes, of which at least `PREFIX_LENGTH` must be given."""
     magic, needs, _, _, size, length = _PREFIX.unpack_from(data)
     if magic != MAGIC:
         raise CorruptState("No record begins here", blob=blob, position=position)
@@ -219,9 +219,9 @@ def header_size(data: Buffer, *, blob: str, position: int) -> int:
 
 
 def decode_header(data: Buffer, *, blob: str, position: int) -> Header:
-    """The header from its bytes, as many as `header_size` says (more do no harm).
+    """Decode a header from at least `header_size` bytes.
 
-    Where the record lies is part of its references to files in itself.
+    `blob` and `position` become part of its references to raw files in the record itself.
     """
     size = header_size(data, blob=blob, position=position)
     view = memoryview(data)[:size]
@@ -243,7 +243,7 @@ def decode_header(data: Buffer, *, blob: str, position: int) -> Header:
 
 
 def decode_files(data: Buffer, header: Header, *, blob: str, position: int) -> dict[str, bytes]:
-    """The small files of a record from the bytes of its files part. All others are `header.references`."""
+    """The small files of a record, from the bytes of its files part. The others are in `header.references`."""
     if len(data) != header.files_length or zlib.crc32(data) != header.files_crc:
         raise CorruptState("The record's files are damaged", blob=blob, position=position + header.size)
     if not data:
@@ -252,7 +252,7 @@ def decode_files(data: Buffer, header: Header, *, blob: str, position: int) -> d
 
 
 def checked(data: Buffer, crc: int, *, blob: str, position: int) -> Buffer:
-    """These bytes, once they have the CRC that the index promises."""
+    """Return the bytes if they have this CRC; otherwise raise CorruptState."""
     if zlib.crc32(data) != crc:
         raise CorruptState("A slice or file is damaged", blob=blob, position=position)
     return data
@@ -267,7 +267,7 @@ def last_length(trailer: Buffer, *, blob: str, position: int) -> int:
 
 
 def check_trailer(trailer: Buffer, header: Header, *, blob: str, position: int) -> None:
-    """Whether a record that begins at `position` ends as its header says."""
+    """Raise CorruptState if a record that begins at `position` does not end as its header says."""
     if bytes(trailer) != _TRAILER.pack(header.length, header.crc, MAGIC_AT_END):
         raise CorruptState("The record's end is damaged", blob=blob, position=position + header.length - TRAILER_LENGTH)
 
@@ -338,7 +338,7 @@ def _is_raw(content: Buffer | Reference, path: str) -> TypeGuard[Buffer]:
 
 
 def _text(record: Record, blobs: Mapping[str, int], raw: Mapping[str, Buffer]) -> bytes:
-    """What has no fixed length, as compact JSON; what is empty is left out."""
+    """The parts without a fixed length, as compact JSON, without empty ones."""
     text: dict[str, Any] = {"task": record.task}
     if record.meta:
         text["meta"] = record.meta

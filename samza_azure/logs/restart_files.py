@@ -1,12 +1,12 @@
-"""Which files of a Structured Streaming checkpoint a restart needs, told by their names.
+"""The files of a Structured Streaming checkpoint that a restart needs, recognised by their names.
 
 After batch N: `metadata`, `offsets/N-1`, `offsets/N`, `sources/` from its last compaction on, and of each state store
-the newest snapshot up to version N+1 with the deltas or changelogs after it. What has no version in its name, such as
-the operators' metadata and schemas, is always needed. `commits/N` is not here: the restore writes it itself.
+the newest snapshot up to version N+1 with the deltas or changelogs after it. Files without a version in their name,
+such as the operators' metadata and schemas, are always needed. `commits/N` is not: the restore writes it itself.
 
-A snapshot of RocksDB is a zip that names the SST files it is made of, and their sizes. They are written before it, and
-may be in an earlier record. So one without all its files is no snapshot, nor is one with a file of another size, and a
-file is given up only when an older snapshot names it and the newest one does not.
+A snapshot of RocksDB is a zip that names its SST files and their sizes. They are written before it, and may be in an
+earlier record. So a snapshot counts only if all its files are there with the right size, and a file is dropped only
+when an older snapshot names it and the newest one does not.
 """
 
 import io
@@ -20,7 +20,7 @@ from samza_azure.logs.record import Reference
 
 T = TypeVar("T")
 
-#: A file of at least this size that several snapshots of the log may name goes to a blob of its own.
+#: A file of at least this size that several snapshots of the log may need goes to a separate blob.
 LARGE_BYTES = 64 << 10
 
 _VERSIONED = re.compile(r"(?P<store>state/.+)/(?P<version>\d+)\.(?P<kind>snapshot|zip|delta|changelog)")
@@ -30,9 +30,9 @@ _SOURCE = re.compile(r"(?P<source>sources/\d+)/(?P<number>\d+)(?P<compact>\.comp
 
 
 def needed(files: Mapping[str, T], batch: int) -> dict[str, T]:
-    """The files that a restart after `batch` needs, in the order in which they came.
+    """The files that a restart after `batch` needs, in the order of `files`.
 
-    Contents are looked at only where they are the bytes of a zip.
+    Only the contents of zip files are read.
     """
     snapshots = _newest_snapshots(files, batch + 1)
     compactions = _newest_compactions(files)
@@ -50,7 +50,7 @@ def is_lasting(path: str) -> bool:
 
 
 def state_kind(paths: Iterable[str]) -> str | None:
-    """Who wrote these state files, as `task.state` says it; None: there are none."""
+    """The state store that wrote these files, as a value of `task.state`; None: there are no state files."""
     found = (_VERSIONED.fullmatch(path) for path in paths)
     return next((_KINDS[each["kind"]] for each in found if each), None)
 
@@ -82,17 +82,17 @@ def _newest_snapshots(files: Mapping[str, object], version_max: int) -> dict[str
 
 
 def _is_complete(path: str, content: object, files: Mapping[str, object]) -> bool:
-    """Whether all files that a snapshot is made of are there, and whole."""
+    """Whether all files of a snapshot are there, with their full size."""
     return all(part in files and size_of(files[part]) == size for part, size in snapshot_parts(path, content).items())
 
 
 def size_of(content: object) -> int:
-    """How many bytes a file has."""
+    """The size of a file in bytes."""
     return content.length if isinstance(content, Reference) else len(content)  # type: ignore[arg-type]
 
 
 def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -> set[str]:
-    """SST files of snapshots older than the newest one of their store, unless that needs them too."""
+    """The files of snapshots older than the newest one of their store, unless that one needs them, too."""
     older: set[str] = set()
     newest: set[str] = set()
     for path, content in files.items():
@@ -102,14 +102,14 @@ def _outdated_parts(files: Mapping[str, object], snapshots: Mapping[str, int]) -
             if int(found["version"]) < since:
                 older |= snapshot_parts(path, content).keys()
             elif not isinstance(content, bytes):
-                return set()  # too large to be at hand, so what it needs is not known
+                return set()  # too large to be in memory, so what it needs is unknown
             else:
                 newest |= snapshot_parts(path, content).keys()
     return older - newest
 
 
 def snapshot_parts(path: str, content: object) -> dict[str, int]:
-    """The files that a snapshot is made of, and their sizes. None for what is not the content of a zip."""
+    """The files of a snapshot, with their sizes; empty if `content` is not that of a zip."""
     if not path.endswith(".zip") or not isinstance(content, bytes):
         return {}
     try:

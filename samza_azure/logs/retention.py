@@ -1,10 +1,10 @@
-"""Which closed blobs of a source or an output stream are past what the stream keeps.
+"""The closed blobs of a source or an output stream that are past the stream's retention.
 
-Promised: only whole blobs are named, only such as are past the limit, and none that a task or a named reader has not
-read. The blobs of a log are named in their order, so whoever deletes them one after the other leaves no hole when it
-dies. Where all is read, what stays of a log is less than the limit and one blob.
+Promised: a blob is named only if it is wholly past the limit, and read by all tasks and named readers. The blobs of a
+log are named in order, so deleting them one by one leaves no hole after a crash. If everything is read, less than the
+limit plus one blob stays of a log.
 
-Not promised: that it is soon, nor anything about the blob that a log is written to: it is never named.
+Not promised: that a blob is named soon. The blob that a log is written to is never named.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from samza_azure.logs.operations import blob_index, large_prefix
 
 @dataclass(frozen=True, slots=True)
 class Keeps:
-    """What a stream keeps: rows of the last so many seconds, so many bytes of each log; None: no such limit."""
+    """The retention of a stream: in seconds, and in bytes of each log; None: no such limit."""
 
     seconds: float | None = None
     bytes: int | None = None
@@ -23,7 +23,7 @@ class Keeps:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A blob as a listing shows it; `age_s` is how long ago it was written last."""
+    """A blob in a listing; `age_s` is the time since its last write."""
 
     name: str
     size: int
@@ -32,7 +32,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A blob of a log with the large blobs that its records refer to. `age_s` is that of the youngest of them."""
+    """A blob of a log with the large blobs that its records refer to. `age_s` is the least of their ages."""
 
     log: str
     index: int
@@ -42,7 +42,7 @@ class Piece:
 
 
 def pieces(prefix: str, listed: Sequence[Listed]) -> list[Piece]:
-    """A log's, oldest first. `listed` may hold more than this log."""
+    """The pieces of a log, oldest first. `listed` may hold other blobs, too."""
     found: dict[int, list[Listed]] = {}
     for each in sorted(listed, key=lambda each: each.name):
         index = blob_index(prefix, each.name)
@@ -63,9 +63,9 @@ def pieces(prefix: str, listed: Sequence[Listed]) -> list[Piece]:
 
 
 def past(kept: Sequence[Piece], needed: Mapping[str, int], keeps: Keeps) -> list[Piece]:
-    """Of these, oldest first, those that may go. `needed` says of each log from which blob on it is still read.
+    """The pieces that may be deleted; `kept` are all, oldest first. `needed`: the first blob of each log still read.
 
-    It ends at the first that stays: what is newer is not past the limit before that one is.
+    It ends at the first piece that stays: newer ones are not past the limit before that one is.
     """
     left, found = sum(each.size for each in kept), list[Piece]()
     for each in kept:

@@ -1,14 +1,14 @@
 """The log of a source stream's partition: any number of producers append, each record in one piece.
 
-Promised: a record that was reported appended is there once. Not promised: an order between producers, nor that a
-producer which dies and starts again knows what it had written. There is no owner, so there is no EPOCH and no
-take-over: who is refused reads what was added and goes on at the new end.
+Promised: a record that was reported as appended is there once. Not promised: an order between producers, nor that a
+producer that crashes and starts again knows what it had written. There is no owner, so there is no EPOCH and no
+take-over: a producer that is refused reads what was added, and goes on at the new end.
 
-The group id is made by whoever appends the first record of all; everybody else learns it from there.
+The producer that appends the first record makes the group id; all others learn it from that record.
 
-Retention deletes old blobs, and a producer may sleep for longer than that takes. Where its blob is gone it looks for
-the end anew. Where it has seen the end of a blob and not yet the next one, it would create that one again, in which
-nobody reads: so whoever has begun a blob asks afterwards whether it is the last one (`is_in_line`).
+Retention deletes old blobs, and a producer may sleep for longer than that takes. If its blob is gone, it looks for the
+end again. If it has seen the end of a blob but not the next blob, and that was deleted, it would create it again, where
+nobody reads. So a producer that has begun a blob checks afterwards whether it is the last one (`is_in_line`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,19 +25,19 @@ from samza_azure.logs.task_log import Limits, NotSent, send
 #: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
 KEY, PARTITIONS = "key", "partitions"
 
-#: How rows are partitioned: by which columns, into how many partitions. No columns: rows are anywhere.
+#: How rows are partitioned: the columns, and the number of partitions. Without columns a row may be anywhere.
 Partitioning: TypeAlias = tuple[tuple[str, ...], int]
 
-#: Producers are not counted by generations.
+#: The writer in each record: producers have no generations.
 NOBODY = Writer(0, 0)
 
-#: Nothing is restored from a source log, so its blobs may be long.
+#: No restore reads a source log, so its blobs may be long.
 SOURCE_LIMITS = Limits(roll_bytes=256 << 20)
 
 
 @dataclass(slots=True)
 class SharedLog:
-    """What one producer knows of a log. `fresh_id` becomes the group id if the log has none yet."""
+    """One producer's knowledge of a log. `fresh_id` becomes the group id if the log has none yet."""
 
     prefix: str
     producer: str
@@ -49,10 +49,10 @@ class SharedLog:
     number: int = 0  # of the next record in its blob
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
-    is_checked: bool = False  # the log's first record says the same partitioning as we do
+    is_checked: bool = False  # the log's first record has the same partitioning as ours
 
     def add(self, header: Header) -> None:
-        """Pass the record at the end."""
+        """Add the record at the end."""
         if self.group_id is not None and header.group_id != self.group_id:
             raise CorruptState(
                 f"This record belongs to another stream, {header.group_id.hex()}, not {self.group_id.hex()}",
@@ -75,7 +75,7 @@ def append_shared(
     idle: bool = False,
     slices: Sequence[Slice] = (),
 ) -> Rule[Position]:
-    """Append this producer's next record, wherever the end is by then; where the log ends after it."""
+    """Append this producer's next record at the present end. Return the end of the log after it."""
     if not log.is_open:
         yield from _open(log)
     while True:
@@ -90,21 +90,21 @@ def append_shared(
 
 
 def partitioning_of(meta: Mapping[str, Any]) -> Partitioning:
-    """What a log's first record says. Without a key any number of partitions will do."""
+    """The partitioning in the meta of a log's first record. Without a key the number of partitions is 0."""
     key = tuple(meta.get(KEY, ()))
     return key, int(meta.get(PARTITIONS, 0)) if key else 0
 
 
 def in_words(partitioning: Partitioning) -> str:
-    """How rows are partitioned, in a sentence."""
+    """A partitioning, for a message."""
     key, partitions = partitioning
     return f"the key {', '.join(key)} over {partitions} partitions" if key else "no key"
 
 
 def _check(log: SharedLog) -> Rule[None]:
-    """All who write a stream must partition its rows alike, or readers would look for a key in the wrong partition.
+    """Raise ConfigError if the log was begun with another partitioning: readers would look in the wrong partition.
 
-    Asked once the log has a first record, which may be another producer's that was faster than ours.
+    Called once the log has a first record, which may be that of another, faster producer.
     """
     index, position = log.end
     first = yield from opening(log.prefix, index if position else index - 1)  # each blob begins with it
@@ -113,16 +113,16 @@ def _check(log: SharedLog) -> Rule[None]:
     if theirs != ours:
         raise ConfigError(
             f"{log.prefix} was begun with {in_words(theirs)}, and is to be written with {in_words(ours)}: rows of one "
-            "key would lie in several partitions. Write as it was begun, or write into another stream."
+            "key would be in several partitions. Write as it was begun, or write into another stream."
         )
     log.is_checked = True
 
 
 def is_in_line(prefix: str, index: int) -> Rule[bool]:
-    """Whether the blob that a record of ours went to is one of the log's, and not one that was deleted and made anew.
+    """Whether the blob with a record of ours is part of the log, and not one that was deleted and created again.
 
-    The last one is. An older one ends in ROLLED; what is appended to one that was made anew is a record or two, since
-    everybody asks. StateLost where it is gone again: then what became of the record is not known.
+    The last blob is. An older one ends in ROLLED; one that was created again does not, since each producer checks after
+    a record or two. Raise StateLost if the blob is gone again: then nobody knows what became of the record.
     """
     newest = max(number for number, _ in (yield from indexes(prefix)))
     if newest <= index:
@@ -144,7 +144,7 @@ def _open(log: SharedLog) -> Rule[None]:
 
 
 def _try(log: SharedLog, record: Record) -> Rule[bool]:
-    """Append at the end as we know it. False: others were faster, and the end is known anew."""
+    """Append at the end that we know. False: another producer was faster, and we know the new end now."""
     name = blob_name(log.prefix, log.end[0])
     data = encode(record)
     if log.end[1] == 0:

@@ -1,23 +1,23 @@
 """Who may append to a task's log, what a refused append means, and when the log goes on in the next blob.
 
-Promised, if the storage keeps to conditional appends: the accepted records of a task form one run per writer, writers
-only rise, batch ids strictly rise, and what was once readable never changes. Nothing here relies on time.
+Promised, if the storage honours conditional appends: the accepted records of a task form one sequence per writer,
+writers only rise, batch ids strictly rise, and what was once readable never changes. Nothing here relies on time.
 
-Four rules carry that:
+Four rules ensure that:
 
-- *Take-over.* EPOCH(writer) goes to length L only from one who has read the log up to L and found no writer at or
+- *Take-over.* An owner appends EPOCH(writer) at length L only if it has read the log up to L and found no writer at or
   above its own. The position alone would let an older owner that wakes up late take the log back.
 - *Settling.* After a refused or lost append we read at its position. Our bytes: it succeeded. Nothing: the same bytes
-  go to the same position again, as often as it takes. A higher writer: we are superseded.
-- *Deleting.* Only blobs before the newest one are deleted, and none that its files lie in (`forget`). Whoever slept so
-  long that its blob is gone, or creates it anew, finds a later one and is superseded.
-- *Rolling.* After ROLLED nothing is appended to a blob. Whoever finds it at the tail opens the next blob with EPOCH and
-  SNAPSHOT in one append. So a blob is empty or complete, and an empty one is made up from the one before. A large file
-  is in the SNAPSHOT as a reference to where it was first written: a blob of its own, or a record of an older blob.
+  go to the same position again, as often as necessary. A higher writer: we are superseded.
+- *Deleting.* Only blobs before the newest one are deleted, and none that holds its files (`forget`). An owner that
+  slept so long that its blob is gone, or that creates it again, finds a later one and is superseded.
+- *Rolling.* After ROLLED nothing is appended to a blob. An owner that finds ROLLED at the end opens the next blob with
+  EPOCH and SNAPSHOT in one append. So a blob is empty or complete, and an empty one can be completed from the one
+  before. The SNAPSHOT refers to a large file where it was first written: a separate blob, or a record of an older blob.
 
 A `TaskLog` is changed only by records that are known to be in the storage. So a rule may be dropped between any two of
-its operations, and the next one goes on from there; `unsettled` remembers bytes that may have been appended or not. An
-append that is under way is not dropped: whoever drives the rule gives it an answer, UNKNOWN if there is none.
+its operations, and the next rule goes on from there; `unsettled` holds bytes that may or may not have been appended. An
+append under way is not dropped: the driver gives the rule an answer, UNKNOWN if there is none.
 """
 
 import zlib
@@ -62,23 +62,23 @@ from samza_azure.logs.restart_files import LARGE_BYTES, is_lasting, needed
 
 T = TypeVar("T")
 
-#: So many bytes tell our record from any other: they hold its header's CRC, which covers all the rest.
+#: How many bytes are compared to recognise our record: they include the header's CRC, which covers all the rest.
 COMPARED = 64 << 10
 
-#: How much of files that may no longer be needed is kept in memory.
+#: How many bytes of files that may no longer be needed are kept in memory.
 PRUNE_BYTES = 8 << 20
 
-#: In the meta of a log: tasks read it, and its old blobs are deleted when they are done with them.
+#: In the meta of a log: other tasks read it, and its old blobs are deleted when these are done with them.
 INTERMEDIATE = "intermediate"
-#: In the meta of a record: by log, the first of its blobs that the task may have to read again. 0 is left out.
+#: In the meta of a record: for each log, the first blob that the task may have to read again. 0 is left out.
 NEEDS = "needs"
 
-#: In the meta of a record: how much input a batch of its owner may have. 0 is left out: nobody has said.
+#: In the meta of a record: how many bytes of input a batch of its owner may have. 0, unknown, is left out.
 BATCH_BYTES = "batch_bytes"
-#: A batch that fails for its size is made no smaller than this. One record of input is always read.
+#: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
 
-#: A refusal although nothing was added means that no append of ours will ever be taken.
+#: After so many refusals although nothing was added, no append of ours will ever be accepted.
 REFUSALS_MAX = 3
 
 
@@ -88,8 +88,8 @@ class Limits:
 
     roll_bytes: int = 64 << 20  # since the last snapshot: what a restore has to read
     roll_records: int = 40_000  # the service takes 50,000 appends in one blob
-    record_bytes: int = 4 << 20  # what is more goes to blobs of its own
-    large_bytes: int = 64 << 20  # each of them: it is held in memory to be sent
+    record_bytes: int = 4 << 20  # the excess goes to separate blobs
+    large_bytes: int = 64 << 20  # the most in one of these: it is held in memory to be sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ class Parcel:
 
 @dataclass(slots=True)
 class TaskLog:
-    """All that is known of one task's log: where it ends, and what a restore needs."""
+    """The known state of one task's log: its end, and what a restore needs."""
 
     prefix: str
     group_id: bytes
     task: str
-    owner: Writer  # who we are; `writer` is who wrote last
+    owner: Writer  # ourselves; `writer` is the one that wrote last
     limits: Limits = field(default_factory=Limits)
     end: Position = (0, 0)
     writer: Writer | None = None
@@ -123,9 +123,9 @@ class TaskLog:
     is_fruitless: bool = False  # whether the last owner has appended nothing but its EPOCH
     files: dict[str, bytes | Reference] = field(default_factory=dict)  # only small ones as bytes
     number: int = 0  # of the next record in its blob
-    snapshot_end: int = 0  # rolling counts from there
-    records: int = 0  # that a take-over has read
-    length: int = 0  # of all these together
+    snapshot_end: int = 0  # rolling counts bytes from here
+    records: int = 0  # read by a take-over
+    length: int = 0  # of these records together
     unsettled: Parcel | None = None
     _prune_at: int = 64
     _unpruned: int = 0
@@ -136,7 +136,7 @@ class TaskLog:
         return blob_name(self.prefix, self.end[0])
 
     def add(self, header: Header, files: Mapping[str, bytes]) -> None:
-        """Take in the record at the end. CorruptState if no rule of ours could have written it there."""
+        """Apply the record at the end. Raise CorruptState if no rule of ours could have written it there."""
         self._check(header)
         self.end = (self.end[0], self.end[1] + header.length)
         self.number += 1
@@ -167,7 +167,7 @@ class TaskLog:
             self.rolled = False
 
     def take_in(self, parcel: Parcel) -> None:
-        """Take in records of our own that are now at the end."""
+        """Apply records of our own that are now at the end."""
         for header, files in parcel.records:
             self.add(header, files)
 
@@ -180,7 +180,7 @@ class TaskLog:
         self.files |= files
         self.files |= header.references
         self._unpruned += header.files_unpacked
-        if len(self.files) > self._prune_at or self._unpruned > PRUNE_BYTES:  # seldom, so cheap on average
+        if len(self.files) > self._prune_at or self._unpruned > PRUNE_BYTES:  # rarely, so it is cheap on average
             self.prune()
             self._unpruned = 0
 
@@ -213,20 +213,20 @@ class TaskLog:
             self.refuse(f"The record says batch {header.batch} was the last one; it was {self.last_batch}")
 
     def refuse(self, message: str) -> None:
-        """Raise CorruptState for what lies at the end."""
+        """Raise CorruptState for the record at the end."""
         raise CorruptState(message, blob=self.blob, position=self.end[1])
 
 
 def take_over(
     log: TaskLog, *, first: bool, meta: Mapping[str, Any], batch_bytes: int = 0, tried_bytes: int | None = None
 ) -> Rule[None]:
-    """Read the log and make it ours. A drained one is only read.
+    """Read the log and take it over. A drained log is only read.
 
-    `log.batch_bytes` then says how much input a batch may have: `batch_bytes` at most; less if it is known that
-    `tried_bytes` were too much, or if the last owner has appended nothing, which may have been too much for it.
+    Afterwards `log.batch_bytes` is how much input a batch may have: at most `batch_bytes`; less if `tried_bytes` were
+    too much, or if the last owner has appended nothing, perhaps because its input was too much.
 
-    Raises Superseded if a writer at or above ours has been here, StateLost if there is no log and it is not to be
-    created. An attempt must not be used twice: whoever failed to take over tries again with the next one.
+    Raise Superseded if a writer at or above ours has been here, StateLost if there is no log and `first` is false. An
+    attempt must not be used twice: after a failed take-over, try again with the next attempt.
     """
     log.end = (yield from _newest(log, first)), 0
     yield from _unless_overtaken(log, _catch_up(log))
@@ -239,9 +239,9 @@ def take_over(
 
 
 def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
-    """Append the record that `make` makes, by `log_record`, once nothing is unsettled; where the log ends after it.
+    """Append the record that `make` returns, by `log_record`, once nothing is unsettled. Return the new end of the log.
 
-    A batch that turns out to be appended already, since its first answer was lost, is not appended again.
+    A batch that turns out to be appended already, because its first answer was lost, is not appended again.
     """
     unsettled = log.unsettled
     if unsettled is not None:
@@ -263,19 +263,19 @@ def append(log: TaskLog, make: Callable[[], Record]) -> Rule[Position]:
 
 
 def set_aside(log: TaskLog, batch: int, slices: Sequence[Slice]) -> Rule[list[Slice]]:
-    """Put rows of a batch that is not appended yet into blobs of their own; the slices that its record is to hold.
+    """Put rows of a batch that is not appended yet into separate blobs. Return the slices for its record.
 
-    So a batch may have more rows than memory holds. Nobody sees them before the record is appended.
+    So a batch may have more rows than memory holds. Readers see them only when the record is appended.
     """
     if log.unsettled is not None:
         yield from _place(log, log.unsettled)
-    yield from _roll(log)  # now: who deletes old blobs goes by the number of the record's own
+    yield from _roll(log)  # now: a deletion of old blobs goes by the number of the record's blob
     references = yield from _put(log, f"{batch}-rows", [part.data for part in slices if isinstance(part.data, bytes)])
     return [replace(part, data=next(references) if isinstance(part.data, bytes) else part.data) for part in slices]
 
 
 def look(log: TaskLog) -> Rule[bool]:
-    """Whether nothing is unsettled, found out by reading alone."""
+    """Try to settle by reading only. Return whether nothing is unsettled now."""
     if log.unsettled is None:
         return True
     span: Span | None = yield Read(log.blob, log.end[1], min(len(log.unsettled.data), COMPARED))
@@ -288,7 +288,7 @@ def look(log: TaskLog) -> Rule[bool]:
 
 
 class StoredFiles:
-    """The files that a restart needs, read one by one, so that they never are in memory all at once."""
+    """The files that a restart needs, read one by one, so that they are never all in memory at once."""
 
     def __init__(self, log: TaskLog) -> None:
         log.prune()
@@ -297,14 +297,14 @@ class StoredFiles:
         self._window = Window("")
 
     def read(self, path: str) -> Rule[bytes]:
-        """The content of one. Superseded if it is gone because a higher writer has replaced it."""
+        """The content of a file. Raise Superseded if it is gone because a higher writer has replaced it."""
         content = self.files[path]
         return (
             content if isinstance(content, bytes) else (yield from _unless_overtaken(self._log, self._fetch(content)))
         )
 
     def _fetch(self, place: Reference) -> Rule[bytes]:
-        """Those in records lie near each other: one read brings many."""
+        """Read a file through a window: files in records are near each other, so one read gets several."""
         if blob_index(self._log.prefix, place.blob) is None:
             return (yield from fetch(place))
         if self._window.name != place.blob:
@@ -338,7 +338,7 @@ def log_record(
     needs: Mapping[str, int] | None = None,
     batch_bytes: int | None = None,
 ) -> Record:
-    """A record of the owner's. What is not given is as it was; frontier and watermark never fall."""
+    """A record of the owner. What is not given stays as it was; frontier and watermark never fall."""
     needs = log.needs if needs is None else needs
     batch_bytes = log.batch_bytes if batch_bytes is None else batch_bytes
     repeated = {NEEDS: needs, BATCH_BYTES: batch_bytes}
@@ -363,9 +363,9 @@ class NotSent(StateLost):
 
 
 def send(log_name: str, data: bytes, position: int) -> Rule[bool]:
-    """Append at exactly this position, as often as it takes. True: our bytes are there. False: others are.
+    """Append at exactly this position, and repeat as often as necessary. True: our bytes are there. False: others are.
 
-    Once others are there ours can never come: their position is taken. StateLost if the blob is gone.
+    Once others are there, ours can never follow: the position is taken. Raise StateLost if the blob is gone.
     """
     tries = refusals = 0
     in_doubt = False
@@ -411,7 +411,7 @@ def _newest(log: TaskLog, first: bool) -> Rule[int]:
 
 
 def _catch_up(log: TaskLog) -> Rule[None]:
-    """Read on to the end of the log, through ROLLED into the next blob. Rows are passed over."""
+    """Read on to the end of the log, through ROLLED into the next blob. Rows are skipped."""
     window = Window(log.blob)
     while True:
         if window.name != log.blob:
@@ -428,10 +428,11 @@ def _catch_up(log: TaskLog) -> Rule[None]:
 
 
 def _batch_bytes(log: TaskLog, most: int, tried: int | None) -> int:
-    """How much input a batch of the next owner may have.
+    """How many bytes of input a batch of the next owner may have.
 
-    Nobody can say what killed an owner before its first batch. If the batch did, the same one would kill the next.
-    A quarter at once, since what it was given may have been much less than allowed, and only few are to die of it.
+    It is unknown what killed an owner before its first batch. If the batch did, the same batch would kill the next one.
+    So the limit falls to a quarter at once: the batch may have been much smaller than the limit, and few owners should
+    die of it.
     """
     least = min(BATCH_BYTES_MIN, most)
     if tried is not None:
@@ -441,12 +442,12 @@ def _batch_bytes(log: TaskLog, most: int, tried: int | None) -> int:
 
 
 def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = None) -> Rule[Parcel]:
-    """What a new owner, or a new blob, begins with."""
+    """The first records of a new owner, or of a new blob."""
     if log.end[1] == 0:
         yield Create(log.blob)
         if (log.meta or meta).get(INTERMEDIATE):
             yield from _refuse_if_overtaken(log)
-    idle = log.idle and log.writer == log.owner  # a new owner is not idle before it says so
+    idle = log.idle and log.writer == log.owner  # a new owner is not idle until it reports so
     said: dict[str, Any] = {"idle": idle, "meta": log.meta or meta, "batch_bytes": batch_bytes}
     epoch = log_record(log, Kind.EPOCH, number=log.number, **said)
     if log.end[0] == 0 or log.end[1] > 0:
@@ -457,17 +458,17 @@ def _opening(log: TaskLog, meta: Mapping[str, Any], batch_bytes: int | None = No
 
 
 def _place(log: TaskLog, parcel: Parcel) -> Rule[None]:
-    """Append what only a higher writer may prevent."""
+    """Append a parcel; only a higher writer may prevent that."""
     if (yield from _land(log, parcel)):
         return
     header = yield from Window(log.blob).header(log.end[1])
     if header is not None and header.group_id == log.group_id and header.writer > log.owner:
         raise Superseded(f"{log.task} belongs to writer {header.writer} now; we are {log.owner}.")
-    log.refuse(f"Instead of what writer {log.owner} appended there is something else")
+    log.refuse(f"There is something else than what writer {log.owner} appended")
 
 
 def _unless_overtaken(log: TaskLog, rule: Rule[T]) -> Rule[T]:
-    """What a rule finds. A blob that is gone is a loss only if it is the log's last one."""
+    """The result of a rule. A missing blob is StateLost only if it is the log's last one, else Superseded."""
     try:
         return (yield from rule)
     except StateLost:
@@ -476,13 +477,13 @@ def _unless_overtaken(log: TaskLog, rule: Rule[T]) -> Rule[T]:
 
 
 def _refuse_if_overtaken(log: TaskLog) -> Rule[None]:
-    """Raise Superseded if the log goes on in a later blob than the one that we take for its last."""
+    """Raise Superseded if the log goes on in a later blob than the one that we believe to be its last."""
     if any(index > log.end[0] for index, _ in (yield from indexes(log.prefix))):
-        raise Superseded(f"The log of {log.task} went on behind {log.blob} while we, {log.owner}, were away.")
+        raise Superseded(f"The log of {log.task} went on after {log.blob} while we, {log.owner}, were away.")
 
 
 def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
-    """Append at the end and take the records in. False: others were faster."""
+    """Append at the end and apply the records. False: another writer was faster."""
     sending = _unless_overtaken(log, send(log.blob, parcel.data, log.end[1]))
     answer: Any = None
     while True:
@@ -501,7 +502,7 @@ def _land(log: TaskLog, parcel: Parcel) -> Rule[bool]:
 
 
 def _set_apart(log: TaskLog, record: Record) -> Rule[Record]:
-    """The record, its large and lasting files in blobs of their own: whatever rolls, they are written once."""
+    """Move the record's large and lasting files to separate blobs, so that rolling does not write them again."""
     files = dict(record.files)
     for path, content in record.files.items():
         if not isinstance(content, Reference) and len(content) >= LARGE_BYTES and is_lasting(path):
@@ -514,7 +515,7 @@ def _set_apart(log: TaskLog, record: Record) -> Rule[Record]:
 
 
 def _spill(log: TaskLog, record: Record) -> Rule[Record]:
-    """The record, its largest parts moved to blobs of their own if it would be too large."""
+    """Move the record's largest parts to separate blobs if it would be too large."""
     moved = _too_large(record, log.limits.record_bytes)
     if not moved:
         return record
@@ -526,7 +527,7 @@ def _spill(log: TaskLog, record: Record) -> Rule[Record]:
 
 
 def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[Reference]]:
-    """Write contents to immutable blobs, as many into one as `large_bytes` allows; where they are."""
+    """Write contents to immutable blobs, as many into one as `large_bytes` allows. Return their references."""
     references: list[Reference] = []
     groups: list[list[Buffer]] = []
     room = 0
@@ -538,7 +539,7 @@ def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[R
         room -= len(content)
     for group in groups:
         data = group[0] if len(group) == 1 else b"".join(group)
-        # The content is part of the name: a batch that is built a second time may differ, and must not find the first.
+        # The checksum is part of the name: a batch that is built again may differ, and must not use the first's blob.
         mark = f"{log.owner}-{what}-{len(data)}-{zlib.crc32(data):08x}"
         name = large_name(log.prefix, log.end[0], mark)
         yield Put(name, data)
@@ -550,7 +551,7 @@ def _put(log: TaskLog, what: str, contents: Sequence[Buffer]) -> Rule[Iterator[R
 
 
 def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
-    """The largest slices (by their place) and files (by their path), until the rest fits into the limit."""
+    """The largest slices (by index) and files (by path), so many that the rest fits into the limit."""
     contents: dict[str | int, Buffer | Reference] = dict(enumerate(part.data for part in record.slices))
     contents.update(record.files)
     parts = [(key, content) for key, content in contents.items() if not isinstance(content, Reference)]
@@ -565,7 +566,7 @@ def _too_large(record: Record, limit: int) -> dict[str | int, Buffer]:
 
 
 def _roll(log: TaskLog) -> Rule[None]:
-    """Go on in the next blob if this one is full."""
+    """Continue in the next blob if this one is full."""
     if not log.rolled and _is_full(log):
         yield from _place(log, _parcel(log, log_record(log, Kind.ROLLED, number=log.number)))
     if log.rolled:
@@ -577,7 +578,7 @@ def _is_full(log: TaskLog) -> bool:
 
 
 def _parcel(log: TaskLog, *records: Record) -> Parcel:
-    """What is appended at the log's end. Of its files only the small ones stay in memory."""
+    """Encode records for one append at the log's end. Only their small files stay in memory."""
     encoded, taken, position = [], [], log.end[1]
     for record in records:
         data = encode(record)

@@ -1,5 +1,5 @@
-"""The status page: what the account says of a fleet, in a browser, whether the fleet lives or not.
+"""The status page: the state of a fleet in a browser, read from the account, whether the fleet is alive or not.
 
-It reads the control blob and the members' rows, once a heartbeat and only while somebody looks; it writes nothing. No
-configuration and no secret is on it, and of data only what an error says: its first line, cut short, may quote a value.
+It reads the control blob and the members' rows, once per heartbeat and only while somebody looks; it writes nothing. It
+shows no configuration and no secret, and data only in errors: the first line of one, cut short, may quote a value.
 """

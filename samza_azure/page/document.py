@@ -1,5 +1,5 @@
-"""What the page shows, as data: made of a status document, of how long each processor was silent, and of what was read
-before. Pure: no clock, no I/O.
+"""The document that the page shows, made from a status document, the silence of each processor, and earlier readings.
+Pure: no clock, no I/O.
 """
 
 from collections import deque
@@ -14,11 +14,11 @@ from samza_azure.page.verdict import State, Verdict, first_line, verdict, withou
 
 __all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
 
-#: The lines go back so far, in so many points.
+#: The length of the curves, in seconds and in points.
 LINES_S, POINTS = 900, 180
-#: The worst ones of processors and of tasks are sent, so many of each. All of them are in `samza-azure status --json`.
+#: How many processors and tasks are sent, the worst first. `samza-azure status --json` has all of them.
 SHOWN = 200
-#: What a task without a batch reports.
+#: The batch that a task without one reports.
 NO_BATCH = -1
 _STEPS = (DrainPhase.SOURCES_STOPPED, DrainPhase.FLUSHING, DrainPhase.COMMITTED, DrainPhase.DRAINED)
 _ORDER = [*DrainPhase]
@@ -26,24 +26,24 @@ _ORDER = [*DrainPhase]
 
 @dataclass(slots=True)
 class Lines:
-    """The figures of the last quarter of an hour: milliseconds since 1970, then one value of each."""
+    """The curves of the last quarter of an hour. A point: milliseconds since 1970, backlog, age in seconds, pace."""
 
     points: deque[tuple[int, int | None, float | None, float]] = field(default_factory=lambda: deque(maxlen=POINTS))
 
     def add(self, at_ms: int, backlog: int | None, age_s: float | None, pace: float) -> None:
-        """One reading, unless the last one was just now."""
+        """Add a reading, unless the last one was just now."""
         if not self.points or at_ms - self.points[-1][0] >= LINES_S * 1000 / POINTS:
             self.points.append((at_ms, backlog, age_s, pace))
 
     def since(self, at_ms: int) -> list[tuple[int, int | None, float | None, float]]:
-        """Those that are not older than the lines go back."""
+        """The points that are not older than `LINES_S`."""
         return [point for point in self.points if point[0] >= at_ms - LINES_S * 1000]
 
 
 def away(
     app: str, state: State, text: str, before: Mapping[str, Any] | None, since_s: float | None = None
 ) -> dict[str, Any]:
-    """When nothing can be read: why, for how many seconds, and what was read last."""
+    """The document while nothing can be read: why, for how many seconds, and what was read last."""
     last: dict[str, Any] = dict(before) if before is not None else {"app": app, "run_id": None, "has_data": False}
     return {**last, "verdict": _said(Verdict(state, text, since_s))}
 
@@ -81,13 +81,13 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, li
         "stages": _stages(shown["tasks"], dead),
         "tasks": tasks[:SHOWN],
         "tasks_more": max(0, len(tasks) - SHOWN),
-        # The leader has cut them short; one of an error may have more than its first line.
+        # The leader has cut the texts short, but that of an error may have several lines.
         "events": [{**each, "text": each["text"].partition("\n")[0]} for each in reversed(shown["events"])],
     }
 
 
 def _backlog(tasks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By stream. One of which no task tells is not in it: that is not known, and not 0."""
+    """The backlog by stream, without streams that no task reports: theirs is unknown, not 0."""
     found: dict[str, int] = {}
     for task in tasks:
         for stream, size in _behind(task).items():
@@ -100,7 +100,7 @@ def _behind(task: Mapping[str, Any]) -> Mapping[str, int]:
 
 
 def _age_s(tasks: Sequence[Mapping[str, Any]], now_ms: int) -> float | None:
-    """Of the oldest watermark."""
+    """The age of the oldest watermark."""
     marks = [mark for task in tasks if (mark := (task["progress"] or {}).get("watermark_ms")) is not None]
     return max(0.0, (now_ms - min(marks)) / 1000) if marks else None
 
@@ -164,13 +164,13 @@ def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[d
         each["tasks"] += 1
         each["running"] += task["why"] is None and task["owner"] not in dead
         each["pace"] = round(each["pace"] + _pace([task], dead), 1)
-        if behind := _behind(task):  # of a dead owner's, too: nobody has read more since
+        if behind := _behind(task):  # also if the owner is dead: nobody has read more since
             each["behind"] = (each["behind"] or 0) + sum(behind.values())
     return list(found.values())
 
 
 def _drain(shown: Mapping[str, Any]) -> dict[str, Any] | None:
-    """How many tasks have reached each of the four steps, and which are the last."""
+    """How many tasks have reached each of the four steps, and which tasks are the last."""
     if shown["drain"] is None or shown["phase"] not in ("DRAINING", "DRAINED"):
         return None
     reached = {task["name"]: _ORDER.index(task["phase"]) if task["phase"] in _ORDER else -1 for task in shown["tasks"]}

@@ -1,9 +1,8 @@
-"""The page over HTTP: who may see it, what a browser may do with it, and how it hears of news.
+"""The page over HTTP: who may see it, what a browser may do with it, and how it is updated.
 
-Open to this machine alone, unless a token or a proxy in front asks who it is. A page of another site cannot read it:
-no origin but ours may read, and without a token the Host header is checked, so that a name that was made to point here
-is refused. Behind a proxy nothing is checked here: the proxy has to check the Host and who asks, and nobody else may
-reach the port.
+It is open to this machine only, unless a token or a proxy in front authenticates users. A page of another site cannot
+read it: no other origin may read, and without a token the Host header is checked, against DNS rebinding. Behind a proxy
+nothing is checked here: the proxy has to check the Host and the user, and nobody else may reach the port.
 """
 
 import hmac
@@ -21,7 +20,7 @@ from samza_azure.page.watch import Watcher
 __all__ = ["FILES", "Access", "add_page"]
 
 COOKIE = "samza-azure-page"
-#: Nothing but our own files, no code and no style in the text, no frame around it.
+#: Only our own files, no inline code or style, no frames.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -43,7 +42,7 @@ FILES = {
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
-#: A sign of life, if there are no news for so long.
+#: The interval of keep-alive lines while there is no new document.
 ALIVE_S = 15.0
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -51,39 +50,39 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Who may see it: this machine, whoever shows the token, or whoever a proxy in front lets through."""
+    """Who may see the page: this machine; or any client with the token; or all that a proxy in front lets through."""
 
     token: str = ""
     behind_proxy: bool = False
 
     def refused(self, request: web.Request) -> str | None:
-        """Why this request is not answered; None if it is."""
+        """Why the request is refused; None if it is not."""
         if self.behind_proxy:
             return None
         if self.token:
             header = request.headers.get("Authorization", "")
-            # What else stands there is for a proxy in front.
+            # Any other scheme of authorization is for a proxy in front.
             given = header[7:] if header.startswith("Bearer ") else request.cookies.get(COOKIE, "")
             return None if self.is_token(given) else "Show the token: open the page with ?token=TOKEN once."
         if request.remote is None or not ip_address(request.remote.partition("%")[0]).is_loopback:
-            return "This page is for this machine alone. Use `samza-azure ui`, or forward a port."
+            return "This page is for its own machine only. Use `samza-azure ui`, or forward a port."
         name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
         if name not in LOOPBACK:
-            return "This page is for 127.0.0.1 and localhost, and was asked for by another name."
+            return "This page is only served as 127.0.0.1 or localhost. Open it by one of these names."
         return None
 
     def is_token(self, given: str) -> bool:
-        """Compared in a time that tells nothing."""
+        """Compare in constant time."""
         return bool(self.token) and hmac.compare_digest(_raw(given), _raw(self.token))
 
 
 def _raw(text: str) -> bytes:
-    """As it was sent: a header, or a variable of the environment, need not be UTF-8."""
+    """The bytes as they were sent: a header, or an environment variable, need not be UTF-8."""
     return text.encode(errors="surrogateescape")
 
 
 def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Access, base: str = "") -> None:
-    """Serve the page at `base`/. `watcher` is asked on the loop, at the first request."""
+    """Serve the page at `base`/. `watcher` is called on the loop, from the first request on."""
 
     def guarded(handler: Handler) -> Handler:
         async def answer(request: web.Request) -> web.StreamResponse:
@@ -94,7 +93,7 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
         return answer
 
     async def root(request: web.Request) -> web.StreamResponse:
-        """A token in the address becomes a cookie, so that it stands in no history and no log for long."""
+        """Turn a token in the URL into a cookie, so that it does not stay in the history and in logs."""
         if access.is_token(request.query.get("token", "")):
             seen = web.HTTPSeeOther(f"{base}/", headers=HEADERS)
             seen.set_cookie(COOKIE, access.token, path=f"{base}/", httponly=True, samesite="Strict")
@@ -117,7 +116,7 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
         source = watcher()
         async with source.watched() as later:
             version = -1
-            with suppress(ConnectionResetError):  # it has gone
+            with suppress(ConnectionResetError):  # the client has gone
                 while True:
                     if await later(version, ALIVE_S):
                         version = source.version

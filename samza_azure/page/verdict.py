@@ -1,7 +1,7 @@
 """One sentence for a fleet: what is wrong, since when, what happens next. Pure: no clock, no I/O.
 
-`silent` says for how long each processor's row has not changed, as far as this reader has watched. A row that was read
-seldom says nothing about that.
+`silent` says for how long each processor's row has not changed, by this reader's own reads. A row that is read rarely
+says little about that.
 """
 
 from collections.abc import Mapping
@@ -14,18 +14,18 @@ from samza_azure.group.timing import Timing
 
 __all__ = ["FIRST", "State", "Verdict", "first_line", "verdict", "without_word"]
 
-#: So many names stand in a sentence.
+#: The most names in a sentence.
 NAMED = 3
-#: So many characters of an error are shown.
+#: The most characters of an error that are shown.
 FIRST = 160
 
 
 class State(StrEnum):
-    """What colour the sentence has; the word is on the page as well."""
+    """The state, which decides the colour of the sentence; the page shows the word as well."""
 
     RUNNING = "running"
     STARTING = "starting"
-    TROUBLE = "trouble"  # it mends itself, or somebody has to look
+    TROUBLE = "trouble"  # it recovers by itself, or somebody has to look
     NO_LEADER = "no leader"
     DRAINING = "draining"
     DRAINED = "drained"
@@ -37,9 +37,9 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The state in a word, the sentences, and for how many seconds it has been so, if that is known.
+    """The state, a text, and for how many seconds it has lasted, if that is known.
 
-    The seconds are no part of the sentences: a screen reader reads these out whenever they change.
+    The seconds are not in the text, because a screen reader reads it out whenever it changes.
     """
 
     state: State
@@ -48,18 +48,18 @@ class Verdict:
 
 
 def first_line(message: str) -> str:
-    """The beginning of an error's message. The rest may quote a row of data, and is in the status and in the log."""
+    """The first line of an error's message. The rest may quote a row of data; the status and the log have it."""
     line = message.partition("\n")[0]
     return line if len(line) <= FIRST else f"{line[: FIRST - 1]}…"
 
 
 def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
-    """Who has been silent for so long that the leader takes it for dead, or will in a moment."""
+    """The processors that have been silent for so long that the leader marks them as dead, or soon will."""
     return sorted(name for name, age in silent.items() if age.silent(timing.heartbeat_timeout_s))
 
 
 def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing) -> Verdict:
-    """Of a status document. `silent` holds the processors that count as alive, by their rows."""
+    """The verdict on a status document. `silent` holds the processors whose rows say they are alive."""
     dead = without_word(silent, timing)
     run = f"Run {shown['run_id']}"
     tasks = shown["tasks"]
@@ -69,23 +69,23 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing)
         case "FAILED":
             failure = shown["failure"] or {"task": "a task", "message": ""}
             first = first_line(failure["message"]).rstrip(".")
-            return Verdict(State.FAILED, f"{run} has failed with {failure['task']}: {first}. What it had is kept.")
+            return Verdict(State.FAILED, f"{run} failed in {failure['task']}: {first}. Its committed rows are kept.")
         case "DRAINED":
             return Verdict(State.DRAINED, f"{run} is drained. A changed pipeline begins the next one.")
         case "STOPPED":
             if not shown["run_id"]:
-                return Verdict(State.STOPPED, "Nobody runs, and no run has begun yet. The first start begins one.")
-            return Verdict(State.STOPPED, f"Nobody runs. The next start resumes run {shown['run_id']}.")
+                return Verdict(State.STOPPED, "No processor runs, and no run has begun yet. The next start begins one.")
+            return Verdict(State.STOPPED, f"No processor runs. The next start resumes run {shown['run_id']}.")
     if silent and len(dead) == len(silent):
-        text = "Nobody runs: no processor gives a sign of life. The next start resumes."
+        text = "No processor runs: none sends heartbeats. The next start resumes the run."
         return Verdict(State.STOPPED, text, min(age.seconds for age in silent.values()))
     if shown["phase"] == "STARTING":
         return Verdict(State.STARTING, f"{_processors(silent)} joined. A run begins when one of them is ready.")
     leader = shown["leader"]
     if leader is None or leader in dead:
-        who = "Nobody leads" if leader is None else f"{leader}, which leads, is silent"
+        who = "No processor leads" if leader is None else f"The leader {leader} is silent"
         since_s = None if leader is None else silent[leader].seconds
-        return Verdict(State.NO_LEADER, f"{who}. Another processor takes over; what runs goes on meanwhile.", since_s)
+        return Verdict(State.NO_LEADER, f"{who}. Another processor takes over; running tasks go on meanwhile.", since_s)
     if shown["phase"] == "DRAINING":
         done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
         return Verdict(State.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")

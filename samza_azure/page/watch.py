@@ -1,6 +1,6 @@
-"""Reads the account for all who look at the page, and only while somebody does.
+"""Reads the account once for all browsers that show the page, and only while there are any.
 
-One look is two calls, the control blob and the members' rows; a blob that has not changed is not sent again.
+One look is two calls, for the control blob and the members' rows; a blob that has not changed is not sent again.
 """
 
 import asyncio
@@ -24,19 +24,19 @@ from samza_azure.storage.interface import Content, Missing, NotModified
 
 __all__ = ["CALLS", "Watcher"]
 
-#: Of one look at the account, for `explain`.
+#: The calls of one look at the account, for `explain`.
 CALLS = 2
 
 
 class Watcher:
-    """What the page shows, kept up to date on the event loop that it is used on."""
+    """The page's document, kept up to date on the event loop of its user."""
 
     def __init__(self, config: Config, account: Account | None = None) -> None:
         self._config, self._timing = config, config.coordinator.timing
         self._account = account or Account.from_config(config.storage)
         self._etag: str | None = None
         self._control: Control | None = None
-        self._ages: dict[str, Age] = {}  # by processor; `etag` is its life and its beat
+        self._ages: dict[str, Age] = {}  # by processor; `etag` is incarnation and beat
         self._lines = Lines()
         self._shown: dict[str, Any] | None = None  # what was read last
         self._failing_since: float | None = None
@@ -54,7 +54,7 @@ class Watcher:
         return self.document
 
     async def look(self) -> None:
-        """Read once; several who ask at the same time read together."""
+        """Read once; calls at the same time share one read."""
         begun = boot_time()
         async with self._look:
             if self._looked_at >= begun:
@@ -71,7 +71,7 @@ class Watcher:
 
     @asynccontextmanager
     async def watched(self) -> AsyncIterator[Callable[[int, float], Any]]:
-        """Somebody looks: it is read once a heartbeat. Gives what to wait with, for a later version."""
+        """Read once per heartbeat while at least one caller is inside. Yields a function that waits for a version."""
         self._watched += 1
         reading = asyncio.create_task(self._go_on()) if self._watched == 1 else None
         if reading is not None:
@@ -94,7 +94,7 @@ class Watcher:
             await asyncio.sleep(self._timing.heartbeat_s)
 
     async def _later(self, version: int, seconds: float) -> bool:
-        """Until there is a later version than this one; false if there is none in the time."""
+        """Wait until there is a later version than `version`; false if there is none within `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._news:
                 await self._news.wait_for(lambda: self.version > version)
@@ -114,7 +114,7 @@ class Watcher:
                 self._control, self._etag = None, None
         members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
         silent = self._silent(members)
-        # Of a large fleet this takes long.
+        # On a thread: for a large fleet this takes long.
         self._shown = await asyncio.to_thread(self._made, self._control, members, silent)
         return self._shown
 
@@ -124,21 +124,21 @@ class Watcher:
         return found
 
     async def _unread(self, error: SamzaAzureError) -> dict[str, Any]:
-        """Is there nothing, or can it not be read?"""
+        """The document after a failed read: either there is no job, or the account cannot be read."""
         name, now = self._config.app.name, boot_time()
         with suppress(SamzaAzureError):
             if not await asyncio.to_thread(self._account.exists):
-                text = f"There is nothing of {name} in this account yet: it has neither run nor been produced into."
+                text = f"There is nothing of {name} in this account yet: neither a run nor a produce has created it."
                 return away(name, State.EMPTY, text, None)
         self._failing_since = self._failing_since or now
         text = f"The account cannot be read: {error} It is tried again."
         return away(name, State.AWAY, text, self._shown, now - self._failing_since)
 
     def _silent(self, members: list[ProcessorRow]) -> dict[str, Age]:
-        """How long each living processor's row has not changed, by our reads.
+        """How long the row of each live processor has not changed, by our reads.
 
-        Not by the clock: a page that polls reads seldom, and while the account is away nobody can beat. A gap between
-        two reads counts as two heartbeats at most, and a read that failed counts for nothing.
+        Not by the clock: a page that polls reads rarely, and no heartbeat succeeds while the account is unreachable. A
+        gap between two reads counts as two heartbeats at most, and a failed read does not count.
         """
         now, interval_s = boot_time(), self._timing.heartbeat_s
         self._ages = {

@@ -1,10 +1,10 @@
-"""Azure Storage, translated. The only package that imports azure; no decision is taken here.
+"""The adapter to Azure Storage. The only package that imports azure; it makes no decisions.
 
-Promised: an answer is a value (`Refused`, `Missing`), an error says whose fault it is, and what may have happened is
-never called a failure (`Unsettled`). One call is one request: the SDK's retries are off. `memory` keeps the same
-contract, and the same tests hold it to that.
+Promised: a refusal is returned as a value (`Refused`, `Missing`), an error says whose fault it is, and a write that may
+have happened is never called a failure (`Unsettled`). One call is one request: the SDK's retries are off. `memory` has
+the same contract, checked by the same tests.
 
-Not promised: that a call returns soon. Whoever calls gives it a timeout, or a permit that ends.
+Not promised: that a call returns soon. The caller sets a timeout, or has a permit that expires.
 
 Start reading at `interface`, then `answers` (what an answer means) and `log` (logs over a storage).
 """

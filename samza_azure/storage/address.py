@@ -1,8 +1,7 @@
-"""Where the storage account is and what opens it, from `azure.storage.connect`, its file, or `azure.storage.account`.
+"""The storage account's address and credential: `azure.storage.connect`, its file, or `azure.storage.account`.
 
-Nothing here talks to the account. `samza_azure.config` has checked both settings; what is checked again is only what
-must not go wrong even without it: nothing goes unencrypted over a network. Keys and signatures are kept out of `repr`
-and of every message.
+Nothing here calls the account. `samza_azure.config` has checked the settings; only what must hold even without that is
+checked again: nothing goes unencrypted over a network. Keys and signatures are kept out of `repr` and of messages.
 """
 
 import ipaddress
@@ -25,7 +24,7 @@ _EMULATOR = {
 
 
 class Secret(Protocol):
-    """What pydantic's SecretStr offers."""
+    """The interface of pydantic's SecretStr."""
 
     def get_secret_value(self) -> str:
         """The secret itself."""
@@ -44,7 +43,7 @@ class StorageSettings(Protocol):
 
     @property
     def account(self) -> str | None:
-        """Or the account's blob URL, entered by an identity."""
+        """Or the account's blob URL, opened by an identity."""
 
     @property
     def container(self) -> str:
@@ -57,15 +56,15 @@ class StorageSettings(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The two endpoints of an account and what opens them: a key, a signature or, if both are None, an identity."""
+    """The two endpoints of an account and their credential: a key, a signature or, if both are None, an identity."""
 
     blob_url: str
     table_url: str
     name: str
-    setting: str  # the setting to mend when the account refuses us
+    setting: str  # the setting to correct when the account refuses us
     key: str | None = field(default=None, repr=False)
     signature: str | None = field(default=None, repr=False)
-    file: Path | None = None  # where the secret is read again when the account refuses us
+    file: Path | None = None  # the file to read the secret from again when the account refuses us
 
     @property
     def host(self) -> str:
@@ -74,12 +73,12 @@ class Address:
 
     @property
     def by_identity(self) -> bool:
-        """Whether the account is entered by the identity of this machine or user."""
+        """Whether the identity of this machine or user opens the account."""
         return self.key is None and self.signature is None
 
 
 def address(storage: StorageSettings) -> Address:
-    """The address that the configuration gives; `ConfigError` if it gives none or one that is not safe."""
+    """The configured address. Raise `ConfigError` if there is none, or if it is unsafe."""
     if storage.connect is not None:
         found = from_connection_string(storage.connect.get_secret_value())
         if storage.connect_file is not None:
@@ -90,23 +89,23 @@ def address(storage: StorageSettings) -> Address:
         raise ConfigError("No storage account. Set azure.storage.connect or azure.storage.account.")
     for endpoint in map(urlsplit, (found.blob_url, found.table_url)):
         if endpoint.query:
-            raise ConfigError(f"{found.setting} has an endpoint with a '?'. Put a SharedAccessSignature beside it.")
+            raise ConfigError(f"{found.setting} has an endpoint with a '?'. Write SharedAccessSignature=… instead.")
         if endpoint.scheme != "https" and not _is_loopback(endpoint.hostname or ""):
             raise ConfigError(
-                f"{found.setting} goes to {endpoint.hostname} unencrypted. "
+                f"{found.setting} connects to {endpoint.hostname} unencrypted. "
                 "Use https; plain http is for an emulator on this machine only."
             )
     return found
 
 
 def from_connection_string(text: str) -> Address:
-    """Read a connection string as the Azure portal gives it. `UseDevelopmentStorage=true` is the emulator on its
-    usual ports; endpoints beside it say on which other ports it is."""
+    """Read a connection string as the Azure portal shows it. `UseDevelopmentStorage=true` is the emulator on its
+    default ports; endpoints beside it give other ports."""
     parts = {}
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         name, equals, value = part.partition("=")
         if not equals:
-            raise ConfigError("azure.storage.connect is no connection string: a part of it has no '='.")
+            raise ConfigError("azure.storage.connect is not a connection string: a part of it has no '='.")
         parts[name.lower()] = value
     if parts.get("usedevelopmentstorage", "").lower() == "true":
         parts = _EMULATOR | parts
@@ -123,10 +122,10 @@ def from_connection_string(text: str) -> Address:
 
 
 def from_account_url(url: str) -> Address:
-    """The account behind https://NAME.blob.core.windows.net (or another cloud's suffix), entered by an identity."""
+    """The account behind https://NAME.blob.core.windows.net (or another cloud's suffix), opened by an identity."""
     host = urlsplit(url).netloc
     if ".blob." not in host:
-        raise ConfigError("azure.storage.account is no blob endpoint. Write https://NAME.blob.core.windows.net.")
+        raise ConfigError("azure.storage.account is not a blob endpoint. Write https://NAME.blob.core.windows.net.")
     return Address(
         blob_url=url.rstrip("/"),
         table_url=url.rstrip("/").replace(".blob.", ".table.", 1),

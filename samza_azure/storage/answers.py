@@ -1,10 +1,10 @@
-"""What the service's answer means: a reading that is returned, or whose fault it is.
+"""What the service's answers mean: a value to return, or an error that says whose fault it is.
 
-The one rule: *what may have happened is never called a failure*. A write that did not surely fail is `Unsettled`.
-That nothing was sent is certain only when no connection came about; that nothing was done, when Azure says so by a
-code of its own. A status without such a code may come from a proxy in between and proves nothing.
+The one rule: *a write that may have happened is never called a failure*. Unless it certainly failed, it is `Unsettled`.
+That nothing was sent is certain only if no connection was made; that nothing was done, if Azure says so by an error
+code. A status without such a code may come from a proxy in between and proves nothing.
 
-Messages hold what was being done and Azure's code, never a URL, header or body: those can carry signatures.
+Messages contain the operation and Azure's code, never a URL, header or body: those can carry signatures.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from samza_azure.storage.secret_file import SecretFile
 Reading: TypeAlias = Refused | Missing | NotModified
 T = TypeVar("T")
 
-# A condition of ours did not hold: definitive, and nothing was changed.
+# A condition of ours did not hold: this is definitive, and nothing was changed.
 _REFUSED = frozenset(
     {
         "AppendPositionConditionNotMet",
@@ -49,18 +49,18 @@ _REFUSED = frozenset(
     }
 )
 _MISSING = frozenset({"BlobNotFound", "ContainerNotFound", "EntityNotFound", "ResourceNotFound"})
-# It knows who we are, and that is not enough: a role may be on its way.
+# The service knows us, but a right is missing: a new role assignment may take effect soon.
 _NO_RIGHT = frozenset({"AuthorizationPermissionMismatch", "InsufficientAccountPermissions"})
-# To an identity that is a rule of the firewall, which may be on its way, too. The emulator says it of a wrong key.
+# For an identity this is a firewall rule, which may change soon, too. The emulator answers this for a wrong key.
 _NO_RIGHT_OR_WRONG_KEY = "AuthorizationFailure"
-# The service did not take the request, or what holds the blobs and rows is not there now: nothing was changed.
+# The service did not accept the request, or container or table are missing now: nothing was changed.
 _NOT_NOW = frozenset({"ContainerBeingDeleted", "ServerBusy", "TableBeingDeleted", "TableNotFound"})
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Makes the calls to one account and reads their answers. `remedy` tells the user what to mend if it refuses us;
-    with `quiet` the SDK's own error is not shown behind ours, because it may hold a URL with a signature."""
+    """Makes the calls to one account and reads their answers. `remedy` tells the user what to do if it refuses us;
+    with `quiet` the SDK's error is not chained to ours, because it may contain a URL with a signature."""
 
     account: str
     remedy: str
@@ -69,7 +69,7 @@ class Calls:
     file: SecretFile | None = None
 
     def make(self, call: Callable[[], T], doing: str, *, write: bool) -> T | Reading:
-        """Make one synchronous call, to its end. With a new secret it is made again: what is refused was not done."""
+        """Make one synchronous call. If it is refused and there is a new secret, make it again: nothing was done."""
         used = self.file.version if self.file else 0
         try:
             return call()
@@ -90,7 +90,7 @@ class Calls:
             return self.reading(error, doing, write=write)
 
     def reading(self, error: AzureError, doing: str, *, write: bool) -> Reading:
-        """What an error of the SDK says, if it is a plain answer to our question. Otherwise raise whose fault it is."""
+        """Translate an error of the SDK: return it if it is a plain answer, otherwise raise our error for it."""
         cause = None if self.quiet else error
         status = error.status_code if isinstance(error, HttpResponseError) else None
         code = error_code(error)
@@ -119,18 +119,18 @@ class Calls:
     def _raise(self, error: Exception, message: str, *, write: bool) -> NoReturn:
         cause = None if self.quiet else error
         if write and not nothing_was_sent(error):
-            raise Unsettled(f"{message}. It may have happened all the same.") from cause
+            raise Unsettled(f"{message}. It may have happened nevertheless.") from cause
         raise StorageUnavailable(f"{message}.") from cause
 
 
 def is_refusal(error: AzureError) -> bool:
-    """Whether the account does not let us in, or not do this."""
+    """Whether the account refuses us, or refuses us this operation."""
     status = error.status_code if isinstance(error, HttpResponseError) else None
     return status in (401, 403) or isinstance(error, ClientAuthenticationError)
 
 
 def error_code(error: AzureError) -> str:
-    """Azure's own code, empty if the answer has none."""
+    """Azure's error code, empty if the answer has none."""
     code = getattr(error, "error_code", None)
     response = getattr(error, "response", None)
     if code is None and response is not None:
@@ -139,7 +139,7 @@ def error_code(error: AzureError) -> str:
 
 
 def _code_in_body(body: str) -> str:
-    """The code in the body of a table's answer, which has it nowhere else."""
+    """The code in the body of a table's answer, which has it only there."""
     try:
         return str(json.loads(body)["odata.error"]["code"])
     except (ValueError, LookupError, TypeError):
@@ -147,7 +147,7 @@ def _code_in_body(body: str) -> str:
 
 
 def nothing_was_sent(error: Exception) -> bool:
-    """Whether the request surely never left: the connection was refused, or did not come about in time."""
+    """Whether the request was certainly not sent: the connection was refused, or was not made in time."""
     inner = getattr(error, "inner_exception", None)
     return type(inner).__name__ in {
         "ClientConnectorError",  # aiohttp: refused, unreachable

@@ -15,7 +15,7 @@ _MICROSECONDS = pa.timestamp("us", tz="UTC")
 
 
 def encode(rows: pa.Table) -> bytes:
-    """The rows as one stream, their order kept."""
+    """The rows as one stream, in their order."""
     sink = io.BytesIO()
     with pa.ipc.new_stream(sink, rows.schema, options=_OPTIONS) as stream:
         stream.write_table(rows.combine_chunks(), max_chunksize=_BATCH_ROWS)
@@ -29,7 +29,7 @@ def decode(data: bytes) -> Iterator[pa.RecordBatch]:
 
 
 def tables(batches: Iterable[pa.RecordBatch], at_most: int) -> Iterator[pa.Table]:
-    """The same rows in tables of about so many bytes, so that no more of them are in memory at once."""
+    """The rows in tables of about `at_most` bytes, so that no more are in memory at once."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -43,15 +43,15 @@ def tables(batches: Iterable[pa.RecordBatch], at_most: int) -> Iterator[pa.Table
 
 
 def schema_of(data: bytes) -> pa.Schema:
-    """The schema of one stream, which it has even without rows."""
+    """The schema of one stream, which even a stream without rows has."""
     with pa.ipc.open_stream(data) as stream:
         return stream.schema
 
 
 def slices(rows: pa.Table, *, destinations: str | None, event_time: str | None = None) -> list[Slice]:
-    """One slice for each destination that has rows, in the order of destinations; within one, rows keep their order.
+    """One slice for each destination that has rows, in the order of destinations. Rows keep their order in a slice.
 
-    `destinations` names the integer column that says where each row goes, and which is not stored; None: all to 0.
+    `destinations` names the integer column with the destination of each row, which is not stored; None: all go to 0.
     """
     if rows.num_rows == 0:
         return []
@@ -66,7 +66,7 @@ def slices(rows: pa.Table, *, destinations: str | None, event_time: str | None =
 
 
 def one_slice(destination: int, rows: pa.Table, event_time: str | None = None) -> Slice:
-    """All these rows, for one destination."""
+    """A slice of all these rows, for one destination."""
     least_us, greatest_us = (None, None) if event_time is None else event_time_range(rows, event_time)
     return Slice(destination, encode(rows), rows.num_rows, least_us, greatest_us)
 
@@ -80,7 +80,7 @@ def event_time_range(rows: pa.Table, column: str) -> tuple[int | None, int | Non
 def event_times(rows: pa.Table, column: str) -> pa.ChunkedArray:
     """The event time of each row, in microseconds since 1970.
 
-    A window counts by its last instant, as in Spark's `window_time`: a microsecond before its end.
+    That of a window is its last instant, a microsecond before its end, as in Spark's `window_time`.
     """
     if column not in rows.column_names:
         raise ConfigError(f"There is no event-time column {column!r}. Columns are {', '.join(rows.column_names)}.")

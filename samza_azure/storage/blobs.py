@@ -1,7 +1,7 @@
 """Logs and immutable blobs: `Blobs` on Azure, synchronous, for many threads at once.
 
-Each method is one call, sent once; a large `put` is several, of which the last one counts. The position of an append
-and If-None-Match are the fences here.
+Each method is one call, sent once; a large `put` is several, of which only the last one takes effect. The fences are
+the position of an append, and If-None-Match.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ from samza_azure.storage.answers import Calls, error_code
 from samza_azure.storage.interface import DELETE_MAX, Chunk, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 
-#: A block is sent within the time for connecting, so that grows with it. A slower line than this is of no use.
+#: The SDK counts sending a block as connecting, so that timeout grows with the block, by this least speed.
 _BYTES_PER_SECOND_MIN = 4 << 20
 _NAMES_MAX = 256
-#: What is larger is written in blocks of this size.
+#: Larger data is written in blocks of this size.
 BLOCK_BYTES = 8 << 20
 
 
@@ -39,7 +39,7 @@ class AzureBlobs:
 
     def create(self, name: str) -> bool:
         blob = self._client(name)
-        # Not as match_condition, which this method of the SDK does not know: without the header it truncates.
+        # A header, because this method of the SDK ignores match_condition. Without it, an existing blob is truncated.
         answer = self._calls.make(
             lambda: blob.create_append_blob(headers={"If-None-Match": "*"}, **self._timeouts()),
             f"Creating {name}",
@@ -73,7 +73,7 @@ class AzureBlobs:
                 return answer
             raise StorageUnavailable(f"Reading {name} from {start}: unexpected answer {answer}.") from error
         if len(data) != max(download.size, 0):
-            # The SDK reads a body that broke off once more, finds it empty and takes that for its end.
+            # If a body breaks off, the SDK reads it once more, finds it empty, and takes that for its end.
             raise StorageUnavailable(f"Reading {name} from {start}: the answer broke off.")
         return Chunk(data, _total(download.properties.content_range or ""))
 
@@ -89,7 +89,7 @@ class AzureBlobs:
         return self._created(answer, name)
 
     def _put_in_blocks(self, name: str, data: memoryview) -> bool:
-        """One block in memory at a time. Blocks that are never committed are deleted by the service."""
+        """Write with one block in memory at a time. The service deletes blocks that are never committed."""
         blob = self._client(name)
         blocks = []
         for start in range(0, len(data), BLOCK_BYTES):
@@ -113,7 +113,7 @@ class AzureBlobs:
                 answered.append(parsedate_to_datetime(date))
 
         found = self._listed(prefix, raw_response_hook=note)
-        now = answered[0] if answered else datetime.now(UTC)  # the first page's: rather too young than too old
+        now = answered[0] if answered else datetime.now(UTC)  # of the first page: rather too early
         return [Listed(each.name, each.size, (now - each.last_modified).total_seconds()) for each in found]
 
     def _listed(self, prefix: str, **options: Any) -> Sequence[BlobProperties]:
@@ -157,7 +157,7 @@ class AzureBlobs:
         except (Unsettled, StorageUnavailable):
             raise
         except SamzaAzureError:
-            answer = []  # not as a batch, whatever the reason; each blob has its own answer
+            answer = []  # a batch is not possible, for whatever reason; so delete one by one
         if not isinstance(answer, list) or len(answer) != len(names):
             found = {name: self._delete_one(name) for name in names}
         else:
@@ -166,11 +166,11 @@ class AzureBlobs:
                 for name, part in zip(names, answer, strict=True)
             }
         if any(status >= 500 for status, _ in found.values()):
-            raise Unsettled(f"{doing}: not all were answered. What is deleted already is no harm to the next try.")
+            raise Unsettled(f"{doing}: not all were answered. The next try may safely repeat those that are deleted.")
         return {name: code or str(status) for name, (status, code) in found.items() if status >= 400 and status != 404}
 
     def _delete_one(self, name: str) -> tuple[int, str]:
-        """Status and code."""
+        """Delete one blob; return status and code."""
         try:
             self._client(name).delete_blob(delete_snapshots="include", **self._timeouts())
         except HttpResponseError as error:
@@ -185,7 +185,7 @@ class AzureBlobs:
         return not isinstance(answer, Refused)
 
     def _size(self, name: str, error: HttpResponseError) -> int:
-        """The size of a blob that a read began behind the end of: it stands in the answer, or takes one more call."""
+        """The size of a blob after a read from beyond its end: it is in the answer, or takes one more call."""
         headers: Mapping[str, str] = getattr(error.response, "headers", {})
         if content_range := headers.get("Content-Range"):
             return _total(content_range)

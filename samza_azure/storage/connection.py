@@ -1,9 +1,8 @@
 """One storage account: its clients, made once and shared.
 
-No call is repeated below us. The SDK's retries are off (its first back-off would be 15 s, and a conditional write
-that is sent again may be refused because of its own first copy); so are redirects, and aiohttp's habit of sending a
-PUT again when a kept-alive connection breaks. The synchronous side serves many threads, the asynchronous one a
-single event loop. Nothing here knows what the calls are for.
+No layer below repeats a call. The SDK's retries are off (its first back-off would be 15 s, and a conditional write that
+is sent again may be refused because of its own first copy). So are redirects, and aiohttp's repetition of a PUT when a
+kept-alive connection breaks. The synchronous side serves many threads, the asynchronous one a single event loop.
 """
 
 import logging
@@ -39,14 +38,14 @@ from samza_azure.storage.transactions import Transactions
 CONNECT_S = 3.0
 READ_S = 10.0
 
-# One request each, whatever the size: a second one would see another state of the log.
+# One request each, of any size: a second one would see another state of the log.
 _SIZES = {"max_single_get_size": 1 << 30, "max_single_put_size": 5000 << 20}
 _ONCE = {"retry_total": 0, "permit_redirects": False}
 _TRANSPORT = {"connection_timeout": CONNECT_S, "read_timeout": READ_S, "connection_data_block_size": 1 << 20}
 _THREADS_MAX = 64
-# What other kinds of accounts than general-purpose ones lack.
+# What accounts that are not general-purpose lack.
 _LACKS = {"BlobStorage": "tables", "BlockBlobStorage": "tables", "FileStorage": "blobs and tables"}
-# What a token for the storage of any account is for.
+# The scope of a token for the storage of any account.
 _SCOPE = "https://storage.azure.com/.default"
 _OF_MEMBERS = f"PartitionKey eq '{MEMBERS}'"
 # How long an idle connection is kept. Azurite hangs up after 5 s, and a write that crosses that would be unsettled.
@@ -79,20 +78,20 @@ class Account:
 
     @classmethod
     def from_config(cls, storage: StorageSettings) -> "Account":
-        """The account that the job file names. Nothing is sent yet."""
+        """The account that the job file names. Sends nothing yet."""
         return cls(address(storage), storage.container, storage.table)
 
     def __repr__(self) -> str:
         return f"Account({self._where!r}, container={self._container!r}, table={self._table!r})"
 
     def sign_in(self) -> None:
-        """Wait for the identity's first token, if one opens the account: it may take far longer than a call."""
+        """Wait for the first token, if an identity opens the account: that may take much longer than a call."""
         if (identity := self._identity) is not None:
             host = self._where.host
             self._calls.make(lambda: identity.sign_in(_SCOPE, host), f"Signing in to {host}", write=False)
 
     def ensure_created(self) -> None:
-        """Create the container and the table if they are absent. What is there needs no right to create it."""
+        """Create the container and the table if they are missing. Only then is the right to create them needed."""
         self.sign_in()
         clients = self._synchronous()
         if not self._has_container():
@@ -107,7 +106,7 @@ class Account:
         return self._has_container() and self._has_table()
 
     def blobs(self, *, timeout_s: float = READ_S) -> Blobs:
-        """The logs. No call waits longer than about `timeout_s` for a sign of life."""
+        """The logs. No call waits longer than about `timeout_s` seconds for data."""
         from samza_azure.storage.blobs import AzureBlobs  # kept out of the supervisor
 
         return AzureBlobs(self._synchronous().container, self._calls, timeout_s=timeout_s)
@@ -119,7 +118,7 @@ class Account:
         return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s)
 
     def readers(self, *, timeout_s: float = READ_S) -> Positions:
-        """Where the named readers stand."""
+        """The positions of the named readers."""
         from samza_azure.storage.hints import AzureHints  # kept out of the supervisor
 
         return AzureHints(self._synchronous().table, self._calls, timeout_s=timeout_s, partition=READERS)
@@ -129,7 +128,7 @@ class Account:
         return self.leased_blob(NAME)
 
     def leased_blob(self, name: str) -> ControlBlob:
-        """A blob that is leased as the control blob is, for a lock."""
+        """A blob that is leased like the control blob, for a lock."""
         from samza_azure.storage.control_blob import AzureControlBlob  # kept out of the container
 
         return AzureControlBlob(self._asynchronous().container, self._calls, name)
@@ -141,7 +140,7 @@ class Account:
         return AzureRows(self._asynchronous().table, self._calls)
 
     def transactions(self, partition: str) -> Transactions:
-        """One partition of the table, of which several rows are written at once."""
+        """One partition of the table, for writes of several rows at once."""
         from samza_azure.storage.transactions import AzureTransactions  # kept out of the supervisor
 
         return AzureTransactions(self._synchronous().table, self._calls, partition)
@@ -161,7 +160,8 @@ class Account:
             await clients.close()
 
     def _refuse_what_cannot_work(self, container: ContainerClient) -> None:
-        """Say it now: an account without tables has no address for them, and would look like one that is away."""
+        """Raise `ConfigError` for a wrong kind of account: without tables it has no address for them, which would
+        otherwise look as if it were unreachable."""
         kind = self._told(container.get_account_information, "Asking what kind of account this is")
         name, sku = kind.get("account_kind", "StorageV2"), kind.get("sku_name", "Standard_LRS")
         lacks = _LACKS.get(name) or ("append blobs and tables" if sku.startswith("Premium") else "")
@@ -179,7 +179,7 @@ class Account:
                 )
 
     def _told(self, ask: Callable[[], Any], doing: str) -> Mapping[str, Any]:
-        """What the account says of itself; nothing if we may not ask, which is a right that others do without."""
+        """Properties of the account; empty if we may not read them, since nothing else needs that right."""
         try:
             answer = self._calls.make(ask, doing, write=False)
         except StorageUnavailable:
@@ -189,13 +189,13 @@ class Account:
         return answer if isinstance(answer, Mapping) else getattr(answer, "__dict__", {})
 
     def _has_container(self) -> bool:
-        """Asked by way of a blob in it: the rights to a container's own properties are not in every role."""
+        """Checked by a blob in it: not every role may read a container's own properties."""
         blob = self._synchronous().container.get_blob_client(NAME)
         asked = _found(blob.get_blob_properties, "ContainerNotFound")
         return self._calls.make(asked, f"Asking for the container {self._container}", write=False) is not False
 
     def _has_table(self) -> bool:
-        """Asked by way of its rows, for the same reason."""
+        """Checked by its rows, for the same reason."""
         table = self._synchronous().table
         asked = _found(lambda: next(table.query_entities(_OF_MEMBERS, results_per_page=1), None), "TableNotFound")
         return self._calls.make(asked, f"Asking for the table {self._table}", write=False) is not False
@@ -207,7 +207,7 @@ class Account:
         except AccessDenied as error:
             raise AccessDenied(
                 f"There is no {what.removeprefix('the ')}, and we may not create it. Create it beforehand, as "
-                f"infra/azure does, or give us Storage {kind} Data Contributor on the whole account. {error}",
+                f"infra/azure does, or grant Storage {kind} Data Contributor on the whole account. {error}",
                 may_pass=error.may_pass,
             ) from error.__cause__
         # Refused means that somebody else has created it meanwhile.
@@ -246,7 +246,7 @@ class _Clients:
         self.table = TableClient(where.table_url, table, **common)
 
     def use(self, adapter: BaseAdapter) -> None:
-        """Send by another way than the network."""
+        """Send through this adapter instead of the network."""
         self._session.mount("http://", adapter)
         self._session.mount("https://", adapter)
 
@@ -267,7 +267,7 @@ class _AsyncClients:
         self.table = AsyncTableClient(where.table_url, table, **common)
 
     def use(self, session: Any) -> None:
-        """Send by another way than the network: over what stands in for an aiohttp session."""
+        """Send through this stand-in for an aiohttp session instead of the network."""
         self._transport.session = session
 
     async def close(self) -> None:
@@ -315,7 +315,7 @@ def _secret(where: Address) -> AzureNamedKeyCredential | AzureSasCredential | No
 
 
 def _found(ask: Callable[[], object], missing: str) -> Callable[[], bool]:
-    """Asks for something inside of something else: false if the service says by this code that the outer is missing."""
+    """Make a check by something in a container or table: false if the service answers that the outer one is missing."""
 
     def asked() -> bool:
         try:
@@ -333,8 +333,8 @@ def _remedy(where: Address) -> str:
     if where.by_identity:
         return (
             f"{where.setting} names it: give this machine a managed identity or sign in with `az login`. A processor "
-            "needs Storage Blob Data Contributor at the container and Storage Table Data Contributor at the table; who "
-            "drains or stops needs Blob Data Reader and Table Data Contributor, who only looks Reader of both."
+            "needs Storage Blob Data Contributor on the container and Storage Table Data Contributor on the table; to "
+            "drain or stop, Blob Data Reader and Table Data Contributor suffice; to look, Reader on both."
         )
     return (
         f"Check the key or signature in {where.setting}, the account's firewall, and that this machine's clock "
@@ -343,13 +343,13 @@ def _remedy(where: Address) -> str:
 
 
 def _goes_by_proxy(url: str) -> bool:
-    """Whether the environment names a proxy for this URL. Asked once: aiohttp would start a thread for each call."""
+    """Whether the environment names a proxy for this URL. Read once: aiohttp would start a thread for each call."""
     parts = urlsplit(url)
     return not getproxies().keys().isdisjoint({parts.scheme, "all"}) and not proxy_bypass(parts.hostname or "")
 
 
 def _hide_signature(record: logging.LogRecord) -> bool:
-    """urllib3 logs whole URLs when debugging, and with a signature for a key the URL is the secret."""
+    """Cut the query off URLs in urllib3's debug log, because a signature in it is a secret."""
     arguments = record.args if isinstance(record.args, tuple) else ()
     record.args = tuple(one.partition("?")[0] if isinstance(one, str) else one for one in arguments)
     return True

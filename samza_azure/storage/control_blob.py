@@ -1,7 +1,7 @@
 """The leased control blob, or a lock's: `ControlBlob` on Azure, asynchronous.
 
-Each method is one call, sent once, answered within its timeout or `Unsettled`. A write carries the lease id, which
-keeps everybody else out, *and* If-Match, which is the fence.
+Each method is one call, sent once; a write that is not answered within its timeout is `Unsettled`. A write carries the
+lease id, which keeps everybody else out, *and* If-Match, which is the fence.
 """
 
 from collections.abc import Awaitable
@@ -57,7 +57,7 @@ class AzureControlBlob:
         return await self._lease_call(call, f"Renewing the lease of {self._name}", timeout)
 
     async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
-        # Breaking takes no lease id; the client wants one all the same.
+        # Breaking needs no lease id, but the client requires one.
         call = self._lease(None).break_lease(lease_break_period=0, **_if_match(etag))
         return await self._lease_call(call, f"Breaking the lease of {self._name}", timeout)
 

@@ -1,7 +1,7 @@
-"""A stream's schema as the job file writes it, "carrier string, ts timestamp", as an Arrow schema.
+"""Parse a stream's schema from the job file, "carrier string, ts timestamp", into an Arrow schema.
 
-Spark's own types and words, without Spark: `produce` and programs that write source streams need no JVM. What a
-stream may not hold (intervals of months, TIME, geometry) is refused here as it is there.
+It accepts Spark's names of types, without Spark: `produce` and programs that write source streams need no JVM. Types
+that a stream cannot hold (intervals of months, TIME, geometry) are refused, as in Spark's half.
 """
 
 import re
@@ -37,7 +37,7 @@ _TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[A-Za-z_0-9]+|.)")
 
 
 def arrow_schema(ddl: str) -> pa.Schema:
-    """The schema of a text like Spark's; `ConfigError` says where it makes no sense."""
+    """Parse a schema in Spark's DDL. Raise `ConfigError` where it is invalid."""
     tokens = [token for token in _TOKEN.findall(ddl) if token.strip()]
     parser = _Parser(ddl, tokens)
     fields = parser.fields(end="")
@@ -62,12 +62,12 @@ class _Parser:
         token = self.peek()
         if not token or (wanted is not None and token.lower() != wanted):
             found = repr(token) if token else "its end"
-            raise ConfigError(f"The schema {self.text!r} has {found} where {wanted or 'a name'} should stand.")
+            raise ConfigError(f"The schema {self.text!r} has {found} where {wanted or 'a name'} should be.")
         self.at += 1
         return token
 
     def fields(self, end: str, separator: str = "") -> list[pa.Field]:
-        """Names and types up to `end`; in a struct a colon may stand between them."""
+        """Names and types up to `end`; in a struct, a colon may separate them."""
         found = []
         while True:
             name = self.take()

@@ -1,6 +1,6 @@
 """Runs the rules of `samza_azure.logs` on a storage, one call after the other.
 
-What changes nothing when repeated is repeated here. An append is sent once; whether it is sent again, the rule says.
+Idempotent operations are repeated here. An append is sent once; the rule decides whether to send it again.
 """
 
 import time
@@ -34,15 +34,15 @@ def back_off(tries: int) -> None:
 
 
 def always() -> bool:
-    """The permit of those who need none."""
+    """A permit that never expires."""
     return True
 
 
 def drive(rule: Rule[T], blobs: Blobs, *, may_append: Callable[[], bool] = always, wait: Wait | None = None) -> T:
     """Run a rule to its end.
 
-    With `wait`, what the storage does not answer is tried again until `may_append` says no: PermitExpired. Without it
-    the first failure is raised; that is for reading.
+    With `wait`, operations that are not answered are tried again while `may_append` is true; then raise PermitExpired.
+    Without `wait` the first failure is raised; that is for reading.
     """
     answer: Any = None
     try:
@@ -55,7 +55,7 @@ def drive(rule: Rule[T], blobs: Blobs, *, may_append: Callable[[], bool] = alway
 
 
 def perform(operation: Operation, blobs: Blobs) -> Any:
-    """One operation, sent once. What is lost of an append is its answer; what is lost of the others is raised."""
+    """Perform one operation, once. A lost append is an answer (`Sent`); a failure of the others is raised."""
     match operation:
         case Append(name, data, position):
             try:
@@ -84,7 +84,7 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
 
 
 def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: Wait) -> Any:
-    """One operation, repeated until it is answered. An append is not; its answer always comes."""
+    """Perform one operation, and repeat it until it is answered; an append always has an answer."""
     if isinstance(operation, Append | Create | Put) and not may_append():
         raise PermitExpired(f"Nothing may be written to {operation.name} now.")
     if isinstance(operation, Pause):

@@ -1,4 +1,4 @@
-"""A row as the table service writes it, and back. Integers are Edm.Int64, whatever their size."""
+"""Converts rows to entities of the table service, and back. All integers are Edm.Int64."""
 
 from collections.abc import Mapping
 from types import MappingProxyType

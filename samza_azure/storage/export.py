@@ -1,8 +1,8 @@
 """The committed rows of a stream, over all runs and tasks.
 
-A stream is the logs of its runs, one run after the other; within a run one task after the other; within a log the
-order in which rows were appended, destination by destination. A stream that comes from outside has one log for each
-partition and no runs. Every row that was committed when the log was read is there, once.
+The order is run by run, within a run task by task, and within a log the order in which rows were appended, destination
+by destination. A source stream has one log for each partition and no runs. Every row that was committed when its log
+was read is there, once.
 """
 
 import re
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _TASK_LOG = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")
 _SOURCE_LOG = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
 
-#: So much of one log is fetched before it is handed on.
+#: The bytes of rows that are fetched from a log at a time.
 _AT_ONCE = 32 << 20
 
 
 def export(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> "pa.Table":
-    """All rows as one table. ConfigError if no log holds the stream, or none has a row yet."""
-    import pyarrow as pa  # half of a supervisor's memory; it imports `first_blobs` and never gets here
+    """All rows as one table. Raise ConfigError if no log holds the stream, or none has a row yet."""
+    import pyarrow as pa  # kept out of the supervisor, whose memory it would double
 
     batches = list(batches_of(blobs, stream, runs))
     if not batches:
@@ -38,7 +38,7 @@ def batches_of(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> 
     """All rows, batch by batch. `runs` are run ids in their order; without them all runs, by name."""
     logs = _source_logs(blobs, stream) or _task_logs(blobs, stream, runs)
     if not logs:
-        raise ConfigError(f"No log holds the stream {stream!r}. Known are {', '.join(streams(blobs)) or 'none'}.")
+        raise ConfigError(f"No log holds the stream {stream!r}. Known streams: {', '.join(streams(blobs)) or 'none'}.")
     for prefix, index in logs:
         yield from _rows(LogReader(blobs, prefix), (index, 0))
 
@@ -79,7 +79,7 @@ def _task_logs(blobs: Blobs, stream: str, runs: Sequence[str] | None) -> list[tu
 
 
 def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
-    """The task logs below a prefix by run, stage and number, and the first blob that each still has."""
+    """The task logs below a prefix, by run, stage and number, and the first remaining blob of each."""
     first: dict[tuple[str, str, int, str], int] = {}
     for name, size in blobs.list(below):
         if size and (found := _TASK_LOG.fullmatch(name)):
@@ -89,12 +89,12 @@ def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
 
 
 def runs_in(blobs: Blobs) -> list[str]:
-    """The runs of which there is a log, by name: that of a run which a leader has named begins with its time."""
+    """The runs that have logs, by id. An id that a leader has made begins with the time."""
     return list(dict.fromkeys(prefix.split("/")[1] for prefix, _ in first_blobs(blobs, "runs/")))
 
 
 def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
-    """The logs below a prefix and the blobs that each has, from the first; a task's log without a record is none."""
+    """The logs below a prefix and the numbers of their blobs, in order, without task logs that have no record."""
     found: dict[str, list[int]] = {}
     for name, size in blobs.list(below):
         log = _SOURCE_LOG.fullmatch(name) or (_TASK_LOG.fullmatch(name) if size else None)
@@ -104,7 +104,7 @@ def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
 
 
 def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
-    """The blobs of one log, by number, and how long each is."""
+    """The sizes of the blobs of one log, by number."""
     found = (
         (_SOURCE_LOG.fullmatch(name) or _TASK_LOG.fullmatch(name), size) for name, size in blobs.list(f"{prefix}/")
     )
@@ -112,6 +112,6 @@ def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
 
 
 def stream_of(blobs: Blobs, prefix: str, index: int) -> str:
-    """The stream that a task's log says it holds; empty for a log without a record."""
+    """The stream that a task's log holds, by its first record; empty for a log without a record."""
     opening = LogReader(blobs, prefix).opening(index)
     return "" if opening is None else str(opening.meta.get("stream", ""))

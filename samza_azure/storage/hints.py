@@ -1,6 +1,6 @@
-"""Hint rows and those of named readers: `Hints` and `Positions` on Azure, synchronous.
+"""Hint rows, and the rows of named readers: `Hints` and `Positions` on Azure, synchronous.
 
-Late, lost or old hints only cost time, and a reader's row has one writer, so nothing fences them.
+Late, lost or old hints only cost time, and a reader's row has one writer, so these writes need no fence.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,9 @@
 """The identity of this machine or user: one credential and one token for all clients of the process.
 
 A token of a managed identity or of `az login` may take seconds, and a call waits half a second in the profile `fast`.
-So no call asks for a token itself. One thread does, for all who wait; a call that gives up leaves it at work. A token
-is renewed in time, while the calls go on with the one that is there. An account that refuses us may know us again
-after a role was given back, so after a refusal the credential is made anew and asked again.
+So no call requests a token itself. One thread does, for all callers; it goes on if a call gives up. A token is renewed
+in time, while calls go on with the old one. An account that refuses us may accept us again after a role was given back,
+so after a refusal a new credential is made.
 
 Synchronous clients use `Identity`, asynchronous ones its `asynchronous` side.
 """
@@ -25,29 +25,29 @@ log = logging.getLogger(__name__)
 
 #: How long the first token may take, and every later one: `az` and the machine's endpoint answer within seconds.
 PATIENCE_S = 60.0
-#: Whoever waits for so long is told what for.
+#: After this time a message says what is waited for.
 TELL_AFTER_S = 2.0
-#: A token is renewed so long before it ends, if it does not say when.
+#: How long before its end a token is renewed, if it does not say when.
 RENEW_BEFORE_S = 300.0
-#: After a failure the next try comes after so long, doubled up to this; so does the next one after a refusal.
+#: The back-off after a failure, doubled up to the second; that is also the least time between two new credentials.
 RETRY_S, RETRY_MOST_S = 1.0, 60.0
-#: Told to the SDK, which would else keep a token of its own in each client: ask again for each call.
+#: Makes the SDK request the token for each call; otherwise each client would cache one.
 _AT_ONCE = 1
 
-#: What a token is for: scopes, and what a challenge of the service adds.
+#: The purpose of a token: scopes, and what a challenge of the service adds.
 _Purpose: TypeAlias = tuple[tuple[str, ...], str | None, str | None]
 
 
 class Credential(Protocol):
-    """What azure.identity has of every kind."""
+    """The interface of azure.identity's credentials."""
 
     def get_token_info(self, *scopes: str, options: Any = None) -> AccessTokenInfo:
-        """A token, asked for now or kept."""
+        """Return a token, new or cached."""
 
 
 @dataclass(slots=True)
 class _Token:
-    """What is known of the token for one purpose."""
+    """The state of the token for one purpose."""
 
     found: AccessTokenInfo | None = None
     renew_at: float = 0.0
@@ -71,7 +71,7 @@ class Identity:
 
     @property
     def awaited(self) -> bool:
-        """Is there a token that is asked for and that calls cannot do without?"""
+        """Whether a token is requested and there is no valid one meanwhile."""
         return any(each.asked is not None and not self._is_valid(each) for each in list(self._tokens.values()))
 
     def sign_in(self, scope: str, who: str) -> None:
@@ -90,26 +90,26 @@ class Identity:
         _result(waiting)
 
     def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """For clients that know no other way."""
+        """Return a token, for clients that do not know `get_token_info`."""
         found = self.get_token_info(*scopes, options=options)
         return AccessToken(found.token, found.expires_on)
 
     def get_token_info(self, *scopes: str, options: Any = None) -> AccessTokenInfo:
-        """The token that is there, or the one that is asked for."""
+        """Return the valid token, or wait for the requested one."""
         return _for_one_call(_result(self.ask(scopes, options)))
 
     def refused(self) -> None:
-        """The account refused a token: let the next one come from a credential that remembers nothing."""
+        """The account refused a token: get the next one from a new credential, which has nothing cached."""
         with self._lock:
             now = self._clock()
             if now < self._renewed_at + RETRY_MOST_S:
                 return
             self._renewed_at, self._credential = now, None
             for token in self._tokens.values():
-                token.renew_at = now  # meanwhile it serves: not every call may have been refused
+                token.renew_at = now  # it stays in use meanwhile: perhaps not every call was refused
 
     def ask(self, scopes: tuple[str, ...], options: Any) -> "Future[AccessTokenInfo]":
-        """What to wait for: done already if there is a token that is good for a call."""
+        """A future of the token, already done if there is a valid one."""
         given = options or {}
         purpose = scopes, given.get("claims"), given.get("tenant_id")
         with self._lock:
@@ -129,7 +129,7 @@ class Identity:
         return token.found is not None and self._clock() < token.found.expires_on
 
     def _is_asked(self, token: _Token, now: float) -> bool:
-        """A request is under way that is not given up yet, or has failed a moment ago."""
+        """Whether a request is under way and not given up yet, or has just failed."""
         if token.asked is None:
             return False
         return now < (token.not_before if token.asked.done() else token.asked_at + PATIENCE_S)
@@ -146,7 +146,7 @@ class Identity:
             if credential is None:
                 credential = self._credential = self._make()  # not under the lock: it may import much
             found = credential.get_token_info(*scopes, options=options)
-        except Exception as error:  # noqa: BLE001  # it is passed on to all who wait
+        except Exception as error:  # noqa: BLE001  # it is passed on to all waiters
             with token.lock:
                 token.failures += 1
                 token.not_before = self._clock() + min(RETRY_S * 2 ** (token.failures - 1), RETRY_MOST_S)
@@ -167,13 +167,13 @@ class _Asynchronous:
         self._identity = identity
 
     async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
-        """For clients that know no other way."""
+        """Return a token, for clients that do not know `get_token_info`."""
         found = await self.get_token_info(*scopes, options=options)
         return AccessToken(found.token, found.expires_on)
 
     async def get_token_info(self, *scopes: str, options: Any = None) -> AccessTokenInfo:
-        """The token that is there, or the one that is asked for. The call that waits may end first: the request for
-        the token goes on, and is there for the next call."""
+        """Return the valid token, or wait for the requested one. If the waiting call ends first, the request goes on,
+        for the next call."""
         waiting = self._identity.ask(scopes, options)
         if waiting.done():
             return _for_one_call(waiting.result())
@@ -182,10 +182,10 @@ class _Asynchronous:
 
 @cache
 def of_this_process() -> Identity:
-    """Managed identity, `az login` and what else azure.identity tries. Never closed: it lives as long as we do."""
+    """The process's identity: managed identity, `az login`, or others that azure.identity tries. It is never closed."""
 
     def make() -> Credential:
-        from azure.identity import DefaultAzureCredential  # heavy, and not for those who have a key
+        from azure.identity import DefaultAzureCredential  # heavy, and not needed with a key
 
         return DefaultAzureCredential()
 

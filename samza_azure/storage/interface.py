@@ -1,12 +1,12 @@
-"""What the program asks of a storage account, in as few words as possible.
+"""The interface of a storage account.
 
-Two users, two shapes. Coordination is asynchronous: `ControlBlob` and `Rows`. The data path runs in Spark's
-threads and is synchronous: `Blobs` and `Hints`. Azure implements them in this folder, the simulator's memory in
-`samza_azure.storage.memory`; the same contract tests hold both to this page.
+Coordination is asynchronous: `ControlBlob` and `Rows`. The data path runs in Spark's threads and is synchronous:
+`Blobs` and `Hints`. The modules of this folder implement them on Azure, and `samza_azure.storage.memory` in memory;
+both pass the same contract tests.
 
-A refused condition is a reading and is *returned* (`Refused`). Raised are only:
-`Unsettled` (the answer was lost; read to find out), `StorageUnavailable` (nothing happened; try again),
-`AccessDenied` (no retry helps). No call retries by itself: the loop above is the retry.
+A condition that does not hold is an answer and is *returned* (`Refused`). Only these are raised: `Unsettled` (the
+answer was lost; read to find out), `StorageUnavailable` (nothing happened; try again), and `AccessDenied` (a retry does
+not help). No call retries by itself: the caller's loop does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ Value: TypeAlias = str | int | bool
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The service said no: a condition did not hold. `code` is Azure's own error code, for messages."""
+    """The service refused: a condition did not hold. `code` is Azure's error code, for messages."""
 
     code: str
 
@@ -46,7 +46,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Bytes from a position on, and how long the blob is in all. `data` is empty at or past the end."""
+    """Bytes from a position on, and the size of the whole blob. `data` is empty at or past the end."""
 
     data: bytes
     size: int
@@ -61,7 +61,7 @@ class Row:
     values: Mapping[str, Value] = field(default_factory=dict)
 
 
-#: Azure deletes so many blobs in one call.
+#: The most blobs that Azure deletes in one call.
 DELETE_MAX = 256
 
 
@@ -72,32 +72,32 @@ class Blobs(Protocol):
         """Create an empty append blob if there is none (If-None-Match: *). False: it was there already."""
 
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
-        """Append at exactly `position`; the new length, or why not. One call, one block, at most 100 MiB."""
+        """Append at exactly `position`. Return the new length, or why not. One call, one block, at most 100 MiB."""
 
     def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
-        """At most `length` bytes from `start`. At or past the end: no bytes, and the size."""
+        """Read at most `length` bytes from `start`. At or past the end: no bytes, and the size."""
 
     def put(self, name: str, data: Buffer) -> bool:
-        """Write an immutable blob (If-None-Match: *). False: it was there already. Never half: a large one is sent in
-        blocks, and is there after the last call."""
+        """Write an immutable blob (If-None-Match: *). False: it was there already. It is atomic: a large blob is sent
+        in blocks, and exists after the last call."""
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
-        """Names and sizes of the blobs below a prefix, in the order of their names; no directories, which accounts
-        with a hierarchical namespace have beside them. Slow and priced as a write."""
+        """Names and sizes of the blobs below a prefix, in the order of their names, without the directories of a
+        hierarchical namespace. Slow, and priced as a write."""
 
     def list_with_ages(self, prefix: str) -> Sequence[Listed]:
-        """The same, and how many seconds ago each was written last, by the service's own clock."""
+        """Like `list`, with the seconds since each blob's last write, by the service's clock."""
 
     def delete(self, name: str) -> None:
-        """Delete if there, with its snapshots. Idempotent."""
+        """Delete a blob and its snapshots, if it exists. Idempotent."""
 
     def delete_many(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Delete these, at most `DELETE_MAX` of them, as `delete` does; of those that are kept (a policy, a legal hold,
-        a lease, a right that we do not have) the service's code for why."""
+        """Delete these, at most `DELETE_MAX`, like `delete`. Return those that are kept (by a policy, a legal hold, a
+        lease, or for lack of a right) with the service's error code."""
 
 
 class Hints(Protocol):
-    """Hint rows: how long each log is. Late, lost or old hints only cost time."""
+    """Hint rows, with the length of each log. Late, lost or old hints only cost time."""
 
     def publish(self, name: str, values: Mapping[str, Value]) -> None:
         """Insert or replace the hint of one log, unconditionally."""
@@ -107,58 +107,58 @@ class Hints(Protocol):
 
 
 class Positions(Hints, Protocol):
-    """Where named readers stand, a row each. Other than hints these are relied upon: what no named reader needs may be
+    """The positions of named readers, one row each. Unlike hints they must be right: what no named reader needs may be
     deleted."""
 
     def remove(self, name: str) -> None:
-        """Delete the row if it is there."""
+        """Delete the row if it exists."""
 
 
 class ControlBlob(Protocol):
-    """The one leased block blob, `control.json`, or one like it for a lock. Times out after `timeout` seconds with
-    `Unsettled` (a write) or `StorageUnavailable` (a read)."""
+    """The leased block blob `control.json`, or the one of a lock. After `timeout` seconds a call raises `Unsettled` (a
+    write) or `StorageUnavailable` (a read)."""
 
     async def create(self, data: bytes, *, timeout: float) -> str | Refused:
-        """Create it if there is none; its ETag."""
+        """Create the blob if there is none. Return its ETag."""
 
     async def read(
         self, *, timeout: float, unless_etag: str | None = None, lease_id: str | None = None
     ) -> Content | NotModified | Missing | Refused:
-        """Its bytes. With a lease id the read also proves that this lease holds at that instant."""
+        """Read the blob. With a lease id the read also proves that this lease is held at that instant."""
 
     async def write(self, data: bytes, *, etag: str, lease_id: str, timeout: float) -> str | Refused:
-        """Replace it, if it has this ETag and this lease; the new ETag."""
+        """Replace the content, if the blob has this ETag and this lease. Return the new ETag."""
 
     async def acquire(
         self, lease_id: str, *, seconds: int, timeout: float, etag: str | None = None
     ) -> None | Refused | Missing:
-        """Lease it under an id of our own. None: it is ours."""
+        """Lease the blob under an id of our own. None: the lease is ours."""
 
     async def renew(self, lease_id: str, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
-        """Start the lease's time again; with an ETag only if nobody has written since."""
+        """Renew the lease; with an ETag, only if the blob still has it."""
 
     async def break_now(self, *, timeout: float, etag: str | None = None) -> None | Refused | Missing:
-        """End anybody's lease at once (period 0; a longer one is no fence)."""
+        """End any lease at once (with period 0; a longer one would be no fence)."""
 
     async def release(self, lease_id: str, *, timeout: float) -> None | Refused | Missing:
-        """Give the lease back."""
+        """Release the lease."""
 
 
 class Rows(Protocol):
     """The application's table. Partitions: members, leader, requests, hints."""
 
     async def insert(self, partition: str, key: str, values: Mapping[str, Value], *, timeout: float) -> str | Refused:
-        """Insert a row that is not there yet; its ETag."""
+        """Insert a row that does not exist yet. Return its ETag."""
 
     async def merge(
         self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
     ) -> str | Refused:
-        """Set these columns if the row has this ETag; the new ETag. Refused too if the row is gone."""
+        """Set these columns if the row has this ETag. Return the new ETag. Also refused if the row is gone."""
 
     async def replace(
         self, partition: str, key: str, values: Mapping[str, Value], *, etag: str, timeout: float
     ) -> str | Refused:
-        """Replace the whole row if it has this ETag; the new ETag."""
+        """Replace the whole row if it has this ETag. Return the new ETag."""
 
     async def get(self, partition: str, key: str, *, timeout: float) -> Row | None:
         """One row, by a point read."""
@@ -167,4 +167,4 @@ class Rows(Protocol):
         """All rows of a partition, in the order of their keys."""
 
     async def delete(self, partition: str, key: str, *, etag: str, timeout: float) -> None | Refused:
-        """Delete the row if it has this ETag. A row that is gone already is no refusal."""
+        """Delete the row if it has this ETag. A row that is gone already counts as deleted."""

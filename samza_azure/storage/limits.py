@@ -1,6 +1,6 @@
 """What Azure accepts as keys and values, checked before anything is sent.
 
-Whoever breaks one of these rules has a mistake in the program: `ValueError`, the same on Azure and in memory.
+To break one of these rules is a mistake in the program: `ValueError`, both on Azure and in memory.
 """
 
 import re
@@ -40,14 +40,14 @@ def checked_values(values: Mapping[str, Value]) -> Mapping[str, Value]:
 
 
 def checked_append(data: bytes) -> bytes:
-    """The bytes of one append, of which the service takes 100 MiB at a time and never none."""
+    """Check the size of one append: the service takes 1 byte to 100 MiB."""
     if not 0 < len(data) <= APPEND_BYTES_MAX:
         raise ValueError(f"An append of {len(data)} bytes: 1 to {APPEND_BYTES_MAX} is possible.")
     return data
 
 
 def checked_length(length: int | None) -> int | None:
-    """How many bytes a range has; a range of none cannot be asked for."""
+    """Check the length of a range: an empty one cannot be requested."""
     if length is not None and length < 1:
         raise ValueError(f"A read of {length} bytes: ask for at least one.")
     return length

@@ -1,11 +1,11 @@
 """A storage account in memory: what Azure *documents*, without Azure.
 
-Kept true by the contract tests in tests/storage, which run on this and on Azurite. Deterministic: ETags come from a
-counter, time from the clock that is given, and nothing waits. One `MemoryStorage` is what the world shares; each
-`MemoryAccount` is one client's view of it, through a `Link` of its own that may lose, delay or refuse calls.
+The contract tests in tests/storage run on this and on Azurite. It is deterministic: ETags come from a counter, time
+from the given clock, and nothing waits. All clients share one `MemoryStorage`; each `MemoryAccount` is one client's
+view of it, through a `Link` of its own that may lose, delay or refuse calls.
 
-Every call takes effect in one place, a method of `MemoryStorage`, at one instant. It does not know Breaking leases:
-we break with period 0 only.
+Every call takes effect in one method of `MemoryStorage`, at one instant. Leases in the state Breaking are not modelled:
+we only break with period 0.
 """
 
 import threading
@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 
 class Link:
-    """The way between one client and the storage. This one is perfect; the simulator's are not."""
+    """The connection between one client and the storage. This one is perfect; the simulator's are not."""
 
     def call(self, operation: str, effect: Callable[[], T]) -> T:
         """Carry a synchronous call: `effect` happens at the storage, its answer goes back."""
@@ -229,7 +229,7 @@ class MemoryStorage:
         return None
 
     def lease_renew(self, lease_id: str, etag: str | None = None) -> None | Refused | Missing:
-        """Renew Lease. One that ran out comes back if nobody leased since. Nor wrote, but here nobody could have."""
+        """Renew Lease. An expired lease revives if nobody has leased or written since; here nobody can have written."""
         blob = self._blobs.get(NAME)
         if blob is None:
             return Missing()
@@ -380,7 +380,7 @@ class MemoryAccount:
         return MemoryHints(self, HINTS)
 
     def readers(self, *, timeout_s: float = 3.0) -> "MemoryHints":
-        """Where the named readers stand."""
+        """The positions of the named readers."""
         return MemoryHints(self, READERS)
 
     def control_blob(self) -> "MemoryControlBlob":
@@ -388,7 +388,7 @@ class MemoryAccount:
         return MemoryControlBlob(self)
 
     def leased_blob(self, name: str) -> "MemoryControlBlob":
-        """A blob that is leased as the control blob is, for a lock."""
+        """A blob that is leased like the control blob, for a lock."""
         return MemoryControlBlob(MemoryAccount(self.storage.beside(name), link=self.link))
 
     def rows(self) -> "MemoryRows":

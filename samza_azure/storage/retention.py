@@ -1,7 +1,7 @@
-"""Retention, performed: what a stream no longer keeps is deleted, blob after blob.
+"""Performs retention: deletes what a stream no longer keeps, blob after blob.
 
-The rules are those of `logs.retention`. A task that writes the stream looks after its own log and after logs of earlier
-runs; of a source partition the first of the tasks that read it does. Two at the same time do no harm.
+The rules are in `logs.retention`. A task that writes the stream deletes from its own log and from logs of earlier runs;
+for a source partition, the first of the tasks that read it does. Two at the same time do no harm.
 """
 
 import logging
@@ -30,7 +30,7 @@ def row_of(stream: str, reader: str) -> str:
 
 
 def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
-    """The named readers of a stream. One whose row nobody can read needs everything."""
+    """The named readers of a stream, with their positions. One with an unreadable row counts as needing everything."""
     found = {}
     for name, values in positions.poll().items():
         of, _, reader = name.rpartition("/")
@@ -44,7 +44,7 @@ def readers_of(positions: Positions, stream: str) -> dict[str, Stand]:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What one stream keeps. `delete_...` return how many blobs of a log are gone."""
+    """The retention of one stream. The `delete_…` methods return how many blobs of a log were deleted."""
 
     blobs: Blobs
     positions: Positions
@@ -52,7 +52,7 @@ class Retention:
     keeps: Keeps
 
     def delete_of_source(self, prefix: str, group_id: bytes, tasks: Sequence[str]) -> int:
-        """Of a source partition's log. `tasks` are the logs of all tasks that read it."""
+        """Delete from a source partition's log. `tasks` are the logs of all tasks that read it."""
         found = pieces(prefix, self.blobs.list_with_ages(f"{prefix}/"))
         if len(found) < 2:
             return 0
@@ -62,9 +62,9 @@ class Retention:
         return self._delete(past(found, {prefix: first}, self.keeps))
 
     def delete_of_output(self, own: Kept, tasks: Sequence[str], number: int, numbers: int) -> int:
-        """Of a task's own log, and of those logs of earlier runs that are this task's to look after.
+        """Delete from a task's own log, and from the logs of earlier runs that fall to this task.
 
-        `tasks` are the logs of the sinks that read it; `number` of `numbers` is the task's. Earlier runs are drained.
+        `tasks` are the logs of the sinks that read it. The task has `number` of `numbers`. Earlier runs are drained.
         """
         listed = self._listed(own.prefix)
         ours = pieces(own.prefix, listed)
@@ -105,7 +105,7 @@ class Retention:
         return min((each for each in needs if each is not None), default=math.inf)
 
     def _delete(self, found: Sequence[Piece]) -> int:
-        """One after the other, so that no hole is left. What a policy or a legal hold keeps ends it, for now."""
+        """Delete one after the other, so that no hole is left; stop at one that a policy or a legal hold keeps."""
         for number, each in enumerate(found):
             try:
                 for name in each.names:
@@ -113,7 +113,7 @@ class Retention:
             except StorageUnavailable:
                 raise
             except SamzaAzureError as error:
-                log.info("%s keeps more than it is asked to: %s", self.stream, error)
+                log.info("%s keeps more than its retention: %s", self.stream, error)
                 return number
         return len(found)
 

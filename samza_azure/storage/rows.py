@@ -1,7 +1,7 @@
 """The application's table: `Rows` on Azure, asynchronous.
 
-Each method is one call (a long query is one per 1,000 rows), sent once; each call is answered within the timeout. The
-ETag is the fence of every row.
+Each method is one call (a query one per 1,000 rows), sent once, with a timeout for each call. The ETag is the fence of
+every row.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence

@@ -1,8 +1,8 @@
-"""A connection string in a file that others write, as Kubernetes does where it mounts a secret.
+"""A connection string in a file that others write, such as a secret that Kubernetes mounts.
 
-After a refusal the file is read again. All clients of the account share what it holds: a new key or signature counts
-from the next call on. What else the file says cannot change while a process runs: another account, or a signature in
-the place of a key. A file that is being written, or is away for a moment, is read again after the next refusal.
+After a refusal the file is read again, and all clients of the account use a new key or signature from the next call on.
+The rest cannot change while a process runs: the account, and whether it is a key or a signature. If the file is just
+being written, or missing for a moment, it is read again after the next refusal.
 """
 
 import logging
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class SecretFile:
-    """What opens the account, and the file that it comes from. Any thread may ask."""
+    """The account's credential and the file that it comes from. Thread-safe."""
 
     def __init__(self, path: Path, where: Address, credential: AzureNamedKeyCredential | AzureSasCredential) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class SecretFile:
             self._give()
 
     def read_again(self) -> int:
-        """After a refusal. What the file holds is in use from now on; the version of that."""
+        """Read the file after a refusal, and use its secret from now on. Return the version of the secret in use."""
         with self._lock:
             found = self._found()
             if found is None or found == self._where:
@@ -47,15 +47,15 @@ class SecretFile:
                 (found.key is None) != (self._where.key is None)
             ):
                 log.warning(
-                    "The file of %s names another account, or a signature in the place of a key. Processes that run "
-                    "go on with what they have: start them again.",
+                    "The file of %s names another account, or a signature instead of a key or the reverse. Running "
+                    "processes go on with the old one: start them again.",
                     self._where.setting,
                 )
                 return self.version
             self._where = found
             self.version += 1
             self._give()
-            log.info("The account %s is asked with the secret that is now in the file.", self._where.host)
+            log.info("The account %s is used with the new secret in the file from now on.", self._where.host)
             return self.version
 
     def _found(self) -> Address | None:

@@ -1,15 +1,15 @@
-"""Rows into a source stream: what `samza-azure produce` and programs of one's own write with.
+"""Writing rows to a source stream, for `samza-azure produce` and programs of your own.
 
 Promised: rows of one partition keep their order, and each row that `flush` or `close` has returned for is stored once.
-Each flush says in *every* partition how far event time has come, so that a partition without rows holds nobody back;
-`close` says that this producer is idle. Not promised: a writer that died does not know which rows of its last flush
-are stored.
+Each flush writes the frontier, the event time reached, to *every* partition, so that a partition without rows does not
+hold readers back; `close` reports this producer as idle. Not promised: that a writer that crashed knows which rows of
+its last flush are stored.
 
-Several writers may write one stream. Readers take the latest frontier for all of them, so writers at the same time
-must be at about the same event time, or the stream declare a `frontier_lag` that covers the difference.
+Several writers may write one stream. Readers take the latest frontier for all of them, so concurrent writers must be at
+about the same event time, or the stream must declare a `frontier_lag` that covers the difference.
 
-A row whose event time is further ahead of this machine's clock than `max_future` is written and counted, and event time
-does not follow it: one 9999-12-31, which often means "never", would make all rows after it late.
+A row whose event time is further ahead of this machine's clock than `max_future` is written and counted, but does not
+advance the frontier: one 9999-12-31, which often means "never", would make all rows after it late.
 """
 
 import difflib
@@ -36,10 +36,10 @@ from samza_azure.storage.driver import Wait, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
 
-#: A row counts for as many bytes in a record as it has in memory; compression only helps.
+#: Rows and bytes in memory at which the buffer is flushed; compression makes the records smaller.
 FLUSH_ROWS = 10_000
 FLUSH_BYTES = 8 << 20
-#: A larger row is refused: a record takes 100 MiB, and what a flush holds may stand beside it.
+#: A larger row is refused: a record holds 100 MiB, and may contain other buffered rows.
 ROW_BYTES = 64 << 20
 MAX_FUTURE_S = 86_400.0
 
@@ -50,7 +50,7 @@ def source_prefix(stream: str, partition: int) -> str:
 
 
 def source_of(config: Config, stream: str) -> Stream:
-    """What a job file says of a source stream; `ConfigError` with those there are, if it is none."""
+    """A source stream's settings in the job file. Raise `ConfigError` with the known streams if there is none."""
     settings = config.streams.get(stream)
     known = [name for name, each in config.streams.items() if each.schema]
     if settings is None:
@@ -61,19 +61,19 @@ def source_of(config: Config, stream: str) -> Stream:
         )
     if settings.schema is None:
         raise ConfigError(
-            f"The stream {stream!r} has no schema in the job file, so it is no source stream. "
-            f'Add streams.{stream}.schema = "column type, …" if it is to be one.'
+            f"The stream {stream!r} has no schema in the job file, so it is not a source stream. "
+            f'Add streams.{stream}.schema = "column type, …" to make it one.'
         )
     return settings
 
 
 class SourceWriter:
-    """Buffers rows per partition and appends them, all partitions at once. For one thread.
+    """Buffers rows per partition and appends them, all partitions at once. Not thread-safe.
 
-    With `schema` rows are brought into it, or refused. `key` is the stream's (`streams.<id>.key`): it stands in the
-    log's first record, all who write the stream must have the same, and jobs rely on it. While the storage does not
-    answer, `wait` is called again and again with the number of tries; it gives up by raising. After an error the
-    writer is of no use any more: what became of the last append is not known.
+    With `schema`, rows are converted to it, or refused. `key` is the stream's (`streams.<id>.key`): the log's first
+    record holds it, all writers of the stream must have the same, and jobs rely on it. While the storage does not
+    answer, `wait` is called repeatedly with the number of tries; it gives up by raising. After an error the writer must
+    not be used again: the outcome of the last append is unknown.
     """
 
     def __init__(
@@ -111,19 +111,22 @@ class SourceWriter:
             SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
             for number in range(partitions)
         ]
-        self._in_line: dict[str, int] = {}  # by log, the last blob that is known to follow the one before
+        self._in_line: dict[str, int] = {}  # by log, the last blob that is known to be part of it
         self._buffers: list[list[pa.Table]] = [[] for _ in range(partitions)]
         self._rows = 0
         self._bytes = 0
         self._greatest_us: int | None = None
         self._promised_us: int | None = None
         self._next_partition = 0
-        self.rows_of_the_future = 0  # that event time did not follow
+        self.rows_of_the_future = 0  # rows beyond `max_future`, which do not advance the frontier
         self._is_appending = False
 
     @classmethod
     def from_job(cls, job: str | Path, stream: str, **options: Any) -> "SourceWriter":
-        """A writer of a source stream of this job file; `options` are those of the constructor that no job file has."""
+        """A writer of a source stream of this job file; `options` are the constructor's that no job file has.
+
+        Creates the container and the table if they are missing. Raise `ConfigError` if it is not a source stream.
+        """
         config = Config.load(job)
         account = Account.from_config(config.storage)
         account.ensure_created()
@@ -131,7 +134,7 @@ class SourceWriter:
 
     @classmethod
     def of(cls, config: Config, account: Account, stream: str, **options: Any) -> "SourceWriter":
-        """The same for a job file that is loaded already. `ConfigError` if it is no source stream of it."""
+        """Like `from_job`, for a loaded job file and an account. Raise `ConfigError` if it is not a source stream."""
         settings = source_of(config, stream)
         return cls(
             account.blobs(),
@@ -148,17 +151,17 @@ class SourceWriter:
 
     @property
     def frontier_us(self) -> int | None:
-        """The event time up to which all rows are written, in every partition; None: none had a time.
+        """The event time, in microseconds, up to which all rows are written in every partition; None: no row had one.
 
-        A flush writes one partition after the other, so its records still carry the frontier of the flush before.
-        Whoever sees a frontier in one log can be sure that no older row is still on its way into another.
+        A flush writes one partition after the other, so its records still carry the frontier of the flush before. So if
+        one log has a frontier, no older row is still on its way to another log.
         """
         return self._promised_us
 
     def write(self, rows: pa.Table, key: str | Sequence[str] | None = None) -> None:
-        """Buffer rows, and flush when enough have come together. Without a key the partitions take turns.
+        """Buffer rows, and flush when there are enough. Without a key, partitions are used round robin.
 
-        The stream's key needs no repeating, and another one is refused.
+        The stream's own key need not be given; raise `ConfigError` for another one.
         """
         given = (key,) if isinstance(key, str) else tuple(key or ())
         if self._key and given not in ((), self._key):
@@ -174,12 +177,12 @@ class SourceWriter:
                     self.flush()
 
     def flush(self) -> None:
-        """Append what is buffered, and the frontier to every partition."""
+        """Append the buffered rows, and the frontier to every partition. Does nothing without buffered rows."""
         if self._rows:
             self._append_all(idle=False)
 
     def close(self) -> None:
-        """Flush, and say in every partition that this producer is idle. Partitions are created if they are absent."""
+        """Flush, and report this producer as idle in every partition. Missing partitions are created."""
         self.flush()
         self._append_all(idle=True)
 
@@ -194,7 +197,7 @@ class SourceWriter:
         self._bytes += rows.nbytes
 
     def _follow(self, times_us: pa.ChunkedArray) -> None:
-        """Event time has come as far as these rows, but those that lie too far in the future."""
+        """Advance event time to these rows, except those too far in the future."""
         limit_us = round(self._clock() * 1_000_000) + self._max_future_us
         near = times_us.filter(pc.less_equal(times_us, limit_us))
         self.rows_of_the_future += len(times_us) - times_us.null_count - len(near)
@@ -205,10 +208,10 @@ class SourceWriter:
     def _partitioned(
         self, given: pa.Table, rows: pa.Table, key: str | Sequence[str] | None
     ) -> list[tuple[int, pa.Array | None]]:
-        """Partitions, and which rows each gets; None: all of them.
+        """The partitions, and which rows each gets; None: all of them.
 
-        A column counts as the stream holds it, so that 007 and 7 of two files meet; it may also be one that the stream
-        does not keep.
+        The key is taken as the stream stores it, so that 007 and 7 of two files go to one partition. It may also be a
+        column that the stream does not store.
         """
         if key is None:
             number = self._next_partition
@@ -222,7 +225,7 @@ class SourceWriter:
     def _append_all(self, *, idle: bool) -> None:
         if self._is_appending:
             raise StorageUnavailable(
-                f"An append of {self._logs[0].producer} failed; nobody knows what is stored of it."
+                f"An append of {self._logs[0].producer} failed, and its outcome is unknown. Make a new writer."
             )
         self._is_appending = True
         for log, buffered in zip(self._logs, self._buffers, strict=True):
@@ -247,12 +250,12 @@ class SourceWriter:
                 break
             self._blobs.delete(blob_name(log.prefix, end[0]))
             log.is_open = False
-        with suppress(StorageUnavailable):  # a hint that is missing only costs time
+        with suppress(StorageUnavailable):  # a missing hint only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))
 
 
 def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
-    """The rows in their order, not more bytes at a time; a row that has more comes alone."""
+    """The rows in order, in pieces of at most `most_bytes`; a larger row is a piece of its own."""
     if rows.num_rows <= 1 or rows.nbytes <= most_bytes:
         yield rows
         return
@@ -262,7 +265,7 @@ def _pieces(rows: pa.Table, most_bytes: int) -> Iterator[pa.Table]:
 
 
 def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with exactly the columns and types of a schema. ConfigError if they do not fit."""
+    """The rows with exactly the columns and types of a schema. Raise ConfigError if they do not fit."""
     missing = [name for name in schema.names if name not in rows.column_names]
     if missing:
         raise ConfigError(f"The rows lack {', '.join(missing)}. They have {', '.join(rows.column_names)}.")
@@ -271,7 +274,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
             raise ConfigError(f"The rows have more than one column {column.name!r}.")
         if pa.types.is_timestamp(column.type) and pa.types.is_integer(rows.schema.field(column.name).type):
             raise ConfigError(
-                f"The column {column.name!r} holds numbers, and nothing says which unit of time they count. "
+                f"The column {column.name!r} holds numbers, and their unit of time is unknown. "
                 "Write timestamps, like 2013-01-31 05:00:00."
             )
     try:
@@ -279,7 +282,7 @@ def fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise ConfigError(f"The rows do not fit the stream's schema: {error}") from error
     if (largest := max((piece.nbytes for piece in _pieces(fitting, ROW_BYTES)), default=0)) > ROW_BYTES:
-        raise ConfigError(f"A row has {largest} bytes. A stream takes rows of {ROW_BYTES} bytes at most.")
+        raise ConfigError(f"A row has {largest} bytes. A stream takes rows of at most {ROW_BYTES} bytes.")
     return fitting
 
 

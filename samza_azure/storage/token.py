@@ -1,4 +1,4 @@
-"""Where a reader stands, as text: letters, digits, hyphens and underscores."""
+"""A reader's position as text: letters, digits, hyphens and underscores."""
 
 import base64
 import json
@@ -12,18 +12,18 @@ from samza_azure.logs.position import Position
 
 @dataclass(slots=True)
 class Stand:
-    """Where the rows that were handed out end, by log, and the logs that are read to their DRAINED."""
+    """The end of the rows that were returned, by log, and the logs that are read to their DRAINED."""
 
     at: dict[str, Position] = field(default_factory=dict)
     ended: set[str] = field(default_factory=set)
 
     def needs(self, log: str) -> int | None:
-        """From which blob of a log on it still reads, 0 where it does not know the log; None: it is done with it."""
+        """The first blob of a log that is still to be read, 0 for an unknown log; None: the log is read to its end."""
         return None if log in self.ended else self.at.get(log, (0, 0))[0]
 
 
 def encode(stream: str, stand: Stand) -> str:
-    """The token."""
+    """Encode a position as a token."""
     said: Mapping[str, object] = {"stream": stream, "at": stand.at}
     if stand.ended:
         said = {**said, "ended": sorted(stand.ended)}
@@ -32,7 +32,7 @@ def encode(stream: str, stand: Stand) -> str:
 
 
 def decode(token: str, stream: str) -> Stand:
-    """What it says; `ConfigError` if it is none, or of another stream."""
+    """Decode a token. Raise `ConfigError` if it is invalid, or of another stream."""
     try:
         said = json.loads(
             zlib.decompress(base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True))
@@ -41,7 +41,7 @@ def decode(token: str, stream: str) -> Stand:
         ended = {str(prefix) for prefix in said.get("ended", [])}
     except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as error:
         raise ConfigError(
-            "This is no token of a reader, or not all of it. Give the one that was printed last, earliest, or latest."
+            "This is not a reader's token, or not all of it. Give the one that was printed last, earliest, or latest."
         ) from error
     if of != stream:
         raise ConfigError(f"This token is of the stream {of!r}, not of {stream!r}.")

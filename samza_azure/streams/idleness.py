@@ -1,4 +1,4 @@
-"""When a reader is idle, and whose word for it has to be checked."""
+"""When a reader is idle, and which producers' claims to be idle have to be checked."""
 
 from collections.abc import Sequence
 
@@ -6,12 +6,12 @@ from samza_azure.streams.offset import Place, State, least_us
 
 
 def is_quiet(places: Sequence[Place]) -> bool:
-    """Whether nobody is active: then the reader is idle too."""
+    """Whether no producer is active: then the reader is idle, too."""
     return all(place.state in (State.IDLE, State.DRAINED) for place in places)
 
 
 def in_question(places: Sequence[Place]) -> list[int]:
-    """The producers whose idleness would let the least frontier rise: their word is checked before it counts."""
+    """The producers whose idleness would let the least frontier rise: their claim is checked before it counts."""
     active = [place for place in places if place.state is State.ACTIVE]
     if not active:
         return [number for number, place in enumerate(places) if place.state is State.DOUBTED]

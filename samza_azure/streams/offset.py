@@ -1,8 +1,8 @@
-"""Where a source stands, and what its next offset is. Pure: no clock, no I/O, nothing of Spark.
+"""A source's offset: its position in each producer's log, with what the producer reported. Pure: no clock, no I/O.
 
-An offset goes through Spark's own log, so a replay and a restore see the same frontiers and compute the same watermark.
+Spark's own log stores the offsets, so a replay and a restore see the same frontiers and compute the same watermark.
 As JSON: {"of": stream, "step": 0, "fired": 5, "at": [[blob, position, frontier], [blob, position, frontier, "idle"]]},
-the producers in the order that the plan fixes.
+with the producers in the order of the plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,23 +12,23 @@ from typing import Any
 
 from samza_azure.logs.position import Position
 
-#: The end of time in microseconds, in the year 33658. The window of a row of 9999-12-31 ends later than any datetime of
-#: Python's can say, and must fire too. Spark adds delays and windows to it, in the 64 bits that it fills to a ninth.
+#: The end of time in microseconds, in the year 33658. The window of a row of 9999-12-31 ends after the last datetime of
+#: Python, and must fire, too. It is a ninth of what 64 bits hold, so that Spark can add delays and windows to it.
 INFINITY_US = 10**18
 
 
 class State(StrEnum):
-    """What a producer said last of itself."""
+    """The state that a producer reported last."""
 
     ACTIVE = "active"
     IDLE = "idle"  # left out of the least frontier until its next record
-    DOUBTED = "doubted"  # said that it is idle, but what it reads has grown since: it holds back
-    DRAINED = "drained"  # nothing comes any more
+    DOUBTED = "doubted"  # it reported to be idle, but its input has grown since: it holds the frontier back
+    DRAINED = "drained"  # no more rows will come
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a source stands in one producer's log. A frontier of None: nothing is known yet, so it holds back."""
+    """A source's place in one producer's log. With a frontier of None, not known yet, it holds event time back."""
 
     position: Position
     frontier_us: int | None = None
@@ -37,7 +37,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """Where a source stands in all its producers' logs."""
+    """A source's places in the logs of all its producers."""
 
     of: str
     step: int  # 0 run, 1 flush, 2 final
@@ -46,16 +46,16 @@ class Offset:
 
     @property
     def positions(self) -> list[Position]:
-        """Without what is known beside them."""
+        """The positions alone, in the producers' order."""
         return [place.position for place in self.at]
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark gets it: compact, since it is written with each batch."""
+        """The offset as Spark stores it: compact, since it is written with each batch."""
         return {"of": self.of, "step": self.step, "fired": self.fired_us, "at": [_place_json(each) for each in self.at]}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Offset":
-        """As `to_json` made it."""
+        """Make an offset from what `to_json` returned."""
         return cls(value["of"], value["step"], value["fired"], tuple(_place(each) for each in value["at"]))
 
 
@@ -70,9 +70,9 @@ def _place(value: Sequence[Any]) -> Place:
 
 
 def least_us(places: Sequence[Place]) -> int | None:
-    """The event time up to which all producers are done. None: somebody has not said anything yet.
+    """The event time up to which all producers are done. None: a producer has not reported any yet.
 
-    Idle producers do not hold the others back. When nobody else is left, what they promised before still holds.
+    Idle producers do not hold the others back. If only idle ones are left, their last frontiers still hold.
     """
     active = [place.frontier_us for place in places if place.state in (State.ACTIVE, State.DOUBTED)]
     if active:
@@ -84,9 +84,9 @@ def least_us(places: Sequence[Place]) -> int | None:
 
 
 def by_stream(offsets: Iterable[Offset]) -> dict[str, list[Place]]:
-    """The producers of each stream. If several sources read it, as the one has them that is furthest behind.
+    """The producers of each stream. If several sources read a producer, its place is that of the one furthest behind.
 
-    Such a one has more to read, so that producer is not idle, whatever was heard of it so far.
+    That source has more to read, so the producer counts as active there, whatever it has reported.
     """
     read: dict[str, list[tuple[Place, ...]]] = {}
     for offset in offsets:

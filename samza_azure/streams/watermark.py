@@ -6,10 +6,11 @@ from samza_azure.streams.offset import INFINITY_US, Offset, by_stream, least_us
 
 
 def next_watermark_us(offsets: Sequence[Offset], step: int, delays: Iterable[tuple[str, int]]) -> int | None:
-    """The watermark after a batch: the least progress of all producers less the delay, over all inputs that count.
+    """The watermark after a batch, in microseconds: the least progress of all producers minus the delay.
 
-    `offsets`: up to where the batch reads; `step`: the one that all of them have reached; `delays`: streams with delay.
-    None: there is none, or somebody has not said anything yet. Whole milliseconds, as Spark counts.
+    `offsets`: the ends of the batch; `step`: the step that all of them have reached; `delays`: each stream that has a
+    watermark, with its delay in ms. None: there is no watermark, or a producer has not reported any event time yet. The
+    result is rounded down to whole milliseconds, as in Spark.
     """
     if step >= 1:
         return INFINITY_US
@@ -25,13 +26,13 @@ def next_watermark_us(offsets: Sequence[Offset], step: int, delays: Iterable[tup
 def frontier_us(
     offsets: Sequence[Offset], watermark_ms: int, terms: Iterable[tuple[str | None, int]], lag_us: int
 ) -> int | None:
-    """The event time below which this batch and all before it have put out everything.
+    """The event time, in microseconds, below which this batch and all before it have put out everything.
 
-    `watermark_ms`: what the batch ran with; `terms`: streams with their shift in us, None where the watermark counts.
+    `watermark_ms`: the watermark of the batch; `terms`: streams with their shift in us, None for the watermark itself.
     """
     found, progress = [], by_stream(offsets)
     for stream, shift_us in terms:
-        with_watermark = watermark_ms * 1000 or None  # Spark's 0 means: none yet
+        with_watermark = watermark_ms * 1000 or None  # in Spark 0 means none yet
         reached = with_watermark if stream is None else least_us(progress[stream])
         if reached is None:
             return None

@@ -145,7 +145,7 @@ def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:
     stopped = Ending(0, f"Run {run_id} is stopped. The next start resumes it.")
     assert [member.coordinator.wait(PATIENCE_S) and member.ending for member in members] == [stopped, stopped]  # type: ignore[attr-defined]
     assert group.status()["phase"] == "STOPPED"
-    assert group.command("stop", "--wait") == (0, "Nobody runs.\n", "")
+    assert group.command("stop", "--wait") == (0, "No processor runs.\n", "")
 
     group.start("a", "c")
     after = group.until("all run again", lambda shown: all_run(shown) and shown["phase"] == "RUNNING")
@@ -193,7 +193,7 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     group.until("flushing", lambda shown: (shown["drain"] or {}).get("step") == "FLUSH")
     end = "samza-azure drain --wait waits for its end.\n"
     since = rf", final since \d\d:\d\d:\d\d, asked by {re.escape(asker())}"
-    flushes = f"samza-azure: Run {run_id} flushes already{since}"
+    flushes = f"samza-azure: Run {run_id} is already flushing{since}"
     code, said, progress = group.command("drain", "--cancel")
     assert (code, said) == (2, "")
     assert re.fullmatch(f"{flushes}: its drain cannot be cancelled any more. {end}", progress)
@@ -203,13 +203,13 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     code, _, progress = group.command("drain", "--wait", "--timeout", "0.5")
     assert code == 4
     assert re.search(
-        r"not over after 0.5 s; nothing is lost.*0 of 4 tasks are done. part-0 [A-Z_]+ on a; part-1", progress
+        r"not over after 0.5 s. It goes on, .*0 of 4 tasks are done. part-0 [A-Z_]+ on a; part-1", progress
     )
     member.may_let_go.set()
     assert group.command("drain", "--wait", "--timeout", "30")[0] == 0
     code, said, progress = group.command("drain", "--cancel")
     assert (code, said) == (2, "")
-    assert re.search(f"Run {run_id} is drained{since}. There is no way back", progress)
+    assert re.search(f"Run {run_id} is drained{since}. That cannot be undone", progress)
 
 
 def test_the_listener_hears_each_step_once_and_the_last_is_drained(group: Group) -> None:
@@ -302,11 +302,11 @@ def test_a_monitor_says_nothing_of_a_drain_that_is_cancelled(group: Group) -> No
 
 
 def test_a_drain_that_nobody_has_taken_up_is_cancelled_by_the_next_start(group: Group) -> None:
-    nobody = "Nobody runs. The drain begins when a processor starts.\n"
+    nobody = "No processor runs. The drain begins when one starts.\n"
     assert group.command("drain") == (0, "", f"Drain of the next run requested.\n{nobody}")
     assert group.command("drain", "--cancel") == (
         0,
-        "Nobody runs. Whoever starts next cancels the drain of the next run before it begins.\n",
+        "No processor runs. The next one to start cancels the drain of the next run before it begins.\n",
         "",
     )
     group.start("a", reads=False)

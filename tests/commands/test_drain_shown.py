@@ -136,7 +136,7 @@ def test_when_the_time_is_up_it_is_told_who_is_where_and_what_is_left() -> None:
     assert said == "1 of 3 tasks are done. clean-1 FLUSHING on p1, 5 rows to read; daily-0 REQUESTED on p1."
     orphan = replace(CONTROL, tasks={f"clean-{number}": Assignment(None) for number in range(23)})
     said = where_all_are(shown(orphan, replace(ROW, tasks={})), {})
-    assert said.startswith("0 of 23 tasks are done. clean-0 ") and said.endswith(", nobody has it; and 3 more.")
+    assert said.startswith("0 of 23 tasks are done. clean-0 ") and said.endswith(" without an owner; and 3 more.")
     assert where_all_are(shown(replace(CONTROL, tasks={})), {}) == "No task has started."
 
 
@@ -205,7 +205,7 @@ def test_the_seconds_left_follow_from_how_fast_rows_became_fewer() -> None:
     estimate = Estimate()
     looks = [(0, 0.0), (900, 1.0), (1_000, 2.0), (1_000, 3.0), (800, 4.0), (200, 6.0), (0, 7.0)]
     assert [estimate.of(rows, now) for rows, now in looks] == [None, None, None, None, 8.0, 1.0, None]
-    assert printed(drain_table(shown(), {"clean-0": 200}, 1.0))[-1].endswith("; all is read in about 1 s")
+    assert printed(drain_table(shown(), {"clean-0": 200}, 1.0))[-1].endswith("; all rows are read in about 1 s")
     told = io.StringIO()
     with DrainDisplay(told) as display:
         display.update(shown(), {"clean-1": 200}, 1.0)

@@ -76,8 +76,8 @@ def test_rows_far_in_the_future_are_told(account: Any, tmp_path: Path) -> None:
     file = flights(tmp_path, "UA,2013-01-01 05:00:00,1", "UA,9999-12-31 00:00:00,2")
     assert put(account, file, say=said.append, max_future="2 h") == 2
     assert "\n".join(said) == (
-        "1 of the rows lie more than 7200 s ahead of this machine's clock (streams.flights.max_future). "
-        "They are stored; event time did not follow them."
+        "1 of the rows are more than 7200 s ahead of this machine's clock (streams.flights.max_future). "
+        "They are stored, but do not advance event time."
     )
 
 

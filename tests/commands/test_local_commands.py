@@ -116,8 +116,8 @@ def test_the_emulator_alone_prints_its_connection_string_and_ends_when_it_is_tol
 def test_dev_starts_processors_ends_them_in_order_and_has_the_worst_of_their_codes(job: Path) -> None:
     process = begun("dev", str(job), "--processors", "2")
     try:
-        line = said_until(process, "2 processors started; what they say is in ").splitlines()[-1]
-        logs = Path(line.partition("they say is in ")[2].partition(". Ctrl-C")[0])
+        line = said_until(process, "2 processors started; their logs are in ").splitlines()[-1]
+        logs = Path(line.partition("their logs are in ")[2].partition(". Ctrl-C")[0])
         while sum("it has started" in log.read_text() for log in logs.glob("dev-*.log")) < 2:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
@@ -162,7 +162,7 @@ def test_dev_stays_when_the_processors_have_ended_and_keeps_the_data(job: Path, 
     for command in (["produce", str(job), "orders", str(rows)], ["export", str(job), "orders", "--to", str(out)]):
         process = begun("dev", str(job), "--data", str(data))
         try:
-            said = said_until(process, "All processors have ended. The emulator stays")
+            said = said_until(process, "All processors have ended. The emulator runs on")
             assert f"Ctrl-C ends it and keeps the data in {data}" in said
             environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": connection_string(said)}
             subprocess.run([sys.executable, "-m", "samza_azure", *command], env=environment, check=True, timeout=60)
@@ -189,11 +189,11 @@ def test_dev_waits_for_the_mistake_to_be_mended_and_starts_again_with_each_chang
     pipeline.write_text(PIPELINE.replace('"orders"', '"order"'))
     process = begun("dev", str(job), "--reload")
     try:
-        assert "Is 'orders' meant?" in said_until(process, "Mend it; the processors start when it is saved.")
+        assert "Is 'orders' meant?" in said_until(process, "Correct it; the processors start when it is saved.")
         pipeline.write_text(PIPELINE)
         said_until(process, "2 processors started")
         pipeline.write_text(PIPELINE + "oops\n")
-        assert "NameError: name 'oops' is not defined" in said_until(process, "The code that is saved is not started")
+        assert "NameError: name 'oops' is not defined" in said_until(process, "The saved code is not started")
         pipeline.write_text(PIPELINE + "# mended\n")
         said_until(process, "The code has changed: the processors start again.")
         said_until(process, "2 processors started")

@@ -152,7 +152,7 @@ def test_where_container_and_table_are_there_no_command_needs_the_right_to_creat
         assert place.command("follow", "orders", "--until-now", "--name", "w")[0] == 0
         assert "There is no table segments" in place.command("table", "segments")[2]
         assert place.command("drain", "--wait", "--timeout", "60")[0] == 0
-    assert place.command("stop", "--wait")[:2] == (0, "Nobody runs.\n")
+    assert place.command("stop", "--wait")[:2] == (0, "No processor runs.\n")
     assert place.command("rewind", "--to", "earliest")[0] == 0
     assert place.command("delete", "--stream", "orders", "--yes")[0] == 0
     assert place.command("delete", "--all", "--yes")[0] == 0

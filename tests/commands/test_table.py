@@ -79,11 +79,11 @@ def test_a_table_is_shown_compacted_and_dropped(
     monkeypatch.setattr(sys, "stdin", io.StringIO("another\n"))
     code, _, said = samza_azure("table", str(JOB), "delays", "--drop", day)
     assert code == 2
-    assert f"This hides the rows of {day} of delays: 1 segments of 3 rows. --restore {day} takes it back" in said
+    assert f"This hides the rows of {day} of delays: 1 segments of 3 rows. --restore {day} undoes it" in said
     assert "Nothing was dropped" in said
     monkeypatch.setattr(sys, "stdin", io.StringIO("delays\n"))
     code, said, _ = samza_azure("table", str(JOB), "delays", "--drop", day)
-    assert (code, f"{day} is dropped; --restore {day} takes that back" in said) == (0, True)
+    assert (code, f"{day} is dropped; --restore {day} undoes that" in said) == (0, True)
     assert tables.open(Config.load(JOB).storage, "delays").to_arrow().num_rows == 0
     code, said, _ = samza_azure("table", str(JOB), "delays", "--restore", day, "--json")
     assert (code, json.loads(said)["dropped"]) == (0, [])
@@ -93,11 +93,11 @@ def test_a_table_is_shown_compacted_and_dropped(
     assert sorted(tables.open(Config.load(JOB).storage, "delays").to_arrow()["delay"].to_pylist()) == [0, 2]
 
     for arguments, message in (
-        (("delays", "--drop", day, "--restore", day), "cannot be asked for at once"),
+        (("delays", "--drop", day, "--restore", day), "cannot be used together"),
         (("delays", "--drop", "2024-01-02/2024-01-01"), "before it begins"),
         (("delays", "--drop", "2024-01-02/2024-01-02"), "is empty: it ends where it begins"),
         (("delays", "--drop", "2025-01-01/2025-01-02", "--yes"), "shows no rows in 2025-01-01/2025-01-02"),
-        (("delays", "--restore", day), "Dropped are: 2024-01-01T01:00:00/2024-01-01T02:00:00."),
+        (("delays", "--restore", day), "Dropped intervals: 2024-01-01T01:00:00/2024-01-01T02:00:00."),
         (("delays", "--interval", "2024-02-01/2024-01-01"), "before it begins"),
         (("delays", "--end", "99"), "has no lock 99"),
         (("nothing",), "There is no table nothing"),

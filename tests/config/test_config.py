@@ -148,7 +148,7 @@ def test_packages_are_names_as_import_takes_them(written: str) -> None:
     named = MINIMAL.replace('main = "pipeline:app"', said + '["torch", "sklearn.svm"]')
     assert parsed(named).app.packages == ("torch", "sklearn.svm")
     assert mistakes(MINIMAL.replace('main = "pipeline:app"', said + written)).endswith(
-        "should be a list of names as import takes them, like ['torch', 'sklearn.linear_model']."
+        "should be a list of module names, like ['torch', 'sklearn.linear_model']."
     )
 
 
@@ -296,7 +296,7 @@ def test_what_the_container_sets_itself_is_refused_with_the_reason(key: str, rea
 def test_a_cluster_below_a_processor_is_refused(master: str) -> None:
     """A batch's rows leave Spark through the local disk of the container, which an executor elsewhere does not have."""
     said = mistakes(MINIMAL + f'[spark]\nmaster = "{master}"\n')
-    assert said.startswith(f"job.toml: spark.master = {master!r} cannot be used: each processor brings its own Spark")
+    assert said.startswith(f"job.toml: spark.master = {master!r} cannot be used: each processor runs its own Spark")
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[*,4]"])
@@ -323,7 +323,7 @@ def test_a_processor_id_that_no_row_can_have_is_refused(name: str) -> None:
         (f"AccountKey={KEY}", "has no AccountName"),
         ("AccountName=a", "has no AccountKey or SharedAccessSignature"),
         ("AccountName=a;AccountKey=not-base64", "has an AccountKey that is not base64"),
-        (f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY}", "write https"),
+        (f"DefaultEndpointsProtocol=http;AccountName=a;AccountKey={KEY}", "Write https"),
         (
             f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://10.0.0.1/a;TableEndpoint=http://127.0.0.1/a",
             "goes to 10.0.0.1 over plain http",
@@ -359,8 +359,8 @@ def test_a_connection_string_over_https_or_to_this_machine_is_taken(connect: str
         ("ftp://house", "should be a URL"),
         ("http://house.blob.core.windows.net", "over plain http"),
         ("https://house.example.org", "should be the URL of the account's blobs"),
-        ("https://house.blob.core.windows.net/?sig=abc", "should be the account's URL alone"),
-        ("https://user:word@house.blob.core.windows.net", "should be the account's URL alone"),
+        ("https://house.blob.core.windows.net/?sig=abc", "should be only the account's URL"),
+        ("https://user:word@house.blob.core.windows.net", "should be only the account's URL"),
     ],
 )
 def test_an_account_is_a_plain_https_url(account: str, said: str) -> None:
@@ -377,12 +377,12 @@ def test_an_account_is_taken_instead_of_a_connection_string_but_not_beside_it() 
 @pytest.mark.parametrize("name", ["ab", "Upper", "a--b", "-ab", "ab-", "a_b", "a" * 64, "$logs"])
 def test_a_container_that_azure_would_refuse_is_refused_with_the_rule(name: str) -> None:
     said = mistakes(**{"azure.storage.container": name})
-    assert "Azure takes 3 to 63 lower-case letters, digits and single hyphens" in said
+    assert "Azure accepts 3 to 63 lower-case letters, digits and single hyphens" in said
 
 
 @pytest.mark.parametrize("name", ["ab", "1abc", "a-bc", "tables", "a" * 64])
 def test_a_table_that_azure_would_refuse_is_refused_with_the_rule(name: str) -> None:
-    assert "Azure takes 3 to 63 letters and digits" in mistakes(**{"azure.storage.table": name})
+    assert "Azure accepts 3 to 63 letters and digits" in mistakes(**{"azure.storage.table": name})
 
 
 def test_two_applications_that_look_alike_have_two_containers_and_two_tables() -> None:
@@ -539,8 +539,8 @@ def test_a_connection_string_may_stand_in_a_file_beside_the_job(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "should be the path of a file that can be read: No such file or directory"),
-        (b"\xff", "should be the path of a file that can be read: it is not text"),
+        (None, "should be the path of a readable file: No such file or directory"),
+        (b"\xff", "should be the path of a readable file: it is not text"),
         (b" \n", "The file that azure.storage.connect.file names is empty"),
         (b"nonsense", "The file that azure.storage.connect.file names is not a connection string"),
     ],

@@ -239,7 +239,7 @@ def test_an_address_that_is_not_this_machines_is_a_mistake(tmp_path: Path) -> No
     command = prepared(tmp_path / "one", 0, 'processor.host = "192.0.2.1"\n')
     done = subprocess.run(command, capture_output=True, text=True, env=CONNECT)
     assert done.returncode == 2
-    assert "processor.port is 0, and 192.0.2.1 takes no listener from there on" in done.stderr
+    assert "processor.port is 0, but no port from there on can be opened on 192.0.2.1" in done.stderr
 
 
 @pytest.mark.long

@@ -155,10 +155,10 @@ def test_a_container_that_was_killed_says_its_last_error_too() -> None:
     in_here = Memory(2 * GIB, is_set=True)
     assert why_it_ended(1, "", None) == "exit code 1"
     assert why_it_ended(1, "ValueError: no", None) == "exit code 1: ValueError: no"
-    assert why_it_ended(OUT_OF_MEMORY, "", None).startswith("no memory left in its JVM")
+    assert why_it_ended(OUT_OF_MEMORY, "", None).startswith("its JVM ran out of memory")
     killed = why_it_ended(-9, "ValueError: no", in_here)
     assert killed.startswith(
-        "exit code -9: the kernel killed it or its JVM, since the 2048 MiB of the container or unit"
+        "exit code -9: the kernel killed it or its JVM, because the 2048 MiB of the container or unit"
     )
     assert killed.endswith(". The last error in its log: ValueError: no")
     assert why_it_ended(OUT_OF_MEMORY, "", in_here).endswith("or run more processors")

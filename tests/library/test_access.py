@@ -149,8 +149,8 @@ def test_who_is_refused_pauses_at_its_next_heartbeat_and_goes_on_when_it_is_let_
     play(story)
     said = [record.getMessage() for record in caplog.records if "account" in record.getMessage()]
     assert said == [
-        f"{REASON} It let us in before. This processor ends if that lasts 120 s.",
-        "The storage account refuses this processor nothing any more.",
+        f"{REASON} It worked before. This processor ends if that lasts 120 s.",
+        "The storage account no longer refuses this processor.",
     ]
 
 

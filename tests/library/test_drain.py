@@ -225,7 +225,7 @@ def test_constructor_failure_when_the_interval_is_no_number_of_seconds(store: St
 
 
 def test_drain_monitor_start_failure_when_callback_is_not_set(monitor: DrainMonitor) -> None:
-    with pytest.raises(ConfigError, match="Register a callback before the start"):
+    with pytest.raises(ConfigError, match="Register a callback before start"):
         monitor.start()
 
 

@@ -267,7 +267,7 @@ def test_other_bytes_of_nobody_higher_are_corruption() -> None:
     each, blobs = taken()
     twin = copy.deepcopy(each)
     drive(append(twin.log, lambda: batch_record(twin.log, 7)), blobs)
-    with pytest.raises(CorruptState, match="there is something else"):
+    with pytest.raises(CorruptState, match="There is something else"):
         drive(append(each.log, lambda: batch_record(each.log, 0)), blobs)
 
 

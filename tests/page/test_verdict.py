@@ -61,7 +61,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             shown(),
             aged({"a": 9.0, "b": 1.0}),
             "no leader",
-            "a, which leads, is silent. Another processor takes over; what runs goes on meanwhile.",
+            "The leader a is silent. Another processor takes over; running tasks go on meanwhile.",
             9.0,
         ),
         (
@@ -75,7 +75,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             shown(),
             aged({"a": 99.0, "b": 98.0}),
             "stopped",
-            "Nobody runs: no processor gives a sign of life. The next start resumes.",
+            "No processor runs: none sends heartbeats. The next start resumes the run.",
             98.0,
         ),
         (
@@ -103,10 +103,10 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             shown(replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", "a bug\nat line 3", "")), []),
             {},
             "failed",
-            "Run r has failed with t-0: a bug. What it had is kept.",
+            "Run r failed in t-0: a bug. Its committed rows are kept.",
             None,
         ),
-        (shown(rows=[]), {}, "stopped", "Nobody runs. The next start resumes run r.", None),
+        (shown(rows=[]), {}, "stopped", "No processor runs. The next start resumes run r.", None),
         (
             shown(None, [ProcessorRow("a", "1")]),
             aged({"a": 1.0}),
@@ -114,7 +114,13 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             "1 processor joined. A run begins when one of them is ready.",
             None,
         ),
-        (shown(None, []), {}, "stopped", "Nobody runs, and no run has begun yet. The first start begins one.", None),
+        (
+            shown(None, []),
+            {},
+            "stopped",
+            "No processor runs, and no run has begun yet. The next start begins one.",
+            None,
+        ),
     ],
 )
 def test_a_fleet_in_a_sentence(

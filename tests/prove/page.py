@@ -238,7 +238,7 @@ def killed(trial: Trial) -> None:
     trial.until("running", "16 of 16")
     for process, _ in members.values():
         process.kill()
-    trial.until("stopped", "Nobody runs")
+    trial.until("stopped", "No processor runs")
     trial.examine("all-killed")
 
 

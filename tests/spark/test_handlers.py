@@ -521,8 +521,8 @@ def mistakes() -> Iterator[Any]:
     time = '[streams.seen]\nschema = "ts timestamp"\nevent_time = "ts"\n'
     yield Needs, {}, STREAMS, r"makes its handler by Needs\(\), without arguments.*Decorate a function that returns it"
     yield Nothing, {}, STREAMS, "has no method process. Write: def process"
-    yield Plain, {"max_concurrency": 2}, STREAMS, "its process is no coroutine function.*Write: async def process"
-    yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number from 1 on"
+    yield Plain, {"max_concurrency": 2}, STREAMS, "its process is not a coroutine function.*Write: async def process"
+    yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number of at least 1"
     yield Plain, {}, f"[task]\nmax.concurrency = 3\n{STREAMS}", "may have 3 messages in flight.*or max_concurrency=1"
     yield Forgets, {}, STREAMS, "has snapshot and no restore.*Write: def restore"
     yield Plain, {"output": "seem"}, STREAMS, r'no plan says what is in it. Add: \[streams.seem\] with schema = "…"'
@@ -742,7 +742,9 @@ def test_a_row_without_columns_is_no_way_to_send_nothing() -> None:
 
 def test_what_makes_a_handler_is_no_async_function() -> None:
     application = Application()
-    with pytest.raises(PipelineRefused, match=r"as an async function it returns none\. Write def watch\(\)"):
+    with pytest.raises(
+        PipelineRefused, match=r"an async function returns a coroutine, not a handler\. Write def watch\(\)"
+    ):
 
         @application.task("numbers")
         async def watch() -> Any: ...

@@ -214,7 +214,9 @@ def test_what_spark_would_refuse_only_when_the_query_starts(refusal: Refusal) ->
 
 
 def test_complete_output_mode() -> None:
-    with pytest.raises(PipelineRefused, match="Use 'append' or 'update': with any other each batch would be the whole"):
+    with pytest.raises(
+        PipelineRefused, match="Use 'append' or 'update': with any other mode each batch would contain the whole"
+    ):
         Application().stage("flights", output="out", output_mode="complete")(lambda rows: rows)  # type: ignore[call-overload]
 
 

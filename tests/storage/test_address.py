@@ -83,14 +83,17 @@ def test_an_account_url_is_entered_by_identity() -> None:
     ("settings", "message"),
     [
         (Settings(), "No storage account"),
-        (Settings(SecretStr("nonsense")), "is no connection string"),
+        (Settings(SecretStr("nonsense")), "is not a connection string"),
         (Settings(SecretStr("AccountName=flights")), "neither AccountKey nor"),
         (Settings(SecretStr(f"AccountKey={KEY}")), "neither AccountName nor BlobEndpoint"),
-        (Settings(account="https://flights.example"), "is no blob endpoint"),
-        (Settings(account="http://flights.blob.core.windows.net"), "goes to flights.blob.core.windows.net unencrypted"),
+        (Settings(account="https://flights.example"), "is not a blob endpoint"),
+        (
+            Settings(account="http://flights.blob.core.windows.net"),
+            "connects to flights.blob.core.windows.net unencrypted",
+        ),
         (
             Settings(SecretStr(f"DefaultEndpointsProtocol=http;AccountName=flights;AccountKey={KEY}")),
-            "goes to flights.blob.core.windows.net unencrypted",
+            "connects to flights.blob.core.windows.net unencrypted",
         ),
         (
             Settings(
@@ -98,7 +101,7 @@ def test_an_account_url_is_entered_by_identity() -> None:
                     f"AccountName=a;AccountKey={KEY};BlobEndpoint=http://127.0.0.1:1/a;TableEndpoint=http://10.0.0.1:2/a"
                 )
             ),
-            "goes to 10.0.0.1 unencrypted",
+            "connects to 10.0.0.1 unencrypted",
         ),
         (
             Settings(SecretStr("AccountName=a;BlobEndpoint=https://a.blob.example/?sig=c2VjcmV0;AccountKey=YQ==")),

@@ -87,10 +87,10 @@ def test_a_source_stream_is_its_partitions(account: AnyAccount) -> None:
 
 
 def test_an_unknown_stream_is_named_with_those_there_are(blobs: Blobs) -> None:
-    with pytest.raises(ConfigError, match=r"No log holds the stream 'x'\. Known are none"):
+    with pytest.raises(ConfigError, match=r"No log holds the stream 'x'\. Known streams: none"):
         export(blobs, "x")
     task(blobs, "r", "count-0", "counts")
-    with pytest.raises(ConfigError, match="Known are counts"):
+    with pytest.raises(ConfigError, match="Known streams: counts"):
         export(blobs, "x")
 
 

@@ -555,7 +555,7 @@ connect = "UseDevelopmentStorage=true"
     [
         ('[streams.out]\ntable = "x"', r"streams.out.table.time is missing"),
         ('[streams.out]\ntable.flush = "1 s"', r"no effect without streams.out.table.time"),
-        ('[streams.Out]\ntable.time = "at"', r"'Out', which is no name of a table"),
+        ('[streams.Out]\ntable.time = "at"', r"'Out', which is not a valid name"),
         ('[streams.a]\ntable = "x"\ntable.time = "at"\n[streams.b]\ntable = "x"\ntable.time = "at"', "both go to"),
         ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularity = "fortnight"', "'second', 'minute'"),
         ('[streams.a]\ntable = "no Name"\ntable.time = "at"', "should be 1 to 63"),

@@ -195,7 +195,7 @@ def test_a_producer_gives_up_when_its_caller_does() -> None:
     producer = SourceWriter(account.blobs(), account.hints(), "flights", 1, wait=wait)
     with pytest.raises(TimeoutError):
         producer.close()
-    with pytest.raises(StorageUnavailable, match="nobody knows what is stored of it"):
+    with pytest.raises(StorageUnavailable, match="its outcome is unknown"):
         producer.close()
 
 
@@ -318,7 +318,7 @@ def test_a_key_counts_as_the_stream_holds_it(account: AnyAccount) -> None:
     ("rows", "reason"),
     [
         (pa.table([["a"], ["b"], [NOON]], names=["dest", "dest", "ts"]), "more than one column 'dest'"),
-        (pa.table({"dest": ["a"], "ts": [1357016400]}), "'ts' holds numbers, and nothing says which unit"),
+        (pa.table({"dest": ["a"], "ts": [1357016400]}), "'ts' holds numbers, and their unit of time is unknown"),
     ],
     ids=["a column twice", "a time without a unit"],
 )

@@ -1,4 +1,4 @@
-"""Azurite, Microsoft's emulator of Azure Storage, on this machine: found or installed, started, and gone with us.
+"""Azurite, Microsoft's emulator of Azure Storage: finds or installs it, starts it, and ends it with this process.
 
 Promised: the pinned version with pinned packages, in memory, reachable from this machine only, without telemetry (a
 package of ours stands in for the one that reports, which is most of what there would be to fetch). It is installed once
@@ -42,7 +42,7 @@ OLDEST_NODE = 18
 START_TIMEOUT_S = 30.0
 _LOOPBACK = "127.0.0.1"
 _OPTIONS = ["--disableTelemetry", "--skipApiVersionCheck", "--silent"]
-#: An emulator that keeps its data gets so long to write it down.
+#: How long an emulator that keeps its data gets to write it to disk.
 SAVE_S = 30.0
 #: What Azurite prints once a port is its own. Seeing it from our process proves that no other one answers there.
 _LISTENING = re.compile(r"Azurite (Blob|Table) service .*successfully .*:(\d+)")
@@ -56,7 +56,7 @@ def _nothing(_: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A Node.js that is new enough, and how its npm is called."""
+    """A Node.js that is new enough, and the command of its npm."""
 
     program: Path
     npm: tuple[str, ...]
@@ -106,9 +106,7 @@ def install(say: Say = _nothing, environment: Mapping[str, str] = os.environ) ->
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(
-            f"Azurite cannot be installed: {error}. Name a folder that may be written in XDG_CACHE_HOME."
-        ) from error
+        raise ConfigError(f"Azurite cannot be installed: {error}. Set XDG_CACHE_HOME to a writable folder.") from error
     with _locked(home.with_name(f"{home.name}.lock"), say):
         if not programs.exists():
             _install(home, say, environment)
@@ -116,7 +114,7 @@ def install(say: Say = _nothing, environment: Mapping[str, str] = os.environ) ->
 
 
 def _home(environment: Mapping[str, str]) -> Path:
-    """Where this very set of packages belongs: another one never takes its place."""
+    """The folder of this exact set of packages; another set has another folder."""
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "samza-azure"
     packages = hashlib.sha256((PACKAGES / "package-lock.json").read_bytes()).hexdigest()[:8]
     return cache / f"azurite-{VERSION}-{packages}"
@@ -124,7 +122,7 @@ def _home(environment: Mapping[str, str]) -> Path:
 
 @contextlib.contextmanager
 def _locked(path: Path, say: Say) -> Iterator[None]:
-    """One process at a time. The kernel lets go of the lock when its holder dies."""
+    """Let one process in at a time. The kernel releases the lock when its holder dies."""
     with path.open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,7 +133,7 @@ def _locked(path: Path, say: Say) -> Iterator[None]:
 
 
 def _install(home: Path, say: Say, environment: Mapping[str, str]) -> None:
-    """Install beside, then rename: what has the name is complete."""
+    """Install under another name, then rename, so that a folder with the final name is complete."""
     node = find_node(environment)
     say(f"Installing Azurite {VERSION} with npm, once for this user: 130 MB, less than a minute.")
     for leftover in home.parent.glob(f"{home.name}.new-*"):
@@ -174,7 +172,7 @@ def _last_lines(text: str) -> str:
 
 
 class _PortTaken(SamzaAzureError):
-    """Somebody else listens there."""
+    """Another process listens on the port."""
 
 
 class _Service:
@@ -193,7 +191,7 @@ class _Service:
         )
 
     def said(self) -> str:
-        """All that it printed."""
+        """The whole output."""
         size = os.fstat(self._output.fileno()).st_size
         return os.pread(self._output.fileno(), size, 0).decode(errors="replace")
 
@@ -202,7 +200,7 @@ class _Service:
         return {service: int(port) for service, port in _LISTENING.findall(self.said())}
 
     def stop(self, save_s: float = 0.0) -> None:
-        """Kill it, after so long for writing down what it keeps. A stopped process dies of it too."""
+        """Kill it, after a grace period for writing its data. This also ends a stopped process."""
         if save_s:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -228,7 +226,7 @@ class Azurite:
         self._services: list[_Service] = []
 
     def start(self, blob_port: int = 0, table_port: int = 0) -> Self:
-        """Start it and wait until it answers. 0 stands for any free port."""
+        """Start the emulator, and wait until it answers. Port 0: any free port."""
         if self._services:
             raise SamzaAzureError("This Azurite runs already.")
         programs = install(self._say)
@@ -274,7 +272,7 @@ class Azurite:
         return [[f"{programs}/azurite.js", *blob, *table, *queue, *options]]
 
     def _port_of(self, name: str, service: _Service) -> int:
-        """The port of "Blob" or "Table", once it really answers there."""
+        """The port of "Blob" or "Table", once the service answers on it."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not (port := service.ports().get(name)) or not _answers(port):
             if service.process.poll() is not None:
@@ -290,7 +288,7 @@ class Azurite:
 
     @property
     def connection_string(self) -> str:
-        """What `azure.storage.connect` takes. The key in it is public and opens nothing but an emulator."""
+        """The value for `azure.storage.connect`. Its key is public and opens only emulators."""
         emulator = from_connection_string("UseDevelopmentStorage=true")
         return (
             f"DefaultEndpointsProtocol=http;AccountName={emulator.name};AccountKey={emulator.key};"
@@ -309,7 +307,7 @@ class Azurite:
         return self._services[-1].process.pid
 
     def stop(self) -> None:
-        """End it. What it stored is gone, unless it has a folder for it. Idempotent."""
+        """End the emulator. Its data is lost, unless it has a folder to keep it in. Idempotent."""
         for service in self._services:
             service.stop(SAVE_S if self.data is not None else 0.0)
         self._services = []
@@ -328,7 +326,7 @@ def _free_port() -> int:
 
 
 def _answers(port: int) -> bool:
-    """Whether something that speaks HTTP answers there; that it refuses a nameless request is an answer."""
+    """Whether something answers HTTP on the port; a refusal of the anonymous request is an answer, too."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # never through a proxy: it is this machine
     try:
         opener.open(f"http://{_LOOPBACK}:{port}/", timeout=1).close()
