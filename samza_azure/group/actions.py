@@ -1,7 +1,7 @@
-"""Everything that a processor can do to the world, as values. `host/perform.py` does them, one `match`.
+"""Everything that a processor can do, as values. `host/perform.py` performs them in one `match`.
 
-Calls to storage name the resource that they occupy: of each resource at most one call is under way. What each may be
-answered stands in `answers.ANSWERS`; `learn.py` says what follows from it.
+Each call to the storage occupies a resource: at most one call per resource is under way. `answers.ANSWERS` lists the
+possible answers to each; `learn.py` says what follows from them.
 """
 
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ OWN_ROW, LEADER_ROW, CONTROL, LEASE, SCAN, REQUESTS, HOUSEKEEPING = (
     "requests",
     "housekeeping",
 )
-#: Of these there are many: each is a resource of its own, with its key behind it.
+#: Prefixes of resources that exist per row; the row's key follows.
 MEMBER, REQUEST = "member ", "request "
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOwnRow:
-    """See what stands in our row: after a refusal, a lost answer, or before joining."""
+    """Read our row: after a refusal, a lost answer, or before joining."""
 
 
 @dataclass(frozen=True, slots=True)
 class InsertOwnRow:
-    """Join: there is no row of this id."""
+    """Join when there is no row of this id."""
 
     row: ProcessorRow
 
@@ -47,7 +47,7 @@ class ReplaceOwnRow:
 
 @dataclass(frozen=True, slots=True)
 class MergeOwnRow:
-    """The heartbeat. Refused if the leader marked us dead, which is how we learn it."""
+    """The heartbeat. It is refused if the leader has marked us dead, which is how we learn of it."""
 
     row: ProcessorRow
     etag: str
@@ -55,12 +55,12 @@ class MergeOwnRow:
 
 @dataclass(frozen=True, slots=True)
 class ReadLeaderRow:
-    """The leader's sign of life."""
+    """Read the leader's heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteLeaderRow:
-    """The leader's heartbeat, or the take-over of the row. Without an ETag it is inserted."""
+    """The leader's heartbeat, or the take-over of the row. Without an ETag the row is inserted."""
 
     row: LeaderRow
     etag: str | None
@@ -76,14 +76,14 @@ class ReadControl:
 
 @dataclass(frozen=True, slots=True)
 class CreateControl:
-    """The very first start. The host refuses it if any task log exists: then state was lost."""
+    """Create the control blob at the very first start. The host refuses if any task log exists: then state was lost."""
 
     control: Control
 
 
 @dataclass(frozen=True, slots=True)
 class BreakLease:
-    """Depose whoever holds the lease, if the blob still is what the suspicion was formed for."""
+    """Depose the holder of the lease, if the blob still has the ETag for which the suspicion was formed."""
 
     etag: str
 
@@ -98,26 +98,26 @@ class AcquireLease:
 
 @dataclass(frozen=True, slots=True)
 class RenewLease:
-    """Start the lease's time again."""
+    """Renew the lease for its full time."""
 
     lease_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Give it back, after work and row."""
+    """Release the lease, after the work and the row."""
 
     lease_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class WriteControl:
-    """The one way in which anything is decided for the group. ETag and lease id both fence it."""
+    """The only way to decide anything for the group. Both ETag and lease id fence it."""
 
     control: Control
     etag: str
     lease_id: str
-    has_newcomers: bool = False  # then the blob's limit holds; who is in already is never refused for a few bytes
+    has_newcomers: bool = False  # only then the blob's limit applies: existing members are not refused for its size
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,19 +127,19 @@ class ScanMembers:
 
 @dataclass(frozen=True, slots=True)
 class ReadMember:
-    """Read one other processor's row: who waits for it to let go need not read them all."""
+    """Read one other processor's row. A processor that waits for a release need not scan all rows."""
 
     processor: str
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRequests:
-    """Read what was asked of the leader."""
+    """Read the requests to the leader."""
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerRequest:
-    """Say what became of a request."""
+    """Write the answer to a request."""
 
     key: str
     etag: str
@@ -148,7 +148,7 @@ class AnswerRequest:
 
 @dataclass(frozen=True, slots=True)
 class MarkDead:
-    """Fence a silent member, by the very ETag whose age was measured: 412 means it lives."""
+    """Fence a silent member by the ETag whose age was measured. A 412 means that it is alive."""
 
     processor: str
     etag: str
@@ -187,7 +187,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """Leave the leadership: the lease is not ours any more, or will not be for long."""
+    """Give up the leadership: the lease is lost or about to end."""
 
     reason: str
 
@@ -205,7 +205,7 @@ Finish = Ending
 
 @dataclass(frozen=True, slots=True)
 class BeginEnd:
-    """This processor is to end: work first, then the row, then the lease."""
+    """Begin to end this processor: work first, then the row, then the lease."""
 
     verdict: Finish
 
@@ -238,7 +238,7 @@ Action: TypeAlias = StorageAction | LocalAction
 
 
 def resource(action: StorageAction) -> str:
-    """What the call occupies."""
+    """The resource that the call occupies."""
     match action:
         case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
             return OWN_ROW

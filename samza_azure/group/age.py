@@ -1,4 +1,4 @@
-"""How long a peer has been silent, told by reads and not by the clock.
+"""How long a peer has been silent, measured by reads and not by the clock alone.
 
 A failed read proves nothing about a peer, and an observer that was itself frozen has seen nothing. So age is the sum
 of the gaps between successful reads that showed the same ETag, each counted as two read intervals at most.
@@ -6,7 +6,7 @@ of the gaps between successful reads that showed the same ETag, each counted as 
 
 from dataclasses import dataclass
 
-#: A suspicion, or a death, needs at least so many reads that showed no change.
+#: The minimum number of reads without a change before a peer is suspected or marked dead.
 LEAST_READS = 3
 
 
@@ -20,7 +20,7 @@ class Age:
     read_at: float
 
     def silent(self, timeout_s: float) -> bool:
-        """Long enough, and seen often enough."""
+        """Whether it was unchanged for long enough, in enough reads."""
         return self.seconds >= timeout_s and self.reads >= LEAST_READS
 
 

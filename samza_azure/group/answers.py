@@ -1,6 +1,7 @@
-"""What a call to the storage may answer, as values.
+"""The possible answers to a call to the storage, as values.
 
-A refusal is a reading: somebody else was faster. Trouble is no reading: the call has no answer, and may have landed.
+A refusal is information: another processor was faster. Trouble is not: there is no answer, and the call may have
+succeeded.
 """
 
 from collections.abc import Mapping
@@ -37,7 +38,7 @@ from samza_azure.group.rows import LeaderRow, ProcessorRow, Request
 
 
 class Trouble(Enum):
-    """Why a call has no answer. No StrEnum: an ETag is a str, and trouble must never pass for one."""
+    """Why a call has no answer. Not a StrEnum, since an ETag is a str and must not be confused with trouble."""
 
     UNSETTLED = 1  # it may have happened
     UNAVAILABLE = 2  # it did not happen
@@ -45,7 +46,7 @@ class Trouble(Enum):
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """The service refused; `code` is its own word for why."""
+    """The service refused. `code` is its error code."""
 
     code: str
 
@@ -85,7 +86,7 @@ class TooLarge:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """The account refuses us; nothing happened. It may pass if a right is missing that may be on its way."""
+    """The account denies access; nothing happened. `may_pass`: a role assignment may not have taken effect yet."""
 
     reason: str
     may_pass: bool = False
@@ -93,7 +94,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """So many blobs of a drained run cannot be deleted; `code` is the service's word for why, of one of them."""
+    """How many blobs of a drained run cannot be deleted. `code` is the service's error code for one of them."""
 
     count: int
     code: str
@@ -117,9 +118,9 @@ Answer: TypeAlias = (
     | Trouble
 )
 
-#: A write, by its new ETag, and a step that has none; each may be refused.
+#: The answers to a write, which has a new ETag, and to a call that has none. Each may be refused.
 _WRITTEN, _DONE = (str, No), (type(None), No, Absent)
-#: What each call may be answered. Any may also be answered by `Trouble` or `Denied`.
+#: The possible answers to each call. Any call may also be answered by `Trouble` or `Denied`.
 ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
     ReadOwnRow: (ProcessorRow, Absent),
     InsertOwnRow: _WRITTEN,

@@ -1,6 +1,6 @@
-"""Who runs what: sticky, balanced to within one, with the fewest possible moves, the same for everybody who asks.
+"""Which processor runs which task: sticky, balanced to within one, with the fewest possible moves, deterministic.
 
-A pure function of the tasks, the processors and today's owners. It knows no storage, no versions, no time.
+A pure function of the tasks, the processors and the current owners. It knows no storage, no versions, no time.
 """
 
 from collections import Counter
@@ -19,13 +19,13 @@ def assign(
     balance: bool = True,
     given_up: Mapping[str, str] = NOBODY,
 ) -> dict[str, str]:
-    """An owner for each task; nobody's if there are no members.
+    """Return an owner for each task. Empty if there are no members.
 
-    With `balance` false nothing moves by choice (a draining run): only tasks without a living owner get one.
-    `given_up` says which member could not run a task. That task goes to another, if there is one, and stays there. It
-    keeps its place in the share of the member that gave it up: nothing else moves because of it, and a machine on
-    which everything fails is not filled up with what runs well elsewhere.
-    Ties are broken by names, so equal questions have equal answers.
+    If `balance` is false (a draining run), no task with a living owner moves.
+    `given_up` says which member could not run a task. That task goes to another member, if there is one, and stays
+    there. It still counts in the share of the member that gave it up: no other task moves because of it, and a machine
+    on which everything fails does not get tasks that run well elsewhere.
+    Ties are broken by names, so equal inputs give equal results.
     """
     if not members:
         return {}
@@ -73,10 +73,10 @@ def _balanced(
 
 
 def _surplus(shares: dict[str, list[str]], total: int) -> list[str]:
-    """Take from those above their target just what they have too much, and return it.
+    """Remove from each share what exceeds its target, and return it.
 
-    The targets are the floor, and one more for as many members as the remainder. Giving the larger target to those
-    who own the most is what keeps the moves fewest.
+    The target is the floor, and one more for as many members as the remainder. The members with the most tasks get the
+    larger target, which minimizes the moves.
     """
     floor, larger = divmod(total, len(shares))
     taken = []

@@ -1,11 +1,11 @@
-"""What the leased control blob holds: who leads, who runs what, the barrier and the drain.
+"""The content of the leased control blob: who leads, who runs what, the barrier and the drain.
 
-One value, written whole by the leader, so no reader ever sees half of it. The job's configuration and its secrets
-never go in here. The bytes are gzipped JSON.
+The leader always writes the complete value, so no reader sees part of it. It never contains the job's configuration or
+its secrets. The bytes are gzipped JSON.
 
-`format` is the format that a reader must know, the same word as in rows and records. A release that adds a field which
-older ones may ignore leaves it as it is: they keep the field when they write the blob again, in whichever of the values
-below it stands. One that changes what a field means, or adds a value to an enum, raises it; older readers stand by.
+`format` is the format that a reader must know, as in rows and records. A release that adds a field which older ones may
+ignore does not change it: older releases keep the field, in any of the values below, when they write the blob again. A
+release that changes the meaning of a field, or adds a value to an enum, raises it; older readers then stand by.
 """
 
 import gzip
@@ -24,7 +24,7 @@ from samza_azure.logs.position import Ends
 
 NAME = "control.json"
 FORMAT = 1
-#: Fields that earlier writers of this format did not have.
+#: Fields that earlier releases did not write in this format, with their defaults.
 LATER: dict[str, Any] = {
     "stop": None,
     "withdrawn": [],
@@ -36,18 +36,18 @@ LATER: dict[str, Any] = {
     "events": [],
     "drains": [],
 }
-#: Of these the ones that are left out while they are empty: versions that do not know them can read such a blob.
+#: The fields that are left out while they are empty, so that releases that do not know them can read the blob.
 LEFT_OUT = ("given_up", "kept", "readers", "described", "events", "drains")
 #: The same of a drain notification.
 LATER_OF_DRAIN: dict[str, Any] = {"by": "", "asked_ms": 0, "at_ms": []}
-#: A processor's reason for giving a task up keeps so many characters: a bad machine may give up thousands.
+#: In characters: the longest reason for giving up a task, since a bad machine may give up thousands.
 REASON_LIMIT = 300
 #: The text of ten thousand tasks has 3 MiB.
 UNPACKED_LIMIT = 256 << 20
 
 
 class RunPhase(StrEnum):
-    """Where the run stands, for everybody."""
+    """The phase of the run."""
 
     NONE = "NONE"  # no run has begun yet
     RUNNING = "RUNNING"
@@ -105,7 +105,7 @@ class Barrier(Grows):
 
 @dataclass(frozen=True, slots=True)
 class Stop(Grows):
-    """All of these lives are to commit and go; the run is resumed by the next start."""
+    """These incarnations must commit and exit. The next start resumes the run."""
 
     uuid: str
     members: tuple[Member, ...]
@@ -161,25 +161,25 @@ class Control(Grows):
     drain: DrainNotification | None = None
     drains: tuple[DrainNotification, ...] = ()  # of earlier runs, oldest first, for people
     stop: Stop | None = None
-    withdrawn: tuple[str, ...] = ()  # the cancellations obeyed last; until they stand here they are not answered
+    withdrawn: tuple[str, ...] = ()  # the latest cancellations obeyed; they are answered only once they are here
     positions: Ends = field(default_factory=dict)  # where this run began to read; after DRAINED: where the next does
     past: tuple[str, ...] = ()  # run ids of the drained runs that are remembered, oldest first
-    finished: tuple[str, ...] = ()  # the last fingerprints that they had, each once
+    finished: tuple[str, ...] = ()  # the distinct fingerprints of the latest drained runs
     failure: Failure | None = None
     uncleaned: tuple[str, ...] = ()  # drained runs of which something is left to delete, oldest first
-    kept: Mapping[str, int] = field(default_factory=dict)  # those of which only what cannot be is: how many blobs
-    deposed: Member | None = None  # the leader before, until it is known whether the suspicion was right
-    churn: int = 0  # suspicions of a leader that proved wrong
+    kept: Mapping[str, int] = field(default_factory=dict)  # uncleaned run -> number of blobs that cannot be deleted
+    deposed: Member | None = None  # the previous leader, until it is known whether the suspicion was right
+    churn: int = 0  # the number of wrong suspicions of a leader
     events: tuple[Event, ...] = ()  # what happened lately, oldest first; for people
     nonce: str = ""  # lets a writer whose answer was lost see whether its write won
 
     @property
     def cleaned(self) -> bool:
-        """Nothing of a drained run is left that can be deleted."""
+        """Whether nothing is left of drained runs that can be deleted."""
         return all(run_id in self.kept for run_id in self.uncleaned)
 
     def has_finished(self, fingerprint: str) -> bool:
-        """Whether a drained run had this pipeline. Such code begins no run by itself: it is as old as that run."""
+        """Whether a drained run had this pipeline. Such code may be old, so it begins no run without being asked to."""
         return fingerprint in (self.fingerprint, *self.finished)
 
 
@@ -193,7 +193,7 @@ def signal(control: Control) -> str:
 
 
 def encode(control: Control, *, limit: int | None = None) -> bytes:
-    """The blob's bytes. Above `limit`, if there is one, is `ModelTooLarge`, before anything is written."""
+    """The blob's bytes. Raise `ModelTooLarge` if they exceed `limit`."""
     fields = {"format": FORMAT, **_fields(control)}
     for name in LEFT_OUT:
         if not fields[name]:
@@ -215,13 +215,13 @@ def encode(control: Control, *, limit: int | None = None) -> bytes:
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Of one of the values above; `asdict` would copy all that is in them, which takes five times as long."""
+    """The fields of one of the values above. `asdict` would copy them deeply, which takes five times as long."""
     fields = {name: getattr(value, name) for name in value.__slots__}
     return {**value.unknown, **fields} if value.unknown else fields
 
 
 def _fields_of_drain(drain: DrainNotification) -> dict[str, Any]:
-    """Under Samza's names."""
+    """The fields of a drain notification, under Samza's names."""
     fields = _fields(drain)
     fields["runId"], fields["drainMode"] = fields.pop("run_id"), fields.pop("mode")
     return {name: value for name, value in fields.items() if value or name not in LATER_OF_DRAIN}
@@ -236,9 +236,9 @@ def _of_drain(fields: dict[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def decode(data: bytes) -> Control:
-    """The value of the blob's bytes. The same bytes again cost nothing.
+    """The value of the blob's bytes. The last result is cached.
 
-    `CorruptState` if they are not ours, `TooOld` if they need a later release.
+    Raise `CorruptState` if samza-azure did not write them, `TooOld` if they need a later release.
     """
     try:
         fields: dict[str, Any] = json.loads(_unpacked(data))
@@ -260,7 +260,7 @@ def decode(data: bytes) -> Control:
 
 
 def _unpacked(data: bytes) -> bytes:
-    """The text, if it is whole and of a size that ours can have. A stranger's small blob may unpack to anything."""
+    """The unpacked text. Raise ValueError if it is truncated or too large: a foreign blob may unpack to any size."""
     unpacking = zlib.decompressobj(wbits=16 + zlib.MAX_WBITS)
     text = unpacking.decompress(data, UNPACKED_LIMIT)
     if not unpacking.eof or unpacking.unused_data:

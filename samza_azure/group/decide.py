@@ -28,14 +28,14 @@ from samza_azure.group.view import View
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do now, and when to ask again if nothing is learned before."""
+    """What to do now, and when to call `decide` again if nothing is learned before."""
 
     actions: list[Action]
     wake_at: float
 
 
 def decide(view: View, now: float) -> Decision:
-    """All that is to be done now. Asking writes nothing."""
+    """Return all actions that are due now. Calling it has no side effects."""
     moment = Moment(now, now + view.timing.heartbeat_s)
     actions = _turn(view, moment) if view.finished is None else []
     return Decision(actions, moment.wake_at)
@@ -43,7 +43,7 @@ def decide(view: View, now: float) -> Decision:
 
 def _turn(view: View, now: Moment) -> list[Action]:
     last = ending.end(view, now)
-    says_all = MergeOwnRow in map(type, last)  # the last beat, so none is to follow
+    says_all = MergeOwnRow in map(type, last)  # the last heartbeat, so none may follow
     actions: list[Action] = [] if says_all else membership.beat(view, now)
     if view.life.etag is not None:
         actions += election.follow(view, now)
@@ -65,10 +65,10 @@ def lead(view: View, now: float) -> list[Action]:
     if reached(lease.ends_at, now):
         return [StepDown("The lease was not renewed in time.")]
     if election.is_blind(view, now):
-        return [StepDown("This leader is heard, and has not been able to read the rows of the others for too long.")]
+        return [StepDown("This leader's heartbeats succeed, but for too long it could not read the others' rows.")]
     abler = election.abler(view, control, now)
     if abler is not None and (last := election.hand_over(view, now, abler)):
-        return last  # while this write cannot be sent it goes on as well as it can
+        return last  # until this write can be sent, it continues to lead
     actions: list[Action] = []
     if reached(lease.asked_at + RENEW_EVERY_S, now) and view.free(LEASE, now):
         actions.append(RenewLease(lease.id))

@@ -1,11 +1,11 @@
-"""The drain, as the leader moves it on: FREEZE, FLUSH, DRAINED, each one control write.
+"""How the leader advances a drain: FREEZE, FLUSH, DRAINED, each by one control write.
 
-FREEZE is the broadcast. FLUSH is the point of no return: it carries one end per source partition, the greatest that
-any reader reported. DRAINED is written when the log of every task ends in DRAINED, and carries where the next run
-begins to read.
+FREEZE announces the drain. FLUSH is the point of no return: it carries one end per source partition, the maximum that
+any reader reported. DRAINED is written when the log of every task ends in DRAINED, and carries the positions at which
+the next run begins to read.
 
-Which tasks read which source partitions was written down when the run began. The leader's own pipeline does not count:
-it may be the one that the drain makes room for, in which another stage reads the source, or none of that name.
+The control blob has recorded since the run's start which tasks read which source partitions. The leader's own pipeline
+does not count: it may be the next one, in which another stage reads the source, or none of that name.
 """
 
 import re
@@ -19,14 +19,14 @@ from samza_azure.group.rows import ProcessorRow
 from samza_azure.logs.position import Ends
 from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of, stage_and_number
 
-#: So many drained runs are remembered, of those whose ids a leader has made: such an id never comes again. What a
-#: person has named is remembered for ever, since that may be named again. And so many pipelines that have run.
+#: How many drained runs with generated ids are remembered; such an id is never generated again. Ids chosen by a person
+#: are remembered for ever, since they may be chosen again. The same number of pipelines is remembered.
 REMEMBERED = 365
 _MADE = re.compile(r"\d+-[0-9a-f]{8}")
 
 
 def progress(control: Control, rows: Mapping[str, ProcessorRow], plan: Plan | None) -> Control:
-    """FREEZE to FLUSH when all sources stand still, FLUSH to DRAINED when all tasks are drained."""
+    """Advance from FREEZE to FLUSH when all sources have stopped, from FLUSH to DRAINED when all tasks are drained."""
     drain = control.drain
     if control.phase is not RunPhase.DRAINING or drain is None:
         return control
@@ -60,13 +60,13 @@ def _remembered(past: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_forgotten(past: Sequence[str], run_id: str) -> bool:
-    """Whether this is the id of a run that was drained before those that are remembered. Ids begin with a time."""
+    """Whether this is the generated id of a run older than all remembered ones. Such ids begin with a time."""
     made = [each for each in past if _MADE.fullmatch(each)]
     return len(made) >= REMEMBERED and _MADE.fullmatch(run_id) is not None and run_id < made[0]
 
 
 def furthest(reported: Sequence[Ends], begun: Ends) -> Ends:
-    """Per source partition the greatest position that anyone has read to."""
+    """Per source partition, the maximum position that any task has reported, but at least `begun`."""
     ends = dict(begun)
     for report in reported:
         for partition, position in report.items():
@@ -75,9 +75,9 @@ def furthest(reported: Sequence[Ends], begun: Ends) -> Ends:
 
 
 def _ends(control: Control, reports: Mapping[str, TaskReport | None], drain: str, plan: Plan | None) -> Ends | None:
-    """Where each source partition ends; None while a reader has not said where it stands still.
+    """The end of each source partition. None until all readers have reported where they stopped.
 
-    An end below what a task has read would let the next run read rows again, so it is none.
+    Also None if an end is below what a task has read: the next run would read those rows again.
     """
     readers = _readers(control, plan)
     if readers is None:
@@ -96,7 +96,7 @@ def _ends(control: Control, reports: Mapping[str, TaskReport | None], drain: str
 def _readers(control: Control, plan: Plan | None) -> dict[str, list[str]] | None:
     """The tasks that read source streams, with their partitions.
 
-    A run that an earlier version has begun does not say; then it takes a leader that has the run's own pipeline.
+    The blob of a run that an earlier release began does not have them; then the leader needs the run's own pipeline.
     """
     streams = control.readers
     if not streams and control.sources:
@@ -117,8 +117,8 @@ def _readers(control: Control, plan: Plan | None) -> dict[str, list[str]] | None
 
 
 def _stopped_at(report: TaskReport | None, drain: str) -> Ends | None:
-    """Where a source-reading task stands still for this drain; since an earlier one, cancelled, it may have read on.
+    """Where a task that reads sources has stopped for this drain. After an earlier, cancelled one it may have read on.
 
-    A task whose log ends in DRAINED cannot be meant: FLUSH comes first.
+    The log of such a task cannot end in DRAINED yet, since FLUSH comes first.
     """
     return report.ends if report is not None and report.frozen_for == drain else None

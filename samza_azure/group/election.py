@@ -1,7 +1,7 @@
 """Election: who leads, and who leads next.
 
-No argument for safety rests on time or on believing to hold a lease: time only decides when to try, and every try
-carries the ETag of what it was decided for.
+Safety does not depend on time or on a belief to hold the lease: time only decides when to try, and each attempt carries
+the ETag of the state for which it was decided.
 """
 
 from dataclasses import replace
@@ -33,15 +33,16 @@ from samza_azure.group.view import Campaign, View
 SUCCESSORS = 3
 
 
-#: A leader that cannot act so long after it came to lead hands over to one that can. Containers start in this time or a
-#: few times of it; while nobody's has, nobody gets the leadership for it.
+#: A leader that still cannot act this long after its election hands over to a processor that can. Containers take this
+#: time, or several times it, to start; while no container has started, the leadership stays.
 UNABLE_S = 5.0
 
 
 def follow(view: View, now: float) -> list[Action]:
-    """Read the leader row at our rate, and the control blob when that row says that there is news.
+    """Read the leader row at our rate, and the control blob when that row announces a change.
 
-    Without news it is read now and then, to see that it can be: who cannot would hear of none, and keep its tasks.
+    The blob is also read now and then without a change, to see whether it can be read: a processor that cannot read it
+    would miss changes, and keep its tasks.
     """
     actions: list[Action] = []
     unknown = view.others.leader_row is None
@@ -63,14 +64,14 @@ def follow(view: View, now: float) -> list[Action]:
 
 def _control_is_old(view: View, now: float) -> bool:
     if view.too_old_for:
-        return False  # what it says we could not read
+        return False  # we could not decode it
     match view.control, view.others.leader_row:
         case None, _:
             return True
-        case Absent() | Control(leader=None), _:  # whoever leads next may be slow to write the leader row
+        case Absent() | Control(leader=None), _:  # the next leader may be slow to write the leader row
             return reached(view.life.control_read_at + view.timing.ask_every_s(view.size), now)
         case (Control() as control, LeaderRow() as row):
-            is_heard = now <= view.life.accepted_at + 2 * view.timing.heartbeat_s  # else the storage is away
+            is_heard = now <= view.life.accepted_at + 2 * view.timing.heartbeat_s  # otherwise the storage is down
             if is_heard and reached(view.life.control_read_at + view.timing.sight_every_s(view.size), now):
                 return True
             if row.epoch < control.epoch or row.etag == view.life.control_read_for:
@@ -89,7 +90,7 @@ def campaign(view: View, now: float) -> list[Action]:
         or now > view.life.accepted_at + 2 * view.timing.heartbeat_s
     ):
         return []
-    if view.too_old_for:  # the blob was read for the first time under a lease that we took
+    if view.too_old_for:  # we found this when we first read the blob under a lease that we took
         taken = view.candidacy.campaign.lease_id if view.candidacy.campaign is not None else ""
         return [ReleaseLease(taken)] if taken and view.free(LEASE, now) else []
     if view.candidacy.campaign is not None:
@@ -102,20 +103,20 @@ def campaign(view: View, now: float) -> list[Action]:
         case Control(leader=None) as control:
             first_choice = control.successor in (None, view.me)
             patience = view.timing.scan_s * (1 + 2 * view.candidacy.patience)
-            if not next_run.can_act(view, control):  # the successor looks once a heartbeat, and can
+            if not next_run.can_act(view, control):  # leave time to the successor, which looks once a heartbeat
                 patience += 2 * view.timing.heartbeat_s
             if not first_choice and not reached(view.others.leaderless_since + patience, now):
                 return []
             if reached(
                 view.others.leaderless_since + view.timing.leader_timeout_s * (1 + view.candidacy.patience), now
             ):
-                return [BreakLease(view.life.control_etag)]  # somebody took the lease and never wrote
+                return [BreakLease(view.life.control_etag)]  # a processor took the lease and never wrote the blob
             return [AcquireLease(view.fresh_id, view.life.control_etag)]
         case Control() as control if _suspect(view):
             if now > view.life.control_read_at + view.timing.scan_s:
                 return [
                     ReadControl(unless_etag=view.life.control_etag)
-                ]  # the leader may have written after its last beat
+                ]  # the leader may have written after its last heartbeat
             return [BreakLease(view.life.control_etag)] if _is_named(view) else _name_ourselves(view, control, now)
     return []
 
@@ -140,15 +141,16 @@ def _continue_campaign(view: View, going: Campaign, now: float) -> list[Action]:
 
 
 def _is_named(view: View) -> bool:
-    """A named successor, or nobody can be one."""
+    """Whether we are a named successor, or there is no leader row to name one."""
     row = view.others.leader_row
     return isinstance(row, Absent) or (isinstance(row, LeaderRow) and view.me in row.successors)
 
 
 def _name_ourselves(view: View, control: Control, now: float) -> list[Action]:
-    """The named successors are gone too. Whoever changes the row first is the next; the others see that, and wait.
+    """The named successors are gone too. The first processor to change the row is next; the others see that and wait.
 
-    Without this all of a large group would break each other's leases, since that does not change the blob's ETag.
+    Without this, all members of a large group would break each other's leases, since that leaves the blob's ETag
+    unchanged.
     """
     seen = view.others.leader_row
     if not isinstance(seen, LeaderRow) or not view.free(LEADER_ROW, now):
@@ -169,18 +171,19 @@ def _suspect(view: View) -> bool:
 
 
 def leader_timeout(view: View) -> float:
-    """Wrong suspicions in a row make everybody more patient: the storage, or this machine, is slow now."""
+    """How long a leader may be silent. Consecutive wrong suspicions increase it: the storage or a machine is slow."""
     churn = view.control.churn if isinstance(view.control, Control) else 0
     return view.timing.leader_timeout_s * 2.0 ** min(churn, CHURN_MAX)
 
 
 def show_life(view: View, control: Control, now: float) -> list[Action]:
-    """The leader row: the beat that others watch, and the word of what is new."""
+    """Write the leader row: the heartbeat that others watch, and the announcement of changes."""
     if not view.free(LEADER_ROW, now) or view.others.leader_row is None:
         return []  # `follow` reads it first
     seen = view.others.leader_row if isinstance(view.others.leader_row, LeaderRow) else None
     if seen is not None and seen.epoch > control.epoch and view.life.control_read_at <= view.others.leader_read_at:
-        # Another leads, or somebody wrote nonsense. A read with our lease tells: it is refused, or the row is a lie.
+        # Another processor leads, or the row is garbage. A read with our lease tells which: it is refused if we were
+        # deposed.
         lease = view.lease
         return [ReadControl(lease_id=lease.id)] if lease is not None and view.free(CONTROL, now) else []
     row = leader_row(view, control, successors_of(view, control))
@@ -197,14 +200,15 @@ def show_life(view: View, control: Control, now: float) -> list[Action]:
 
 
 def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> LeaderRow:
-    """What the leader row is to say next."""
+    """The next value of the leader row."""
     beat = view.others.leader_row.beat + 1 if isinstance(view.others.leader_row, LeaderRow) else 1
     return LeaderRow(control.epoch, control.version, signal(control), view.life.control_etag, beat, successors)
 
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
-    """Who should lead next: those who can act before those who cannot, and of them standbys first, since they have the
-    least to do; never one that leaves, or is stopped. Last comes who cannot reach the blob."""
+    """Who should lead next. Processors that can act come before those that cannot, and among them standbys first, since
+    they have the least to do. Those that cannot reach the blob come last; those that leave or are stopped are left out.
+    """
     stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
@@ -222,9 +226,10 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
 
 
 def is_blind(view: View, now: float) -> bool:
-    """One that beats and never sees the others decides nothing, and keeps those from leading who could.
+    """Whether this leader's heartbeats succeed although it cannot read the others' rows.
 
-    While its own beats fail too, the storage is away, and nobody else would see more.
+    Such a leader decides nothing, and keeps abler ones from leading. If its own heartbeats fail too, the storage is
+    down, and nobody else could read more.
     """
     patience = 3 * view.timing.heartbeat_timeout_s
     is_heard = view.life.accepted_at > now - 2 * view.timing.heartbeat_s
@@ -234,11 +239,11 @@ def is_blind(view: View, now: float) -> bool:
 
 
 def abler(view: View, control: Control, now: float) -> str | None:
-    """To whom a leader hands over that cannot act, as its container does not come up, its run is over, or it cannot
-    read what a later release writes. To nobody, if no other can, or who can has been silent: then it would only come
-    back.
+    """The processor to which a leader that cannot act hands over: its container does not start, its run is over, or it
+    cannot read what a later release writes. None if no other can act, or if those have been silent: then the
+    leadership would only come back.
 
-    Who ends hands over when it is at rest, and after a drain cleans up before.
+    An ending leader hands over when its work has ended, and after a drain it first cleans up.
     """
     latest = max(
         (row.format for row in view.present.values() if row.incarnation in view.others.seen_alive), default=FORMAT
@@ -281,7 +286,7 @@ def hand_over(view: View, now: float, to: str | None = None) -> list[Action]:
 
 
 def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
-    """The leader row says the same as the blob, so that the successor looks at once."""
+    """Write to the leader row that nobody leads, as in the blob, so that the successor looks at once."""
     seen = view.others.leader_row
     if not isinstance(seen, LeaderRow) or seen.epoch != control.epoch or seen.signal == signal(control):
         return []
@@ -292,7 +297,7 @@ def _say_vacant(view: View, control: Control, now: float) -> list[Action]:
 
 
 def with_churn(view: View, control: Control, now: float) -> Control:
-    """Was it right to depose the leader before us? If its row has changed since, it was not."""
+    """Count a wrong suspicion: if the deposed leader's row has changed since, it was alive."""
     deposed = control.deposed
     if deposed is not None:
         row = view.others.members.get(deposed.processor)

@@ -1,7 +1,7 @@
-"""Ending: whether this processor is to end, and what it waits for first.
+"""Ending: whether this processor ends, and what it waits for first.
 
-Its work first, then its row, then its lease: so nobody starts a task that we still run, and nobody leads before we are
-out of the way.
+It ends its work first, then its row, then its lease. So nobody starts a task that it still runs, and nobody leads
+before it has stopped.
 """
 
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ from samza_azure.group.timing import DENIED_S, ROLE_S
 from samza_azure.group.view import Denial, View
 from samza_azure.messages import Plan, changes
 
-#: Versions would be used twice, and who waits for one of them would wait for another.
+#: An older copy would issue version numbers again, and waiters could not tell two versions of one number apart.
 RESTORED = (
-    "control.json is older than it was: somebody has put an earlier copy back while processors ran. Stop all of them, "
+    "control.json is older than before: an earlier copy was restored while processors ran. Stop all of them, "
     "restore the newest copy (Azure keeps versions if that is switched on), then start again."
 )
 GIVEN_UP = (
-    f"It let this processor in before and has refused it for {DENIED_S:.0f} s, so it ends: whoever starts it again "
-    "gives it the secret or the role that is valid now."
+    f"It accepted this processor before and has refused it for {DENIED_S:.0f} s, so the processor ends. Start it again "
+    "with a valid secret or role."
 )
 HANDED_OVER = "Left the group; its tasks were handed over."
-#: A processor that leaves gives each of its last calls so long, then goes without.
+#: How long a leaving processor waits for its last calls before it exits anyway.
 FAREWELL_S = 5.0
 
 
 def verdict(view: View) -> Finish | None:
-    """Why this processor is to end, if it is."""
+    """Why this processor must end. None if it must not."""
     if view.leaving:
         return Finish(Verdict.DONE, HANDED_OVER)
     if (refused := _refused(view)) is not None:
@@ -54,7 +54,7 @@ def verdict(view: View) -> Finish | None:
     if control.group_id != view.group_id:
         return Finish(
             Verdict.FAILED,
-            "The control blob belongs to another group: it was deleted and made anew while this one ran.",
+            "The control blob belongs to another group: it was deleted and created again while this one ran.",
         )
     if control.stop is not None and view.member in control.stop.members:
         return Finish(Verdict.DONE, f"Run {control.run_id} is stopped. The next start resumes it.")
@@ -72,7 +72,7 @@ def verdict(view: View) -> Finish | None:
 
 
 def _refused(view: View) -> Finish | None:
-    """The account, the container or the size of the job model leaves nothing to be done here."""
+    """The ending if the account or the container refuses this processor, or if the job model is too large."""
     denied = list(view.calls.denied.values())
     let_in = view.calls.let_in
     lasting = next((each for each in denied if each.last - each.since >= _patience_s(each, let_in=let_in)), None)
@@ -106,18 +106,18 @@ def _after_drain(view: View, control: Control) -> Finish | None:
         if view.settings.run_id not in control.past:
             return None
         by_hand = f"app.run.id is {view.settings.run_id!r}, a run that is drained for good."
-        return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or take the line out.")
+        return Finish(Verdict.REFUSED, f"{by_hand} Name another one, or remove the line.")
     if view.settings.wait_for_upgrade:
         return None
     if view.work.plan.fingerprint != control.fingerprint:
         return Finish(
             Verdict.REFUSED,
             f"Run {control.run_id} is drained. This processor has pipeline {view.work.plan.fingerprint[:12]}, which an "
-            "earlier run had: it may be old code that comes late. Start the present code, or this one with --new-run "
+            "earlier run had: it may be old code that starts late. Start the current code, or this code with --new-run "
             "to go back to it.",
         )
     if not control.cleaned:
-        return None  # its leader may have died over it: then whoever comes next leads, and cleans up
+        return None  # the leader may have died during the clean-up; then the next leader completes it
     return Finish(
         Verdict.DONE,
         f"Run {control.run_id} is drained and the pipeline is the same. Nothing to do: change the pipeline, "
@@ -157,7 +157,7 @@ def _other_pipeline(control: Control, plan: Plan) -> str:
 
 
 def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
-    """Which source streams have another number of partitions, for the message: that is told apart most easily."""
+    """For the message: the source streams whose number of partitions differs, which is the easiest to recognize."""
     told = [
         f"{stream} has {count} partitions there, {here[stream]} here"
         for stream, count in sorted(there.items())
@@ -167,7 +167,7 @@ def _recounted(there: Mapping[str, int], here: Mapping[str, int]) -> str:
 
 
 class Wait(Enum):
-    """What a processor that ends waits for, in this order. The one column says of whom, the other for how long.
+    """What an ending processor waits for, in this order; for each, who must act and how long it waits.
 
     ================  ==============================================  ================================
     OWN_TASKS         its own container, to close its tasks           1.5 task.shutdown.ms each
@@ -179,11 +179,11 @@ class Wait(Enum):
     LEADER_ROW        the storage, to answer the last write            `rest_until` and FAREWELL_S
     ================  ==============================================  ================================
 
-    Only a leader waits for others: for those whose row tells of a task that the blob gives to that very life. Nobody
-    who ends waits for the leader: a member of a drained or stopped run ends at once. Who comes to a drained run waits
-    for its clean-up before it ends, and is in nobody's way: its row tells of no task of that run. So there is no
-    circle: `tests/model/ending.py` tries every order of events in which one processor rejoins, crashes, is upgraded or
-    restarted, to the end.
+    Only a leader waits for others: for those whose row reports a task that the blob gives to that incarnation. No
+    ending processor waits for the leader: a member of a drained or stopped run ends at once. A processor that joins a
+    drained run waits for its clean-up before it ends, but blocks nobody: its row reports no task of that run. So there
+    is no cycle: `tests/model/ending.py` plays to the end every order of events in which one processor rejoins, crashes,
+    is upgraded or restarted.
     """
 
     OWN_TASKS = "its tasks"
@@ -197,7 +197,7 @@ class Wait(Enum):
 
 
 def waits_for(view: View, now: float) -> Wait | None:
-    """What a processor that ends waits for first; None if it can go."""
+    """What an ending processor waits for first. None if it can exit."""
     if _has_open_tasks(view, now):
         return Wait.OWN_TASKS
     if (duty := _duty(view, now)) is not None:
@@ -209,12 +209,12 @@ def waits_for(view: View, now: float) -> Wait | None:
     if view.lease is not None or view.handing_over is not None:
         return Wait.LEASE
     if view.candidacy.campaign is not None and view.candidacy.campaign.lease_id:
-        return Wait.CANDIDACY  # else the next one would have to break it
+        return Wait.CANDIDACY  # otherwise the next candidate would have to break it
     return Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None
 
 
 def end(view: View, now: float) -> list[Action]:
-    """Work, then row, then lease; then this processor is gone. Also when storage is down."""
+    """End the work, then the row, then the lease; then exit, even if the storage is down."""
     if view.ending is None:
         why = verdict(view)
         return [BeginEnd(why)] if why is not None else []
@@ -222,7 +222,7 @@ def end(view: View, now: float) -> list[Action]:
         case None:
             return [_as_it_came(view, view.ending)]
         case Wait.OWN_TASKS | Wait.OTHERS | Wait.NEW_OWNERS | Wait.CLEAN_UP | Wait.LEADER_ROW:
-            return []  # others do it: the container, the other questions of this turn, the storage
+            return []  # the container, the other parts of this turn or the storage must act
         case Wait.OWN_ROW:
             return _leave_row(view, now)
         case Wait.LEASE:
@@ -235,7 +235,7 @@ def end(view: View, now: float) -> list[Action]:
 
 
 def _as_it_came(view: View, ending: Finish) -> Finish:
-    """The ending, with another sentence where a hand-over was meant and the storage never heard of it."""
+    """The ending, with another message if the processor left but the storage does not have its last row."""
     if ending.message != HANDED_OVER or view.life.etag is None:
         return ending
     is_told = view.life.written is not None and view.life.written.state is State.LEFT
@@ -245,19 +245,19 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     if not is_told:
         get = f"; others get {', '.join(own)} when" if own else ", who see it when"
         said.append(
-            f"Left the group, and the storage took no last word of it: the others were not told{get} it has been "
+            f"Left the group, but could not write this to the storage: the others were not told{get} it has been "
             f"silent for {view.timing.heartbeat_timeout_s:g} s."
         )
     if doubtful:
         said.append(
-            f"{'Left the group. ' if is_told else ''}{', '.join(doubtful)} did not end in time: whether the last batch "
-            "is stored the next owner finds in the log. Nothing is lost or doubled."
+            f"{'Left the group. ' if is_told else ''}{', '.join(doubtful)} did not end in time; the next owner finds "
+            "in the log whether the last batch is stored. Nothing is lost or duplicated."
         )
     return replace(ending, message=" ".join(said)) if said else ending
 
 
 def _has_open_tasks(view: View, now: float) -> bool:
-    """A task of ours can append still, and the time for letting go is not over."""
+    """Whether a task of ours can still append, and its time to be released is not over."""
     patience = tasks.PATIENCE * view.settings.shutdown_s
     return view.work.container and any(
         not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
@@ -266,22 +266,24 @@ def _has_open_tasks(view: View, now: float) -> bool:
 
 
 def _duty(view: View, now: float) -> Wait | None:
-    """What a leader has to do before it goes."""
+    """What a leader must do before it ends."""
     control = view.control
     if not view.leads or not isinstance(control, Control) or reached(rest_until(view), now):
         return None
-    if control.stop is not None:  # who came since has nothing to commit, and orchestrators send more of them
+    if control.stop is not None:  # later arrivals have nothing to commit, and orchestrators may start more and more
         others = (Member(row.processor, row.incarnation) for row in view.others.members.values() if row.alive)
         if any(other in control.members for other in others if other != view.member):
             return Wait.OTHERS
     elif view.leaving and view.work.plan is not None and tasks.assigned(view):
-        return Wait.NEW_OWNERS  # publish first, so that others start while we go
+        return Wait.NEW_OWNERS  # publish first, so that others start while we end
     return Wait.CLEAN_UP if control.phase is RunPhase.DRAINED and not control.cleaned else None
 
 
 def rest_until(view: View) -> float:
-    """Past this nobody waits for a processor that ends. A leader may take longer: the others leave a drained or
-    stopped run first, those that died are marked, and then it cleans up."""
+    """The time after which an ending processor waits for nothing but its last calls.
+
+    A leader may take longer: the others leave a drained or stopped run first, dead ones are marked, then it cleans up.
+    """
     until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
     control = view.control
     is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
@@ -291,7 +293,7 @@ def rest_until(view: View) -> float:
 
 
 def _leave_row(view: View, now: float) -> list[Action]:
-    """Say that we have left; first `beat` must know what stands there, and that it is still ours."""
+    """Write that we have left. Before that, `beat` must have read the row and found that it is still ours."""
     if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
         return []
     why = view.ending.message.partition("\n")[0] if view.ending is not None else ""

@@ -1,6 +1,6 @@
-"""What happened lately, and why: written by the leader into the control blob, along with what it was.
+"""Recent events and their reasons, which the leader writes into the control blob together with the change itself.
 
-For people only. Nothing is decided by it, no write is made for it, and where the blob has no room it is left out.
+They are for people only: no decision depends on them, no write is made for them, and a blob without room omits them.
 """
 
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from samza_azure.group.control import BarrierState, Control, Event, Member, RunP
 from samza_azure.group.rows import State
 from samza_azure.group.view import View
 
-#: So many are kept, and of each so many characters.
+#: How many events are kept, and how many characters of each.
 KEPT, TEXT_LIMIT = 40, 240
-#: So many tasks are named when many move at once.
+#: How many tasks an event names when many move at once.
 NAMED = 3
 
 
 def with_events(view: View, before: Control, after: Control) -> Control:
-    """The control blob to write, with what it changes."""
+    """The control blob to write, with an event for each change."""
     happened = [
         Event(view.wall_ms, kind, text if len(text) <= TEXT_LIMIT else f"{text[: TEXT_LIMIT - 1]}…")
         for kind, text in _between(view, before, after)
@@ -26,7 +26,7 @@ def with_events(view: View, before: Control, after: Control) -> Control:
 
 
 def _between(view: View, before: Control, after: Control) -> Iterator[tuple[str, str]]:
-    """Kind and text of each event that lies between two values of the blob, causes first."""
+    """Kind and text of each event between two values of the blob, causes first."""
     if after.epoch != before.epoch and after.leader is not None:
         yield "leader", f"{after.leader.processor} leads. {_former(view, before)}"
     if after.run_id != before.run_id:
@@ -73,8 +73,8 @@ def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
         return "left", f"{who} leaves, or stands by."
     if row is not None and row.state is State.LEFT:
         return "left", f"{who} left."
-    # One that beats and does not adopt is marked dead as well. A scan since then may have seen the mark, and with it
-    # the age begins anew; of one that was silent, too, it is true then that it has not adopted.
+    # A member that sends heartbeats but does not adopt is marked dead too. A later scan may have seen the mark, which
+    # restarts the age. Then a member that was silent is reported as not having adopted, which is also true.
     was_silent = age is not None and age.silent(timeout_s)
     is_late = before.barrier.state is BarrierState.TIMEOUT and row is not None and row.adopted < before.version
     if is_late and not was_silent:

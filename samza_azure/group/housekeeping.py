@@ -1,7 +1,6 @@
-"""Housekeeping: what is answered, forgotten and deleted.
+"""Housekeeping: the leader answers requests, deletes rows of members long gone and, after a drain, the run's leftovers.
 
-The leader answers requests, deletes the rows of those who are long gone and, after a drain, what is left of the run.
-A few at a time, and never before the others have left the run.
+It deletes a few things at a time, and a run's leftovers only after the others have left the run.
 """
 
 from collections.abc import Sequence
@@ -25,19 +24,19 @@ from samza_azure.group.requests import FORGOTTEN_AFTER_S, answers
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.view import View
 
-#: So many requests are answered, and so many of them and of rows deleted, at the same time.
+#: The maximum number of answers to requests, and deletions of requests and rows, at the same time.
 ANSWERS_AT_ONCE = 8
 
 
 HouseWork: TypeAlias = AnswerRequest | DeleteRequest | DeleteMember
 
 
-#: The row of a dead or left processor is shown for so long. Machines come and go, and scans read all rows.
+#: How long the row of a dead or left processor is kept. Machines come and go, and scans read all rows.
 GONE_AFTER_S = 3600.0
 
 
 def keep_house(view: View, control: Control, now: float) -> list[Action]:
-    """Answer requests, forget who is long gone; after a drain delete what is left of the run, its rows too."""
+    """Answer requests and delete the rows of members long gone; after a drain delete the run's logs and rows."""
     wanted, actions = [*_answers(view, control), *_long_gone(view)], list[Action]()
     others_work = control.phase is RunPhase.DRAINED and any(
         row.alive and processor != view.me and _has_tasks(control, row)
@@ -55,7 +54,7 @@ def keep_house(view: View, control: Control, now: float) -> list[Action]:
 
 
 def with_clean_up(view: View, control: Control) -> Control:
-    """A drained run whose leftovers are deleted is done with."""
+    """Remove a drained run from `uncleaned` once its leftovers are deleted, or count what cannot be deleted."""
     if not control.uncleaned or _leftovers(view, control):
         return control
     run_id, count = view.office.clean_kept
@@ -70,14 +69,14 @@ def with_clean_up(view: View, control: Control) -> Control:
 
 
 def _at_once(view: View, wanted: Sequence[HouseWork], now: float) -> list[Action]:
-    """A few at a time: a stranger may have written thousands of requests, and a thousand members may have left."""
+    """The first few actions: there may be thousands of a stranger's requests, or of members that have left."""
     under_way = sum(name.startswith((MEMBER, REQUEST)) for name in view.calls.busy)
     free = {name: action for action in wanted if view.writable(name := resource(action), now)}
     return list[Action](free.values())[: max(ANSWERS_AT_ONCE - under_way, 0)]
 
 
 def _answers(view: View, control: Control) -> list[HouseWork]:
-    """Answers to requests, and the end of old ones."""
+    """Answers to requests, and deletions of old requests."""
     if not view.office.requests:
         return []
     actions: list[HouseWork] = [
@@ -90,7 +89,7 @@ def _answers(view: View, control: Control) -> list[HouseWork]:
 
 
 def _long_gone(view: View) -> list[HouseWork]:
-    """The ends of rows that nobody will write any more. Whoever comes back inserts a new one."""
+    """Deletions of rows of members long gone. A member that comes back inserts a new row."""
     return [
         DeleteMember(processor, row.etag)
         for processor, row in view.others.members.items()
@@ -100,10 +99,10 @@ def _long_gone(view: View) -> list[HouseWork]:
 
 
 def _leftovers(view: View, control: Control) -> list[HouseWork]:
-    """What a drained run leaves in the table: its answered requests, the rows of the dead and left.
+    """Deletions of what a drained run leaves in the table: its answered requests, the rows of dead and left members.
 
-    Only until it is cleaned up, and before the next run begins. After that an answer belongs to somebody who waits for
-    it, and what cannot be deleted may stay for years.
+    Only until the run is cleaned up, and before the next run begins. After that somebody may wait for an answer, and
+    what cannot be deleted may stay for years.
     """
     if control.phase is not RunPhase.DRAINED or control.cleaned:
         return []
@@ -117,7 +116,7 @@ def _leftovers(view: View, control: Control) -> list[HouseWork]:
 
 
 def _has_tasks(control: Control, row: ProcessorRow) -> bool:
-    """Whether a row reports a task that the blob gives to that very life under that generation."""
+    """Whether a row reports a task that the blob gives to the row's incarnation under the reported generation."""
     return any(
         task in control.tasks and counts(control.tasks[task].owner, row, report) for task, report in row.tasks.items()
     )

@@ -1,7 +1,7 @@
-"""Membership: who is a member, and who lives.
+"""Membership: who is a member, and who is alive.
 
-One conditional merge of our own row per heartbeat says that we live; a silent row is marked dead by the very ETag whose
-age was measured, so nobody who shows life is marked.
+A heartbeat is one conditional merge of our own row. A silent row is marked dead by the ETag whose age was measured, so
+the mark is refused if the row has changed since.
 """
 
 from dataclasses import replace
@@ -32,12 +32,12 @@ from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import WAITS_PER_S
 from samza_azure.group.view import View
 
-#: A row of our id that changes so often has a live owner. Once may be the last words of a dead one, landing late.
+#: A row of our id that changes this often has a live owner. One change may be a dead owner's last write, landing late.
 RIVAL_WRITES = 2
 
 
 def beat(view: View, now: float) -> list[Action]:
-    """Join, then one conditional merge of our own row per heartbeat; what others wait for goes at once."""
+    """Join, then merge our own row once per heartbeat. Changes that others wait for are written at once."""
     if not view.free(OWN_ROW, now) or (view.life.written is not None and view.life.written.state is State.LEFT):
         return []
     if view.life.found is None:
@@ -45,7 +45,7 @@ def beat(view: View, now: float) -> list[Action]:
     if view.life.etag is None:
         return join(view, now)
     if fenced(view):
-        return [Rejoin("This processor was declared dead, or its row taken; it comes back as a new incarnation.")]
+        return [Rejoin("This processor was marked dead or its row was taken; it comes back as a new incarnation.")]
     row = own_row(view)
     gap = view.timing.heartbeat_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
     if reached(view.calls.beat_sent_at + gap, now):
@@ -60,7 +60,7 @@ def join(view: View, now: float) -> list[Action]:
         case ProcessorRow() as found if view.life.written is not None:
             return [Rejoin(f"The row of {view.me} belongs to incarnation {found.incarnation} now.")]
         case ProcessorRow() as found if found.incarnation == view.incarnation:
-            return [Rejoin("This processor was declared dead before it heard that it had joined.")]
+            return [Rejoin("This processor was marked dead before it learned that it had joined.")]
         case ProcessorRow() as found:
             age = view.life.found_age
             gone = not found.alive or (view.settings.holds_directory and found.boot == view.settings.boot)
@@ -81,7 +81,7 @@ def join(view: View, now: float) -> list[Action]:
 
 
 def own_row(view: View) -> ProcessorRow:
-    """What our row has to say now, the beat left as it is."""
+    """The current value of our row, with the beat unchanged."""
     control = view.control if isinstance(view.control, Control) else None
     adopted = control.version if control is not None else 0
     leaves = view.leaving or view.too_old_for > 0
@@ -108,23 +108,23 @@ def own_row(view: View) -> ProcessorRow:
 
 
 def fenced(view: View) -> bool:
-    """Whether our row is ours no more: marked dead, replaced, or forgotten."""
+    """Whether our row is no longer ours: marked dead, replaced, or deleted."""
     match view.life.found:
         case ProcessorRow() as found:
             return found.incarnation != view.incarnation or found.state is State.DEAD
         case Absent():
-            return True  # dead for so long that a clean-up has forgotten us
+            return True  # marked dead, and deleted since by a clean-up
     return False
 
 
 def look(view: View, now: float) -> list[Action]:
-    """All of them, if we may have to lead next; otherwise, or in between, those whose tasks we wait for."""
+    """Scan all rows, if we may have to lead next; otherwise, and in between, read those whose tasks we wait for."""
     if view.watching() and view.free(SCAN, now) and reached(view.others.scanned_at + view.scan_interval, now):
         return [ScanMembers()]
     if SCAN in view.calls.busy:
         return []
     awaited, gap = sorted(tasks.awaited(view)), view.size / WAITS_PER_S
-    if len(awaited) * gap > view.timing.scan_s:  # one after the other, in a circle
+    if len(awaited) * gap > view.timing.scan_s:  # one after the other, round-robin
         is_due = reached(max(view.others.read_at.values(), default=-1e9) + gap, now)
         awaited = [min(awaited, key=view.seen_at)] if is_due else []
     return [
@@ -136,10 +136,9 @@ def look(view: View, now: float) -> list[Action]:
 
 
 def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
-    """Those that can be given tasks: the run's pipeline, able to read the control blob, and not about to leave.
+    """The processors that can be given tasks: they have the run's pipeline, can read the control blob and do not leave.
 
-    Who is a member already keeps what it has until the barrier times out: after the first version nobody has adopted
-    one yet.
+    An existing member keeps its tasks until the barrier times out: after the first version nobody has adopted one yet.
     """
     members = set(control.members)
     return {
@@ -152,11 +151,14 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
 
 
 def mark_dead(view: View, control: Control, now: float) -> list[Action]:
-    """Mark first, publish second. A member that beats but does not adopt is marked too, when the barrier times out: one
-    that the barrier waits for. Who has only just joined, or come back, has had no time to adopt anything. So is one
-    that is cut off: it could not hear that its tasks are another's."""
+    """Mark silent members dead, before their tasks are published to others.
+
+    When the barrier times out, a member for which it waits is marked too, even if it sends heartbeats; one that has
+    just joined or come back has had no time to adopt. A member that is cut off is marked, since it cannot learn that
+    its tasks have moved.
+    """
     if now > view.life.accepted_at + 2 * view.timing.heartbeat_s:
-        return []  # an observer that is cut off itself must not judge others
+        return []  # an observer that is cut off itself must not mark others
     overdue = control.barrier.state is BarrierState.TIMEOUT and is_overdue(view, now)
     awaited = candidates(view, control) if overdue else {}
     actions: list[Action] = []
@@ -173,7 +175,7 @@ def mark_dead(view: View, control: Control, now: float) -> list[Action]:
 def is_cut_off(view: View, row: ProcessorRow) -> bool:
     """Whether a member has been cut off from the blob for long enough, while we were not.
 
-    After an outage for all it needs its longest back-off and one call, to see that the outage is over, and say so.
+    After an outage for everybody, it needs its longest back-off and one call to notice and report that it is over.
     """
     since = view.office.cut_off.get(row.incarnation)
     patience = view.timing.heartbeat_timeout_s + view.back_off(CONTROL).longest_s
@@ -181,7 +183,7 @@ def is_cut_off(view: View, row: ProcessorRow) -> bool:
 
 
 def tries_blob(view: View, now: float) -> bool:
-    """Whether the leader is to see if the blob can be reached: a member says that it cannot."""
+    """Whether the leader must check that the blob can be reached, since a member reports that it cannot."""
     says_so = any(row.alive and row.cut_off and name != view.me for name, row in view.others.members.items())
     return says_so and reached(view.life.control_read_at + view.timing.heartbeat_s, now)
 

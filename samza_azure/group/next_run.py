@@ -1,7 +1,7 @@
 """Which run is in progress, who can lead it, and who begins the next one.
 
-A run begins with the first plan, after a drain with a pipeline that has not run yet or when somebody asks for it, and
-again when it had failed.
+A run begins with the first plan. After a drain the next one begins with a pipeline that has not run yet, or on request.
+A failed run is resumed.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ def wanted_run(view: View) -> str:
 
 
 def begin_run(view: View, control: Control) -> Control:
-    """The first run, the next one after a drain, or the same one again after it had failed."""
+    """Begin the first run, begin the next one after a drain, or resume a failed one."""
     plan = view.work.plan
     if plan is None or view.ending is not None:
         return control
@@ -65,7 +65,7 @@ def can_act(view: View, control: Control) -> bool:
 
 
 def fits(control: Control, fingerprint: str, new_run: str) -> bool:
-    """Whether somebody whose container has analysed this pipeline, or none yet, can lead the run or begin the next."""
+    """Whether a processor with this pipeline can lead the run or begin the next. Empty: none is analysed yet."""
     match control.phase:
         case RunPhase.NONE:
             return bool(fingerprint)

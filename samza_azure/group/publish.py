@@ -1,7 +1,7 @@
-"""What the leader publishes: the next control blob, whole.
+"""What the leader publishes: the complete next control blob.
 
-Everything that the group must agree on is one conditional write of the control blob. The leader works out the next
-value whole, as one function of the present value and of what it saw, and writes it if it differs.
+Everything that the group must agree on is one conditional write of the control blob. The leader computes the complete
+next value as one function of the current value and of what it saw, and writes it if it differs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,14 +49,14 @@ def next_control(view: View, control: Control, now: float) -> Control:
 
 
 def _may_publish(view: View) -> bool:
-    """What holds for everything below: we have looked at the others since we lead, and what we found can be run."""
+    """Whether anything may be published: we have scanned since we became leader, and the job model is not too large."""
     return view.others.scanned_at >= view.office.since and not view.office.in_vain
 
 
 def checked(before: Control, after: Control) -> Control:
-    """The value to write, if it keeps what must hold between two that follow each other.
+    """Return the value to write. Raise `CorruptState` if it violates an invariant between consecutive values.
 
-    Each is a comparison, so this stays on in production: a leader that has gone wrong ends before it writes.
+    The checks are cheap comparisons, so they run in production too: a faulty leader ends before it writes.
     """
     same_run = before.run_id == after.run_id
     wrong = None
@@ -78,9 +78,9 @@ def checked(before: Control, after: Control) -> Control:
 
 
 def _wrong_owner(before: Control, after: Control) -> str | None:
-    """A task that was given to nobody's life, or under another version than the one that gives it.
+    """A task that is given to an incarnation that is no member, or under another version than this one.
 
-    Reports count by that life and generation, so its owner would never be heard.
+    Reports count by incarnation and generation, so such an owner's reports would be ignored.
     """
     members = set(after.members)
     for task, assignment in after.tasks.items():
@@ -97,7 +97,7 @@ def _ends(control: Control) -> Ends:
 
 
 def with_run(view: View, control: Control, now: float, requests: Sequence[Request]) -> Control:
-    """What a run needs that nobody has stopped."""
+    """What a run that is not stopped needs next."""
     control = next_run.begin_run(view, control)
     if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
         able = fitting(view, control, now)
@@ -111,7 +111,7 @@ def with_run(view: View, control: Control, now: float, requests: Sequence[Reques
 
 
 def with_pardon(view: View, control: Control, now: float) -> Control:
-    """Forget who gave a task up: when that life is over, or when the task has run well for a while."""
+    """Forget who gave up a task when that incarnation is over, or when the task has run well for a while."""
     given_up = {
         task: each
         for task, each in control.given_up.items()
@@ -121,10 +121,10 @@ def with_pardon(view: View, control: Control, now: float) -> Control:
 
 
 def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]) -> Control:
-    """A task that its processor gives up is tried on another one, with what is left of its tries.
+    """Try a task that its processor gives up on another one, with the remaining tries.
 
-    When that one gives it up as well, or there is no other, the run has failed: all commit what they have, and exit.
-    The same write that remembers who gave a task up moves it, so no leader finds one without the other.
+    If that one gives it up too, or there is no other, the run fails: all processors commit what they have, and exit.
+    The write that records who gave up a task also moves it, so no leader finds one without the other.
     """
     given_up = dict(control.given_up)
     for processor, row in view.present.items():
@@ -133,9 +133,9 @@ def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]
                 continue
             owner, before = control.tasks[task].owner, given_up.get(task)
             if owner is None or not counts(owner, row, report):
-                continue  # the word of a former owner does not count
+                continue  # a former owner's report does not count
             if before is not None and before.owner.processor == processor:
-                before = None  # it had the task again because nobody else was there
+                before = None  # it got the task again because there was no other processor
             if before is not None or able.keys() <= {processor}:
                 told = f"{report.error.message}\n{_tried(processor, before)}"
                 failure = Failure(stage_and_number(task)[0], task, told, report.error.traceback)
@@ -145,20 +145,21 @@ def with_failures(view: View, control: Control, able: Mapping[str, ProcessorRow]
 
 
 def fitting(view: View, control: Control, now: float) -> dict[str, ProcessorRow]:
-    """The candidates with whom the job model is not too large."""
+    """The candidates, without newcomers for whom the job model would be too large."""
     able = membership.candidates(view, control)
-    while _is_too_large(view, able, now):  # those who work already go on with half as many newcomers, or none
+    while _is_too_large(view, able, now):  # members continue with half as many newcomers, or none
         newcomers = sorted(name for name, row in able.items() if Member(name, row.incarnation) not in control.members)
         if not newcomers:
-            break  # another leader, with more room, has let them in since
+            break  # another leader, with a higher limit, has let them in since
         able = {name: row for name, row in able.items() if name not in newcomers[len(newcomers) // 2 :]}
     return able
 
 
 def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRow], now: float) -> Control:
-    """Sticky, balanced, published at once if a task has lost its owner, otherwise as often as the debounce allows.
+    """Assign tasks, sticky and balanced: at once if a task has lost its owner, otherwise when the debounce allows.
 
-    The tasks of one that was restarted, and is back before it was taken for dead, wait for its new life to be able.
+    If a processor was restarted and came back before it was marked dead, its tasks wait until its new incarnation is a
+    candidate.
     """
     rows, given_up = view.present, {task: each.owner for task, each in control.given_up.items()}
     kept = {
@@ -182,7 +183,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
     stays = awaited | {task for task in stays if _is(able[current[task]], kept[task])}
     if all(task in stays or (control.tasks[task].owner is None and task not in wanted) for task in control.tasks):
         return control
-    lost = len(current) < len(others)  # somebody died, leaves or gave one up, or nobody had them
+    lost = len(current) < len(others)  # an owner died, leaves or gave a task up, or there was none
     urgent = lost or any(not _is(able[processor], kept[task]) for task, processor in current.items())
     if not urgent and not reached(view.office.published_at + view.timing.debounce_s, now):
         return control
@@ -204,14 +205,14 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
 
 
 def _is_back(view: View, owner: Owner) -> bool:
-    """Its processor was restarted, and its new life was seen while the former one still counted as alive."""
+    """Whether the owner was restarted, and its new incarnation was seen while the old one still counted as alive."""
     row = view.present.get(owner.processor)
     life, _ = view.others.back.get(owner.processor, ("", 0.0))
     return row is not None and row.state is not State.LEAVING and row.incarnation == life != owner.incarnation
 
 
 def _comes_up(view: View, control: Control, owner: Owner, now: float) -> bool:
-    """The new life of an owner may yet be able. It has as much time for that as it would have had to come back."""
+    """Whether an owner's new incarnation may still become a candidate. It has as much time as it had to come back."""
     if not _is_back(view, owner) or view.present[owner.processor].fingerprint not in ("", control.fingerprint):
         return False
     _, since = view.others.back[owner.processor]
@@ -219,7 +220,7 @@ def _comes_up(view: View, control: Control, owner: Owner, now: float) -> bool:
 
 
 def with_barrier(view: View, control: Control, now: float) -> Control:
-    """END when every live row has adopted the version, TIMEOUT when one takes too long, until it has or is dead."""
+    """END when every live row has adopted the version; TIMEOUT when one takes too long, until it adopts or is dead."""
     rows = membership.candidates(view, control)
     if control.barrier.state is BarrierState.END:
         return control
@@ -232,9 +233,10 @@ def with_barrier(view: View, control: Control, now: float) -> Control:
 
 
 def with_births(view: View, before: Control, control: Control) -> Control:
-    """Tasks whose logs exist are `first` no more, as their owners before this write say, the dead ones too.
+    """Clear `first` of tasks whose logs exist, according to their owners before this write, dead ones included.
 
-    It goes along with any write, so a task that moves on cannot be created again; alone only once all have logs.
+    This is part of any other write, so that a task that moves is not created again. It is a write of its own only once
+    all tasks have logs.
     """
     rows = {**view.others.members, **view.present}
     owners = {task: each.owner for task, each in before.tasks.items() if each.first and each.owner is not None}
@@ -249,7 +251,7 @@ def with_births(view: View, before: Control, control: Control) -> Control:
 
 
 def _runs_well(view: View, control: Control, task: str, now: float) -> bool:
-    """Whether the present owner has run it for as long as after which a task's failures are forgotten."""
+    """Whether the current owner has run the task for FORGIVE_AFTER_S."""
     well, owner = view.others.well.get(task), control.tasks[task].owner if task in control.tasks else None
     if well is None or owner is None or well.generation != owner.generation:
         return False

@@ -1,10 +1,10 @@
 """The table's rows as values: a processor's row, the leader row, a request.
 
-What others wrote is hearsay: a row with garbage in it is read as far as it makes sense, and never stops anybody.
+What others wrote is hearsay: garbage in a row is ignored as far as possible, and never stops a processor.
 
-A column that nobody here knows is ignored, and a merge leaves it alone. What the columns mean does not change, but for
-those that hold JSON: `format` is the format that a reader of these must know, and without it 1. Their text is not read
-by who does not know it.
+An unknown column is ignored, and a merge leaves it unchanged. The meaning of a column does not change, except for those
+that contain JSON: `format`, by default 1, is the format that their reader must know. A reader that does not know it
+ignores them.
 """
 
 import base64
@@ -30,26 +30,26 @@ LEADER = "leader"
 REQUESTS = "requests"
 #: A table column holds 64 KiB of UTF-16.
 COLUMN_LIMIT = 32_000
-#: A row holds 1 MiB: so many columns for the reports of tasks, and some for what was let go of.
+#: A row holds 1 MiB. This is the number of columns for the reports of tasks, and for released tasks.
 TASKS_COLUMNS, RELEASED_COLUMNS = 12, 2
-#: What a packed text begins with. JSON never does.
+#: The prefix of a packed text. JSON never begins with it.
 PACKED = "z:"
-#: A stranger's row may unpack to anything; nobody reads more of it than this.
+#: A foreign row may unpack to any size; no more than this is read.
 UNPACKED_LIMIT = 32 << 20
-#: All tracebacks in a row have so many characters together, and none has more than a quarter of that.
+#: The characters of all tracebacks in a row together. A single one has at most a quarter of that.
 TRACEBACKS = 16_000
-#: What a processor may be called: it names a row and a directory.
+#: Valid processor ids: they name a row and a directory.
 PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
-#: What a run may be called, as in app.run.id: it names directories of logs.
+#: Valid run ids, as in app.run.id: they name directories of logs.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-#: No counter of ours gets there; a stranger's that did could not be raised any more.
+#: No counter of ours gets this far, and a foreign one could not be increased any more.
 _LARGEST = 1 << 53
-#: What a task's report says, its name left out.
+#: The fields of a task's report, without its name.
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
-#: So much is said of why a processor ended.
+#: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
-#: A request with more text than this is not one of ours.
+#: In characters: a request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
 
 
@@ -65,7 +65,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProcessorRow:
-    """What one processor tells the others. `etag` is the row's ETag when it was read."""
+    """What one processor reports to the others. `etag` is the row's ETag when it was read."""
 
     processor: str
     incarnation: str
@@ -73,26 +73,26 @@ class ProcessorRow:
     beat: int = 0
     adopted: int = 0
     state: State = State.UNASSIGNED
-    released: Mapping[str, int] = field(default_factory=dict)  # task -> generation up to which it has let go
+    released: Mapping[str, int] = field(default_factory=dict)  # task -> generation up to which it is released
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     fingerprint: str = ""
     new_run: str = ""  # the run that this processor wants to begin after a drained one, if any
     boot: str = ""
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead
-    ending: str = ""  # of one that left: its exit code, and why
+    ending: str = ""  # after it left: its exit code and the reason
     format: int = FORMAT  # that a reader must know
-    too_old_for: int = 0  # a format that this processor's release does not know: it has let go of all, and stands by
-    cut_off: bool = False  # it beats, and cannot reach the control blob
+    too_old_for: int = 0  # a format that this processor's release does not know: it has released all and stands by
+    cut_off: bool = False  # it sends heartbeats, but cannot reach the control blob
 
     @property
     def is_ours(self) -> bool:
-        """Whether a processor can have written it: an id for a key, and the life that it tells of."""
+        """Whether a processor can have written it: the key is a valid id, and there is an incarnation."""
         return bool(self.incarnation) and _is_id(self.processor)
 
     @property
     def alive(self) -> bool:
-        """Neither dead nor left, nor a stranger's."""
+        """Whether it is ours and neither dead nor left."""
         return self.state not in (State.DEAD, State.LEFT) and self.is_ours
 
 
@@ -102,7 +102,7 @@ def _is_id(text: str) -> bool:
 
 
 def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
-    """The columns of a processor's row, the key left out."""
+    """The columns of a processor's row, without the key."""
     return {
         "incarnation": row.incarnation,
         "beat": row.beat,
@@ -121,7 +121,7 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
 
 
 def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRow:
-    """A processor's row as read; what makes no sense is left at its default."""
+    """A processor's row as read. Invalid columns get their defaults."""
     try:
         state = State(str(values.get("state", "")))
     except ValueError:
@@ -152,7 +152,7 @@ def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRo
 
 @dataclass(frozen=True, slots=True)
 class LeaderRow:
-    """The leader's sign of life, and what followers compare before they read the control blob."""
+    """The leader's heartbeat, and what followers compare before they read the control blob."""
 
     epoch: int
     version: int
@@ -199,19 +199,19 @@ class RequestKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody with access to the account asks of the leader. Without a kind nobody can obey it."""
+    """What somebody with access to the account asks of the leader. Without a kind it cannot be obeyed."""
 
     key: str
     etag: str
     kind: RequestKind | None
-    run_id: str = ""  # empty: whichever is in progress, or the next
+    run_id: str = ""  # empty: the run in progress, or the next
     answer: str = ""
-    incarnations: frozenset[str] = frozenset()  # the lives that a stop is meant for, shortened; empty: all
+    incarnations: frozenset[str] = frozenset()  # for a stop: the shortened incarnations that it is for; empty: all
     by: str = ""  # who asks, as the command says
-    asked_ms: int = 0  # when, by the clock of whoever asks
+    asked_ms: int = 0  # when, by the clock of the requester
 
 
-#: So much of an incarnation stands in a request to stop: thousands fit into one column.
+#: How many characters of an incarnation are in a stop request, so that thousands fit into one column.
 SHORT_LIFE = 8
 
 
@@ -231,10 +231,10 @@ def request_columns(
 
 
 def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
-    """A request as read. One of an unknown kind, or of a size that ours never have, is for nobody.
+    """A request as read. It gets no kind if its kind is unknown or its size is larger than any of ours.
 
-    Nor is a drain that names no run, which is not the same as the next one, or a mode that this version does not know:
-    it would end a run in another way than was asked for.
+    The same holds for a drain without a run column, which differs from an empty one, or with a mode that this release
+    does not know: it would end a run in another way than requested.
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (
@@ -258,9 +258,9 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
 
 
 def _shortened(name: str, values: Mapping[str, Any], most: int, texts: Iterable[str]) -> dict[str, str | int | bool]:
-    """The first of these texts that fits, each shorter than the one before. If none does: of the values as many as fit.
+    """The columns for the first text that fits, each shorter than the previous. If none fits, drop half of the values.
 
-    A status is never worth a processor: its tasks would move to others, whose rows would then be too long.
+    A row that is too long must not end a processor: its tasks would move to others, whose rows would then be too long.
     """
     for text in texts:
         if (split := _split(name, text, most)) is not None:
@@ -270,7 +270,7 @@ def _shortened(name: str, values: Mapping[str, Any], most: int, texts: Iterable[
 
 
 def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
-    """Task reports as text, whole and then shorter. When many tasks have failed, each keeps less of its traceback."""
+    """Task reports as text, first in full, then shorter. If many tasks have failed, each traceback is shorter."""
     failed = sum(report.error is not None for report in tasks.values())
     keep = TRACEBACKS // max(failed, 4)
     for left_out, traceback in (
@@ -285,7 +285,7 @@ def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
 
 
 def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
-    """What the leader needs of tasks, and no more. While one has no room for its ends, a drain does not go on."""
+    """Only what the leader needs of tasks. While there is no room for the ends, a drain does not advance."""
     return {
         name: _short(report, 0, ("progress", "read", "late", "ends", "appended_at")) for name, report in tasks.items()
     }
@@ -296,10 +296,10 @@ def _text_of(values: Mapping[str, Any]) -> str:
 
 
 def _split(name: str, text: str, most: int) -> dict[str, str | int | bool] | None:
-    """A text over as many columns as it needs: `name`, `name_1`, …; what is too long for one is packed first. None if
-    these are too many.
+    """A text in as many columns as it needs: `name`, `name_1`, …. If it is too long for one column, it is packed first.
+    None if it needs too many columns.
 
-    A merge leaves columns alone that it does not name, so the first says how many there are.
+    A merge leaves columns unchanged that it does not name, so `name_columns` gives their number.
     """
     if len(text) > COLUMN_LIMIT:
         text = PACKED + base64.b64encode(zlib.compress(text.encode(), level=1)).decode()
@@ -311,7 +311,7 @@ def _split(name: str, text: str, most: int) -> dict[str, str | int | bool] | Non
 
 
 def _joined(name: str, values: Mapping[str, Any]) -> str:
-    """The text that was split; nothing if it cannot be put together again."""
+    """The text that was split. Empty if it cannot be unpacked."""
     more = min(_integer(values.get(f"{name}_columns")), TASKS_COLUMNS)
     text = "".join(str(values.get(column, "")) for column in (name, *(f"{name}_{number}" for number in range(1, more))))
     if not text.startswith(PACKED):
@@ -323,7 +323,7 @@ def _joined(name: str, values: Mapping[str, Any]) -> str:
 
 
 def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[str, Any]:
-    """What a row says of a task; of its traceback the last `keep` characters."""
+    """What a row reports about a task, with the last `keep` characters of its traceback."""
     shown = [name for name in _SHOWN if name not in left_out]
     fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
     if report.progress is not None and "progress" in fields:
@@ -370,7 +370,7 @@ def _error(fields: Mapping[str, Any]) -> TaskError:
 
 
 def _progress(fields: Any) -> Progress | None:
-    """Of a stranger's what are numbers; it is shown, so what they say may be anything."""
+    """The progress, of which only numbers are kept. It is only shown, so their values do not matter."""
     if not isinstance(fields, dict):
         return None
     numbers = {name: _integer(fields.get(name)) for name in ("batches", "rows", "rows_out", "size")}

@@ -1,9 +1,8 @@
-"""Values from JSON, by the types that they must have.
+"""Build typed values from JSON.
 
-Promised: what is made has the declared types all the way down, with no field missing; anything else is a `ValueError`,
-`KeyError` or `TypeError` before anybody decides by it. A field that nobody here knows is kept by a value that `Grows`,
-and is an error in any other. Knows dataclasses, texts, numbers, enums of text, tuples, mappings with texts as keys, and
-`X | None`.
+Promised: the result has the declared types all the way down, with no field missing; anything else raises `ValueError`,
+`KeyError` or `TypeError`. A class that `Grows` keeps unknown fields; in any other class they are an error. Supported
+are dataclasses, strings, numbers, string enums, tuples, mappings with string keys, and `X | None`.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,14 +18,14 @@ Maker = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grows:
-    """A value to which later releases add fields. Those that this one does not know stay with it as they came, as long
-    as it is the same value or made from it by `replace`. They are no part of what it says here."""
+    """A value to which later releases may add fields. Fields that this release does not know are kept unchanged, also
+    through `replace`, but are ignored in comparisons."""
 
     unknown: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
 
 def made(kind: Callable[..., T], value: Any) -> T:
-    """The value of this type that the JSON stands for."""
+    """Build a value of this type from parsed JSON."""
     result: T = _maker(kind)(value)
     return result
 

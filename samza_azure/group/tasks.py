@@ -1,7 +1,7 @@
-"""What the container has to do next, and what our row says of our tasks.
+"""What the container must do next, and what our row reports about our tasks.
 
-A task starts when the control blob gives it to this incarnation and its earlier owners have let go; it is released
-when the blob gives it to somebody else. A task that does not move is never touched.
+A task starts when the control blob gives it to this incarnation and its earlier owners have released it; it is released
+when the blob gives it to another processor. A task that does not move is not touched.
 """
 
 from collections.abc import Mapping
@@ -14,20 +14,20 @@ from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
 
-#: The blob gives a task to us, and its log has had a later owner: versions are being used twice.
+#: The blob gives a task to us, but its log has had a later owner: version numbers are being used twice.
 LATER_WRITER = (
-    "The log of {task} has a record of a later owner than control.json knows of: an older control.json was put back, "
+    "The log of {task} has a record of a later owner than control.json knows of: an older control.json was restored, "
     "or the account was restored or failed over to an older state. Stop all processors, restore the newest "
     "control.json (Azure keeps versions if that is switched on), then start again."
 )
 
 
-#: A gainer waits for the loser this many times task.shutdown.ms, then relies on the log's take-over rule alone.
+#: The new owner waits for the old one this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
 
 def commands(view: View, now: float) -> list[Action]:
-    """Commands for the container, in the order in which it must hear them."""
+    """Commands for the container, in the order in which it must get them."""
     if not view.work.container:
         return []
     actions: list[Action] = []
@@ -59,7 +59,7 @@ def assigned(view: View) -> Mapping[str, Owner]:
 
 
 def released(view: View) -> dict[str, int]:
-    """What we have let go of and somebody waits for; a task that we never started is let go of at once."""
+    """The tasks that we have released and another owner waits for. A task that we never started counts at once."""
     gone: dict[str, int] = {}
     for task, generation in view.share.awaited if view.share is not None else ():
         local = view.work.tasks.get(task)
@@ -69,10 +69,10 @@ def released(view: View) -> dict[str, int]:
 
 
 def reported(view: View, local: LocalTask) -> TaskReport | None:
-    """What our row says of a task: nothing, if another incarnation of ours was given it, or if it is closed and not
-    ours any more. A failure that will be tried again is shown, but is not final. Who stands by has failed at nothing.
+    """What our row reports about a task. None if it was given to an earlier incarnation of ours, or if it is closed and
+    we no longer own it or stand by. A failure that will be tried again is reported as STARTING.
 
-    One that was final is told until somebody else has the task; then the control blob remembers it.
+    A final failure is reported until another processor has the task; then the control blob records it.
     """
     report = local.report
     if report is None or local.former or report.phase is Phase.RELEASED:
@@ -80,7 +80,7 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if local.closed and (view.too_old_for or not _is_given(view, report)):
         return None
     if report.phase is Phase.SUPERSEDED:
-        # If we only have not heard yet who has the task now, the blob names that owner, and nobody believes this.
+        # If we only have not read the latest blob, it names another owner, and this report does not count.
         return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
     if report.phase is Phase.RESTART or (report.phase is Phase.FAILED and _tries_on(view, report.task, local)):
         return replace(report, phase=Phase.STARTING)
@@ -88,7 +88,7 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
 
 
 def wanted_drain(view: View) -> Drain:
-    """The drain as the control blob has it."""
+    """The drain command that the control blob asks for."""
     control = view.control
     draining = (RunPhase.DRAINING, RunPhase.DRAINED)
     if isinstance(control, Control) and control.drain is not None and control.phase in draining:
@@ -97,7 +97,7 @@ def wanted_drain(view: View) -> Drain:
 
 
 def _lets_go(view: View, now: float) -> bool:
-    """Release what nobody else was given yet. Who leaves waits a little for the leader to move its tasks first."""
+    """Whether to release all tasks. A leaving processor first gives the leader a little time to move them."""
     if view.ending is None:
         return False
     grace = 2 * (view.timing.scan_s + view.timing.heartbeat_s)
@@ -112,13 +112,13 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
         if not local.closed or not reached(retry_at(view, task, local), now):
             return False
         if local.generation == owner.generation:
-            # Earlier owners had let go when it started first.
+            # Earlier owners had released it before its first start.
             return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and _tries_on(view, task, local))
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
 def retry_at(view: View, task: str, local: LocalTask) -> float:
-    """When a closed task may start again here: later and later after failures, those on its former owner included."""
+    """When a closed task may start again here. Failures increase the delay, also those on its former owner."""
     if local.lost:
         return local.closed_at
     match local.phase:
@@ -131,19 +131,19 @@ def retry_at(view: View, task: str, local: LocalTask) -> float:
 
 
 def _tries_on(view: View, task: str, local: LocalTask) -> bool:
-    """A failed task is tried here again, after a while."""
+    """Whether a failed task is tried here again."""
     here, _ = view.tries(task)
     return local.failures < here
 
 
 def _is_given(view: View, report: TaskReport) -> bool:
-    """The control blob gives us the task under the generation of this report."""
+    """Whether the control blob gives us the task under the generation of this report."""
     owner = view.share.mine.get(report.task) if view.share is not None else None
     return owner is not None and owner.generation == report.generation
 
 
 def awaited(view: View) -> set[str]:
-    """The processors that are to let go of a task before we can start it."""
+    """The processors that must release a task before we can start it."""
     tasks = view.control.tasks if isinstance(view.control, Control) else {}
     return {
         earlier.processor
@@ -156,7 +156,7 @@ def awaited(view: View) -> set[str]:
 
 def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
     if view.is_me(earlier):
-        return True  # our own earlier life of the task is closed, `_may_start` saw to that
+        return True  # `_may_start` has checked that our own earlier attempt is closed
     waiting_since = view.life.waiting_since.get(task, now)
     if reached(waiting_since + PATIENCE * view.settings.shutdown_s, now):
         return True
@@ -164,7 +164,7 @@ def _let_go(view: View, task: str, earlier: Owner, now: float) -> bool:
 
 
 def has_let_go(view: View, task: str, earlier: Owner) -> bool:
-    """Released, replaced, dead, gone, or standing by, as it was seen last."""
+    """Whether the last seen row shows that the owner has released the task, or is replaced, dead or standing by."""
     row = view.others.members.get(earlier.processor)
     if row is None or row.incarnation != earlier.incarnation or not row.alive or row.too_old_for:
         return True

@@ -1,8 +1,8 @@
 """What one processor knows.
 
-`learn` writes it; everything that decides reads it. What others wrote in rows and in the control blob is hearsay, with
-the time at which it was seen; `sent_at` is the time before a question was asked, the only time from which an answer may
-be counted.
+`learn` writes it; all decisions read it. What others wrote in rows and in the control blob is hearsay, stored with the
+time at which it was seen. `sent_at` is the time just before a call: the effect of an answer may only be counted from
+there.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ from samza_azure.messages import Drain, Phase, Plan, TaskReport
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What never changes in a processor's life."""
+    """What never changes while a processor runs."""
 
     processor: str
     timing: Timing = field(default_factory=Timing)
@@ -47,20 +47,20 @@ class Settings:
     run_id: str = ""  # app.run.id, if set by hand
     new_run: bool = False
     wait_for_upgrade: bool = False
-    boot: str = ""  # of this machine's start
-    holds_directory: bool = True  # a row of this boot with our id is certainly a dead one's
+    boot: str = ""  # identifies this machine's boot
+    holds_directory: bool = True  # so a row of this boot with our id belongs to a dead processor
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The lease that we hold. `asked_at` is when it was last asked for, never later than when it was granted."""
+    """The lease that we hold. `asked_at` is the time of the last request for it, never later than the grant."""
 
     id: str
     asked_at: float
 
     @property
     def ends_at(self) -> float:
-        """From here on we do not act as leader."""
+        """The time from which we no longer act as leader."""
         return self.asked_at + LEASE_S - LEASE_MARGIN_S
 
 
@@ -69,7 +69,7 @@ class Campaign:
     """An attempt to lead, step by step, each conditional on the ETag for which it was begun."""
 
     etag: str
-    asked: str = ""  # the id under which the lease was asked for, and the answer was lost: again under the same one
+    asked: str = ""  # the lease id of a request whose answer was lost; it is repeated with the same id
     lease: Lease | None = None
     read: bool = False
 
@@ -90,8 +90,8 @@ class LocalTask:
     releasing_since: float | None = None
     failures: int = 0
     closed_at: float = 0.0
-    lost: bool = False  # it ended with its container, and not by itself
-    former: bool = False  # it was given to an earlier incarnation of ours, so it is only to be released
+    lost: bool = False  # it ended because its container ended
+    former: bool = False  # it was given to an earlier incarnation of ours, so it can only be released
 
     @property
     def phase(self) -> Phase:
@@ -100,13 +100,13 @@ class LocalTask:
 
     @property
     def closed(self) -> bool:
-        """No append of it can come any more."""
+        """Whether the task can no longer append."""
         return self.phase in (Phase.RELEASED, Phase.DRAINED, Phase.SUPERSEDED, Phase.RESTART, Phase.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Failing:
-    """A resource whose last calls, so many in a row, had no answer; until then none is made."""
+    """A resource whose last `times` calls had no answer. No call is made before `until`."""
 
     times: int
     until: float
@@ -114,7 +114,7 @@ class Failing:
 
 @dataclass(frozen=True, slots=True)
 class Denial:
-    """A kind of call that the account refuses: since when, when last, why, and whether a right may be on its way."""
+    """A kind of call that the account denies: since when, when last, why, and whether a role may yet take effect."""
 
     since: float
     last: float
@@ -124,7 +124,7 @@ class Denial:
 
 @dataclass(frozen=True, slots=True)
 class Well:
-    """One attempt at a task, and since when it was seen to run."""
+    """One attempt at a task, and since when it has been seen running."""
 
     generation: int
     attempt: int
@@ -133,68 +133,68 @@ class Well:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one control blob says of one incarnation. Worked out once for both: it may name ten thousand tasks."""
+    """What a control blob says about an incarnation. It is computed once, since there may be ten thousand tasks."""
 
     control: Control
     member: Member
     mine: Mapping[str, Owner]  # its tasks
-    awaited: tuple[tuple[str, int], ...]  # what others wait for it to let go of: task and generation
+    awaited: tuple[tuple[str, int], ...]  # what others wait for it to release: task and generation
 
 
 @dataclass(slots=True)
 class Life:
-    """What belongs to one incarnation of ours. Rejoining replaces it whole, so nothing of the former life is left."""
+    """What belongs to one incarnation of ours. Rejoining replaces the whole value, so nothing old remains."""
 
     incarnation: str
-    found: ProcessorRow | Absent | None = None  # what stood in our row when we looked; None: look (again)
+    found: ProcessorRow | Absent | None = None  # our row as last read; None: read it (again)
     found_age: Age | None = None
     rewritten: int = 0  # how often the row of our id changed while we waited to join
     etag: str | None = None  # of our row; None: not joined
     beat: int = 0
     written: ProcessorRow | None = None
-    beat_unsettled: tuple[int, float] | None = None  # one whose answer was lost, and when it was first sent
+    beat_unsettled: tuple[int, float] | None = None  # a heartbeat whose answer was lost, and when it was first sent
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
     active_run: str = ""  # the run in which this incarnation took part
-    control: Control | Absent | None = None  # as this incarnation has read it: adopted is nothing else
+    control: Control | Absent | None = None  # as this incarnation has read it, which is what "adopted" means
     control_etag: str = ""
     control_read_at: float = -1e9
     control_read_for: str = ""  # the leader row's ETag for which the control blob was last read
-    older_copy: bool = False  # the control blob was read once more, and was older than before
-    waiting_since: dict[str, float] = field(default_factory=dict)  # task -> since when its earlier owners hold it up
+    older_copy: bool = False  # a later read of the control blob gave an older value
+    waiting_since: dict[str, float] = field(default_factory=dict)  # task -> since when it waits for earlier owners
 
 
 @dataclass(slots=True)
 class Candidacy:
-    """How we come to lead, or leave others their time. Each refusal replaces it whole."""
+    """Our attempts to lead. Each refusal replaces the whole value."""
 
     campaign: Campaign | None = None
-    patience: float = 0.5  # at least 0, below 1: our place among those who wait
-    hold_until: float = -1e9  # before that we try nothing
+    patience: float = 0.5  # at least 0, below 1: our place among the waiting candidates
+    hold_until: float = -1e9  # no attempt before this time
 
 
 @dataclass(slots=True)
 class Leadership:
-    """What belongs to one leadership of ours. It begins with the accepted write, and is dropped whole at its end."""
+    """What belongs to one leadership of ours. It begins with the accepted write, and the whole value ends with it."""
 
     lease: Lease
     since: float
-    barrier_since: float  # the version was published, or we came to lead
+    barrier_since: float  # when the version was published, or we became leader
     published_at: float = -1e9
-    deposed_etag: str = ""  # of the former leader's row at our first look; another one is a sign of life
+    deposed_etag: str = ""  # of the former leader's row at our first read; a different one is a sign of life
     requests: tuple[Request, ...] = ()
     request_ages: dict[str, Age] = field(default_factory=dict)
     requests_read_at: float = -1e9
     too_large: dict[tuple[Member, ...], float] = field(default_factory=dict)  # members, and when to try them again
-    in_vain: str = ""  # why a job model was too large for which nobody works yet
+    in_vain: str = ""  # why the first job model, for which nobody works yet, was too large
     clean_done: str = ""
-    clean_kept: tuple[str, int] = ("", 0)  # a run of which all is deleted that can be, and how many blobs cannot
-    clean_tries: int = 0  # that ended so, one after the other
-    cut_off: Mapping[str, float] = field(default_factory=dict)  # life that says so -> since when we reached the blob
+    clean_kept: tuple[str, int] = ("", 0)  # a run of which only undeletable blobs remain, and their number
+    clean_tries: int = 0  # consecutive clean-ups with that result
+    cut_off: Mapping[str, float] = field(default_factory=dict)  # incarnation cut off -> since when we reach the blob
 
 
 @dataclass(slots=True)
 class Others:
-    """What was seen of the others, and when."""
+    """What was read about the others, and when."""
 
     leader_row: LeaderRow | Absent | None = None
     leader_age: Age | None = None
@@ -203,17 +203,17 @@ class Others:
     members: Mapping[str, ProcessorRow] = field(default_factory=dict)
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
-    scan_sent_at: float = -1e9  # of the last one that was answered
-    write_seen_at: float = -1e9  # since then somebody's row has changed, so rows could be written
-    read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read by itself
+    scan_sent_at: float = -1e9  # of the last scan that was answered
+    write_seen_at: float = -1e9  # when somebody's row was last seen to have changed, so rows could be written
+    read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read on its own
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
-    back: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # who came back before it was dead: life, when
-    well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up, as they run elsewhere
+    back: Mapping[str, tuple[str, float]] = field(default_factory=dict)  # back before marked dead: incarnation, when
+    well: Mapping[str, Well] = field(default_factory=dict)  # tasks that were given up and now run elsewhere
 
 
 @dataclass(slots=True)
 class Work:
-    """Our container and its tasks. They outlive an incarnation: what a former one was given is still to be released."""
+    """Our container and its tasks. They outlive an incarnation: the tasks of an earlier one must still be released."""
 
     plan: Plan | None = None
     container: bool = False
@@ -226,14 +226,14 @@ class Work:
 
 @dataclass(slots=True)
 class Calls:
-    """Calls to the storage: under way, without an answer, refused. They belong to the process, not to a life."""
+    """Calls to the storage: under way, without an answer, denied. They belong to the process, not an incarnation."""
 
     busy: dict[str, float] = field(default_factory=dict)
-    doubted: dict[str, float] = field(default_factory=dict)  # rows that are not as we know them, and since when
+    doubted: dict[str, float] = field(default_factory=dict)  # rows that may differ from what we know, and since when
     failing: dict[str, Failing] = field(default_factory=dict)
     denied: Mapping[str, Denial] = field(default_factory=dict)  # by kind of call; a success of the kind ends it
     let_in: bool = False  # a write of our row was accepted once
-    denied_at: float = -1e9  # when the last heartbeat that the account refused us was sent
+    denied_at: float = -1e9  # when the last heartbeat that the account denied was sent
     beat_sent_at: float = -1e9
     leader_row_sent_at: float = -1e9
     leader_row_unsettled: LeaderRow | None = None  # as we wrote it; the answer was lost
@@ -249,11 +249,11 @@ class View:
     others: Others = field(default_factory=Others)
     candidacy: Candidacy = field(default_factory=Candidacy)
     leadership: Leadership | None = None
-    handing_over: Lease | None = None  # the blob names no leader any more; the lease is still to be released
+    handing_over: Lease | None = None  # the blob no longer names a leader; the lease must still be released
     work: Work = field(default_factory=Work)
     calls: Calls = field(default_factory=Calls)
     group_id: str = ""
-    too_old_for: int = 0  # a format was found that our release does not know: we stand by until we are restarted
+    too_old_for: int = 0  # a format was read that our release does not know: we stand by until we are restarted
     # Drawn by the host before each turn, so that deciding needs no dice.
     random: float = 0.5
     fresh_id: str = "id"
@@ -264,7 +264,7 @@ class View:
     ending_since: float = 0.0
     finished: Finish | None = None
     turn_at: float | None = None
-    # As worked out last, each with what it was worked out from: there may be a thousand rows, and ten thousand tasks.
+    # Caches, each with the inputs that it was computed from: there may be a thousand rows, and ten thousand tasks.
     _share: Share | None = field(default=None, repr=False, compare=False)
     _present: tuple[Mapping[str, ProcessorRow], ProcessorRow | None, bool, Mapping[str, ProcessorRow]] | None = field(
         default=None, repr=False, compare=False
@@ -277,12 +277,12 @@ class View:
 
     @property
     def incarnation(self) -> str:
-        """Of this life."""
+        """The id of our current incarnation."""
         return self.life.incarnation
 
     @property
     def control(self) -> Control | Absent | None:
-        """The control blob as this life has read it."""
+        """The control blob as this incarnation has read it."""
         return self.life.control
 
     @property
@@ -292,22 +292,22 @@ class View:
 
     @property
     def office(self) -> Leadership:
-        """What belongs to our leadership. Only a leader asks."""
+        """What belongs to our leadership. Only a leader may call this."""
         assert self.leadership is not None, "only a leader asks"
         return self.leadership
 
     @property
     def member(self) -> Member:
-        """This life of ours."""
+        """Our current incarnation."""
         return Member(self.settings.processor, self.incarnation)
 
     def is_me(self, owner: Owner) -> bool:
-        """Whether it is this life of ours; asked for ten thousand tasks at a time."""
+        """Whether it is our current incarnation. Called for ten thousand tasks at a time, so it builds no value."""
         return owner.incarnation == self.incarnation and owner.processor == self.settings.processor
 
     @property
     def share(self) -> Share | None:
-        """What the control blob says of this life; None without one."""
+        """What the control blob says about this incarnation. None without a blob."""
         control, known = self.life.control, self._share
         if not isinstance(control, Control):
             return None
@@ -317,7 +317,7 @@ class View:
 
     @property
     def present(self) -> Mapping[str, ProcessorRow]:
-        """The rows of all that live, our own as we know it ourselves."""
+        """The rows of all live processors; our own as we last wrote it."""
         members, written, leaves = self.others.members, self.life.written, self.ending is not None
         known = self._present
         if known is None or known[0] is not members or known[1] is not written or known[2] is not leaves:
@@ -331,20 +331,20 @@ class View:
 
     @property
     def leads(self) -> bool:
-        """We wrote the control blob last, under a lease that we believe we hold."""
+        """Whether we wrote the control blob last, under a lease that we believe to hold."""
         return self.leadership is not None
 
     @property
     def permit_until(self) -> float:
-        """The self-stop deadline: past it no batch is started and nothing appended. Who is refused stops at once."""
+        """The self-stop deadline: after it no batch starts and nothing is appended. Denied access brings it forward."""
         until = self.life.accepted_at + SELF_STOP * self.timing.heartbeat_timeout_s
         return min(until, self.calls.denied_at) if self.calls.denied_at > self.life.accepted_at else until
 
     def tries(self, task: str) -> tuple[int, int]:
-        """How often in a row a task is tried here, and how often it was before, on the processor that gave it up.
+        """How many consecutive times a task is tried here, and how many it was tried by the processor that gave it up.
 
-        The two share what `task.restart.limit` allows, so a bug that fails everywhere is told as soon as if there
-        were one processor. Who is alone has all of it.
+        The two share what `task.restart.limit` allows, so a bug that fails everywhere ends the run as soon as with one
+        processor. A processor that is alone has all tries.
         """
         every, control = self.settings.restart_limit + 1, self.control
         first = (every + 1) // 2
@@ -357,15 +357,15 @@ class View:
         return every, 0
 
     def free(self, name: str, now: float) -> bool:
-        """No call to this resource is under way, and none is to wait."""
+        """Whether no call to this resource is under way, and no back-off applies."""
         failing = self.calls.failing.get(name)
         return name not in self.calls.busy and (failing is None or reached(failing.until, now))
 
     def back_off(self, name: str) -> BackOff:
-        """How this resource is spared after failures: never more calls than usual, and fewer with each failure."""
+        """The back-off of this resource after failures: never more calls than usual, and fewer with each failure."""
         timing, most = self.timing, BACK_OFF_MOST
         match name:
-            case actions.OWN_ROW:  # soon once; who reads it again and again does so as often as it would beat
+            case actions.OWN_ROW:  # the first retry is soon; later ones are as frequent as heartbeats
                 return BackOff(BEAT_AGAIN * timing.heartbeat_s, timing.heartbeat_s)
             case actions.LEADER_ROW if self.lease is not None:
                 return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
@@ -387,16 +387,16 @@ class View:
 
     @property
     def cut_off(self) -> bool:
-        """We are a member, and the control blob is out of our reach. Our lease shows the same to a leader."""
+        """Whether we are a member but cannot reach the control blob. A leader notices the same by its lease."""
         is_out_of_reach = self.failing_calls(actions.CONTROL) >= OUT_OF_REACH
         return is_out_of_reach and self.leadership is None and isinstance(self.control, Control)
 
     def writable(self, name: str, now: float) -> bool:
-        """It is free, and the row is as we know it. After a refusal, or a lost answer, it is read again first."""
+        """Whether it is free and the row is as we know it. After a refusal or a lost answer it is read again first."""
         return name not in self.calls.doubted and self.free(name, now)
 
     def watching(self) -> bool:
-        """Do we read at the leader's rate? The leader, its successors, and all while nobody leads."""
+        """Whether we read at the leader's rate: the leader and its successors do, and all while there is no leader."""
         row = self.others.leader_row
         if self.leadership is not None or isinstance(row, Absent):
             return True
@@ -404,41 +404,41 @@ class View:
 
     @property
     def size(self) -> int:
-        """How many the group is, as far as we know."""
+        """The size of the group, as far as we know."""
         control = self.life.control
         return max(len(self.others.members), len(control.members) if isinstance(control, Control) else 0)
 
     @property
     def scan_interval(self) -> float:
-        """How often we read all rows."""
+        """The interval at which we read all rows, in seconds."""
         return self.timing.scan_every_s(len(self.others.members))
 
     @property
     def drains(self) -> bool:
-        """Whether a drain is under way, or its end: its steps wait for looks, so these come more often meanwhile."""
+        """Whether a drain or its clean-up is under way. Its steps wait for reads, so these are more frequent then."""
         control = self.control
         if not isinstance(control, Control):
             return False
         return control.phase is RunPhase.DRAINING or (control.phase is RunPhase.DRAINED and not control.cleaned)
 
     def scan_gap(self) -> float:
-        """How long the leader waits between two scans. How old a row is is told by `scan_interval` all the same."""
+        """The leader's gap between two scans. The age of a row is still measured with `scan_interval`."""
         least = max(DRAINING_LOOK_S, len(self.others.members) / ROWS_PER_S)
         return min(self.scan_interval, least) if self.drains else self.scan_interval
 
     def look_gap(self) -> float:
-        """The same of a follower's looks at the leader row."""
+        """A follower's gap between two reads of the leader row."""
         least = max(DRAINING_LOOK_S, self.size / NEWS_PER_S)
         return min(self.read_interval(), least) if self.drains else self.read_interval()
 
     def seen_at(self, processor: str) -> float:
-        """When this member's row, or its absence, was seen last."""
+        """When this member's row, or its absence, was last seen."""
         return max(self.others.scanned_at, self.others.read_at.get(processor, -1e9))
 
     def read_interval(self) -> float:
-        """How often we read the leader row.
+        """The interval at which we read the leader row, in seconds.
 
-        It changes with each heartbeat, so who watches looks at the leader's rate only once it did not change.
+        It changes with each heartbeat, so those who watch read at the scan rate only after a read without a change.
         """
         if not self.watching():
             return self.timing.look_every_s(self.size)

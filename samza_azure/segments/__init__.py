@@ -1,16 +1,16 @@
 """Tables that are appended to and compacted at the same time. Pure: no clock, no I/O, no dice.
 
-A table is a set of segments. A segment is rows of one interval in one immutable file. It carries a version, which
-rises with each time that its interval is locked, and the set of roots, of appended segments, whose rows it has. What
-a reader sees is a function of the segments that are present (`chunk`, `timeline`). So a compaction replaces nothing:
-it adds segments that overshadow others, and what it has not read it cannot hide.
+A table is a set of segments. A segment is rows of one interval in one immutable file. It has a version, which increases
+each time its interval is locked, and the set of roots (appended segments) whose rows it has. What a reader sees is a
+function of the segments that are present (`chunk`, `timeline`). So a compaction replaces nothing: it adds segments that
+overshadow others, and it cannot hide what it has not read.
 
-Who may add segments is decided by locks (`locks`), and all of it is put together in `datasource`: what an append, a
-compaction and a REPLACE check in the one step in which they publish.
+Locks decide who may add segments (`locks`). `datasource` combines these parts: what an append, a compaction and a
+REPLACE check in the one step in which they publish.
 
-To be read in this order: interval, partitions, segment, sequence, chunk, timeline, locks, datasource.
+Read in this order: interval, partitions, segment, sequence, chunk, timeline, locks, datasource.
 
-The names below are loaded when they are first asked for: whoever only reads a job file needs the granularities alone.
+The names below are imported at their first use, since reading a job file needs the granularities only.
 """
 
 import importlib
@@ -97,7 +97,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """A name from the module where it lives; from then on it is an ordinary one."""
+    """Import a name from its module at its first use. After that it is an ordinary attribute."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)

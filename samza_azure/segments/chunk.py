@@ -2,15 +2,15 @@
 
 The rule, over the segments that are present:
 
-- a cover is *full* if its newest complete group is there, or if the maximal covers strictly inside it make it up and
-  are full;
-- visible is, of each maximal cover, what makes it full or, failing that, what there is of its newest group;
+- a cover is *full* if it has a complete group, or if the maximal covers strictly inside it are full and together equal
+  it;
+- of each maximal cover, the segments that make it full are visible; if it is not full, those of its newest group;
 - the chunk is *complete* if all maximal covers are full, and each core set of which a root is present is covered.
 
-The covers of a legal history are nested or disjoint, so they form a forest, and each cover has a node in it. A node
-counts what its children lack; a change goes up from node to node, and only as far as it changes an answer. So adding
-or removing one segment of a group costs the same whatever the size of the group. Making or dropping a node costs as
-much as it has children.
+The covers of a legal history are nested or disjoint, so they form a forest with a node for each cover. A node counts
+what its children lack; a change propagates upwards only as far as it changes an answer. So the cost of adding or
+removing one segment of a group does not depend on the size of the group. The cost of adding or removing a node is
+proportional to its number of children.
 """
 
 from bisect import bisect_left
@@ -53,7 +53,7 @@ class _Node:
         return self.complete >= 0 or (self.gaps == 0 and self.covered == len(self.cover))
 
     def shown(self) -> tuple[int, Iterable[Segment]]:
-        """The generation of the group that is shown if this node shows one, and what is present of it."""
+        """The generation of the group that this node shows, if it shows one, and the group's present segments."""
         generation = self.complete
         if generation < 0 and self.groups:
             generation = max(self.groups)
@@ -75,7 +75,7 @@ _LEAST = attrgetter("least")
 
 
 class Chunk:
-    """The segments of one interval and version. Changed by `add` and `remove`, one segment at a time."""
+    """The segments of one interval and version. `add` and `remove` change it by one segment."""
 
     __slots__ = (
         "_cores",
@@ -107,7 +107,7 @@ class Chunk:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of it can be read. An empty chunk is not."""
+        """Whether all of it can be read. An empty chunk is not complete."""
         return not self._gaps and not self._missing and bool(self.segments)
 
     def visible(self) -> tuple[Segment, ...]:
@@ -127,11 +127,11 @@ class Chunk:
         return self._visible
 
     def overshadowed(self) -> list[Segment]:
-        """Those that a visible segment overshadows."""
+        """The segments that a visible segment overshadows."""
         return [one for one, hidden in self._hidden() if hidden]
 
     def standby(self) -> list[Segment]:
-        """Those that are neither visible nor overshadowed: they become visible when the rest of their group comes."""
+        """The segments that are neither visible nor overshadowed. They become visible when their group is complete."""
         return [one for one, hidden in self._hidden() if not hidden]
 
     def shadows(self, segment: Segment) -> bool:
@@ -146,7 +146,7 @@ class Chunk:
         return False
 
     def add(self, segment: Segment) -> bool:
-        """Add one segment. False if it is there. ValueError if no legal history has both it and what is there."""
+        """Add one segment. Return False if it is present. Raise ValueError if no legal history has all of them."""
         if (present := self.segments.get(segment.partition)) is not None:
             if (present.covers, present.generation, present.group) == (
                 segment.covers,
@@ -175,7 +175,7 @@ class Chunk:
         return True
 
     def remove(self, partition: int) -> Segment | None:
-        """Remove one segment and return it; None if it is not there."""
+        """Remove one segment and return it. Return None if it is not present."""
         segment = self.segments.pop(partition, None)
         if segment is None:
             return None
@@ -248,7 +248,7 @@ class Chunk:
         return node if node is not None and len(node.cover) == 1 else None
 
     def _plant_root(self, segment: Segment) -> None:
-        """What `_plant` and `add` do for a root that no cover has. Most segments are one when they come."""
+        """A fast path of `_plant` and `add` for a root that is in no cover, as most new segments are."""
         node = _Node(segment.covers)
         node.root, node.complete = segment, 0
         root = segment.partition
@@ -261,7 +261,7 @@ class Chunk:
             self._want(segment.group)
 
     def _plant(self, cover: Partitions) -> _Node:
-        """A node for a cover that is new here. ValueError if it crosses another one."""
+        """Add a node for a new cover. Raise ValueError if the cover crosses another one."""
         parent = self._home.get(cover.least)
         while parent is not None and not cover < parent.cover:
             if not parent.cover <= cover:
@@ -306,7 +306,7 @@ class Chunk:
         return node
 
     def _fell(self, node: _Node) -> None:
-        """Take out a node that has no segment any more; its children become its parent's."""
+        """Remove a node that has no segments left. Its children become its parent's."""
         parent, children = node.parent, node.children or []
         self._nodes.pop(node.cover, None)
         if node.covered < len(node.cover):
@@ -333,7 +333,7 @@ class Chunk:
             self._settle(parent, was_full)
 
     def _settle(self, node: _Node, was_full: bool) -> None:
-        """Tell those above that a node has become full, or is full no more."""
+        """Update the ancestors after a node has become full, or is no longer full."""
         while (is_full := node.is_full) != was_full:
             more = -1 if is_full else 1
             parent = node.parent
@@ -357,7 +357,7 @@ class Chunk:
 
     @staticmethod
     def _spread(level: list[_Node], children: list[_Node]) -> None:
-        """Put the children of a node that is gone where it was. With gaps in its cover, others may be in between."""
+        """Put the children of a removed node in its place. If its cover has gaps, other nodes may be in between."""
         if children:
             level.extend(children)
             level.sort(key=_LEAST)

@@ -1,11 +1,11 @@
-"""One table: its locks, its timeline, the numbers that it gives out, and how a publish is decided.
+"""One table: its locks, its timeline, its allocated numbers, and how a publish is decided.
 
-Promised: a publish is one step. In it are checked that each lock is held and was not revoked, that the locks cover
-the outputs, that the inputs are still visible, that outputs carry exactly the rows of their inputs, and that the
-stream's position is the expected one. Then all outputs and the new position count, or nothing. Repeating a publish
-changes nothing. An append is never hidden by a REPLACE that has not read it: the REPLACE carries it forward.
+Promised: a publish is one step. It checks that each lock is held and was not revoked, that the locks cover the outputs,
+that the inputs are still visible, that outputs carry exactly the rows of their inputs, and that the stream's position
+is the expected one. Then all outputs and the new position are stored, or nothing. Repeating a publish changes nothing.
+A REPLACE never hides an append that it has not read: it carries the append forward.
 
-`Datasource` is the whole of it as one value in memory. Storage keeps the same in rows and takes the same decisions.
+`Datasource` keeps all of this in memory. The storage keeps the same in rows and takes the same decisions.
 """
 
 from collections.abc import Hashable, Iterable, Sequence
@@ -30,14 +30,14 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """These segments are in the table, copies included. `again`: they had been there before."""
+    """These segments are in the table, copies included. `again`: they were there before."""
 
     segments: tuple[Segment, ...]
     again: bool = False
 
 
 class Advance(NamedTuple):
-    """Where a stream's rows in this publish begin, and where the next ones will."""
+    """The stream's positions at which the rows of this publish begin, and at which the next ones will begin."""
 
     stream: str
     start: Position
@@ -63,7 +63,7 @@ class Datasource:
         self.box.add(task)
 
     def remove(self, task: str) -> None:
-        """A task is done: neither a lock nor a pending id of it stays."""
+        """Remove a task that is done, with its locks and pending ids."""
         self.box.remove(task)
         for key in [key for key, whose in self._pending_of.items() if whose == task]:
             del self.pending[key], self._pending_of[key]
@@ -82,11 +82,11 @@ class Datasource:
         type: LockType = LockType.EXCLUSIVE,  # noqa: A002 - the field's name everywhere else
         by_segment: bool = False,
     ) -> SegmentId | Revoked | Wait | None:
-        """An id to append under, and its lock, in one step; the same id for the same sequence and previous id.
+        """Allocate an id for an append, and its lock, in one step. The same sequence and previous id get the same id.
 
-        If something is visible at the moment, its interval and version are used, whatever granularity is preferred;
-        otherwise the coarsest interval up to `granularity` that is free. `query` is the granularity to which rows
-        were rolled up, and must fit in; None if there is no such interval.
+        If a segment is visible at `moment`, its interval and version are used, whatever granularity is preferred;
+        otherwise the coarsest free interval up to `granularity`. `query` is the granularity to which rows were rolled
+        up, which must fit in. None if there is no such interval.
         """
         rows = Interval(moment, moment + 1) if query is None else query.bucket(moment)
         key = sequence, previous
@@ -117,11 +117,11 @@ class Datasource:
         return [SegmentId(interval, version, partition) for partition in mine]
 
     def next_partition(self, interval: Interval, version: int) -> int:
-        """The next number in an interval and version. One that was given out is never given out again."""
+        """The next number in an interval and version. A number is never allocated twice."""
         return self.allocated.get((interval, version), 0)
 
     def _places(self, rows: Interval, granularity: Granularity) -> list[tuple[Interval, int | None]]:
-        """Where rows of a moment may go, the best first: intervals, and their version if there is one."""
+        """The intervals to which rows of a moment may go, best first, each with its version if it has one."""
         entries = self.timeline.lookup(rows, incomplete=True)
         if entries:
             chunk = entries[0].chunk
@@ -166,7 +166,7 @@ class Datasource:
     # Publish.
 
     def inputs(self, task: str, interval: Interval) -> list[Segment]:
-        """What is visible in an interval. To one who holds a REPLACE over it: as of when it was granted."""
+        """What is visible in an interval. For the holder of a REPLACE over it: what was visible at its grant."""
         visible = self.timeline.visible(interval)
         for lock in self.box.held(task):
             if lock.read is not None and lock.interval.overlaps(interval):
@@ -183,7 +183,7 @@ class Datasource:
     ) -> Published | Refused:
         """Publish segments and the position of the stream that they come from.
 
-        ValueError for what can never be published: outputs that no lock of the task was ever for, or that do not
+        Raise ValueError for what can never be published: outputs that no lock of the task ever covered, or that do not
         carry the rows of their inputs.
         """
         inputs = list(inputs)
@@ -204,7 +204,7 @@ class Datasource:
         return self._publish(locks, outputs, inputs, advance)
 
     def drop(self, segments: Iterable[Segment]) -> None:
-        """Take segments out of the table. Their numbers are not used again."""
+        """Remove segments from the table. Their numbers are not used again."""
         for segment in segments:
             self.timeline.remove(segment)
 
@@ -233,13 +233,13 @@ class Datasource:
         return Published((*made, *carried))
 
     def _count(self, segments: Iterable[Segment]) -> None:
-        """Numbers that are in use are not given out."""
+        """Record numbers that are in use, so that they are not allocated."""
         for segment in segments:
             key = segment.interval, segment.version
             self.allocated[key] = max(self.allocated.get(key, 0), segment.partition + 1)
 
     def _carried(self, lock: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
-        """Copies of what was appended under this REPLACE and what it has not read, at its version."""
+        """Copies, at the REPLACE's version, of segments that were appended under it and that it has not read."""
         assert lock.read is not None
         late = [
             segment
@@ -280,12 +280,12 @@ class Datasource:
 def copy_of(
     segment: Segment, interval: Interval, version: int, partition: int, published: tuple[Publish, ...]
 ) -> Segment:
-    """A segment of the same file at another place. Only the rows of its interval count there."""
+    """A segment of the same file with another id. Only the rows of its interval count."""
     return Segment.root(segment.datasource, interval, version, partition, file=segment.file, published=published)
 
 
 def locks_for(held: Sequence[Lock], segments: Sequence[Segment], *, name: str) -> list[Lock] | Refused:
-    """The locks under which segments are written or replaced, each once. ValueError if one never had a lock."""
+    """The locks under which segments are written or replaced, each once. Raise ValueError if one never had a lock."""
     used: dict[int, Lock] = {}
     for segment in segments:
         lock = next((one for one in held if one.covers(segment)), None)
@@ -298,7 +298,7 @@ def locks_for(held: Sequence[Lock], segments: Sequence[Segment], *, name: str) -
 
 
 def check_outputs(outputs: Sequence[Segment], inputs: Sequence[Segment]) -> None:
-    """ValueError if outputs come in half groups, or do not carry exactly the rows of their inputs."""
+    """Raise ValueError if outputs are incomplete groups, or do not carry exactly the rows of their inputs."""
     by_chunk: dict[tuple[Interval, int], dict[int, Segment]] = {}
     for segment in outputs:
         if (

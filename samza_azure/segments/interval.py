@@ -1,7 +1,7 @@
 """Half-open intervals of time, and the granularities that divide it.
 
-Time is an integer: microseconds since 1970-01-01 in UTC. A calendar unit begins where UTC's calendar says, so a month
-has 28 to 31 days and a week begins on Monday. There are no leap seconds, as in POSIX.
+Time is an integer: microseconds since 1970-01-01 UTC. Calendar units follow the UTC calendar: a month has 28 to 31 days
+and a week begins on Monday. There are no leap seconds, as in POSIX.
 """
 
 import re
@@ -17,15 +17,15 @@ _LEAST_US = -62_135_596_800_000_000
 _MOST_US = 253_402_300_800_000_000
 _WEEK_US = 7 * 86_400_000_000
 _MONDAY_US = -3 * 86_400_000_000  # 1969-12-29
-#: Where the last of these years ends, as `str` says it. Python has no such moment.
+#: The end of the last of these years, as `str` writes it. Python has no such moment.
 _MOST = "10000-01-01"
 _SHORT = re.compile(r"(\d{4})(?:-(\d{2}))?")
 
 
 def microseconds(moment: datetime | date | str | int) -> int:
-    """A moment as microseconds since 1970 in UTC. A text is ISO 8601, or a year or a month; without a zone it is UTC.
+    """A moment as microseconds since 1970 UTC. A string is ISO 8601, a year or a month; without a zone it is UTC.
 
-    ValueError if it is no moment.
+    Raise ValueError if it is not a moment.
     """
     if isinstance(moment, int):
         return moment
@@ -45,7 +45,7 @@ def microseconds(moment: datetime | date | str | int) -> int:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Interval:
-    """[start, end) in microseconds since 1970, UTC. ValueError if it ends before it begins; it may be empty."""
+    """[start, end) in microseconds since 1970 UTC. It may be empty. Raise ValueError if it ends before it begins."""
 
     start: int
     end: int
@@ -66,7 +66,7 @@ class Interval:
 
     @classmethod
     def parse(cls, text: str) -> "Interval":
-        """START/END, each in ISO 8601. ValueError says what is wrong with another text."""
+        """Parse START/END, each in ISO 8601. Raise ValueError for any other text."""
         start, slash, end = text.partition("/")
         try:
             if slash:
@@ -77,32 +77,32 @@ class Interval:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no moment lies in it."""
+        """Whether it contains no moment."""
         return self.start == self.end
 
     def overlaps(self, other: "Interval") -> bool:
-        """Whether a moment lies in both."""
+        """Whether some moment is in both."""
         return self.start < other.end and other.start < self.end and not self.is_empty and not other.is_empty
 
     def contains(self, other: "Interval") -> bool:
-        """Whether each moment of the other one lies in this one."""
+        """Whether each moment of the other interval is in this one."""
         return self.start <= other.start and other.end <= self.end
 
     def cut(self, other: "Interval") -> "Interval | None":
-        """The moments that lie in both; None if there are none."""
+        """The intersection. None if it is empty."""
         if not self.overlaps(other):
             return None
         return Interval(max(self.start, other.start), min(self.end, other.end))
 
 
-#: All the time there is.
+#: All of time.
 ETERNITY = Interval(-(1 << 63), (1 << 63) - 1)
-#: The time of which there are granularities.
+#: The time that granularities divide.
 CALENDAR = Interval(_LEAST_US, _MOST_US)
 
 
 class Granularity(StrEnum):
-    """How long the intervals of a table are."""
+    """The length of a table's intervals."""
 
     SECOND = "second"
     MINUTE = "minute"
@@ -114,7 +114,7 @@ class Granularity(StrEnum):
     YEAR = "year"
 
     def bucket(self, moment_us: int) -> Interval:
-        """The interval of this granularity in which a moment lies. ValueError outside the years 1 to 9999."""
+        """The interval of this granularity that contains a moment. Raise ValueError outside the years 1 to 9999."""
         if not _LEAST_US <= moment_us < _MOST_US:
             raise ValueError(f"{moment_us} µs since 1970 lies outside the years 1 to 9999.")
         if length := _LENGTH_US.get(self):
@@ -137,7 +137,7 @@ class Granularity(StrEnum):
             at = bucket.end
 
     def finer(self) -> "tuple[Granularity, ...]":
-        """This granularity and the finer ones, coarsest first. Weeks cross months, so they are used only if asked
+        """This granularity and the finer ones, coarsest first. Weeks cross months, so they are included only if asked
         for."""
         every = tuple(Granularity)
         return tuple(one for one in reversed(every[: every.index(self) + 1]) if one is self or one is not self.WEEK)

@@ -1,16 +1,16 @@
 """Who may write where: the lock box of a table.
 
-An interval lock is of one interval; granting it makes a new version. A segment lock is of some partitions of one
-interval and version. EXCLUSIVE and SHARED are what they say. REPLACE and APPEND are for writing an interval anew, with
-any granularity, while others append to it.
+An interval lock covers one interval; granting it creates a new version. A segment lock covers some partitions of one
+interval and version. EXCLUSIVE and SHARED have their usual meaning. REPLACE and APPEND are for rewriting an interval,
+with any granularity, while others append to it.
 
 Promised: no two active incompatible locks overlap. A lock is revoked only by a strictly higher priority, only if it is
 incompatible, and stays revoked until its owner unlocks it; revoked locks block nobody. A request that is not granted
 changes nothing.
 
-Not promised: that a waiting request is granted in its turn. Who waits asks again.
+Not promised: that waiting requests are granted in order. A waiting task must ask again.
 
-Two locks look at each other if their intervals overlap; two segment locks of equal intervals only if they have a
+Two locks must be compatible if their intervals overlap; two segment locks of equal intervals only if they have a
 partition in common.
 """
 
@@ -46,7 +46,7 @@ NOBODY = Owner()
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Who asks for locks. Tasks of one group (a job) share them. No two that live at once have the same id."""
+    """A task that asks for locks. Tasks of one group (a job) share them. No two live tasks have the same id."""
 
     id: str
     group: str
@@ -76,8 +76,8 @@ class Request:
 
 
 class Replaced(NamedTuple):
-    """In an APPEND lock: a publish of a REPLACE over it, its version and the intervals that it writes. What is appended
-    from then on goes there, too."""
+    """In an APPEND lock: a publish of a REPLACE over it, with its version and the intervals that it writes. Later
+    appends under the lock are copied there."""
 
     lock: int
     number: int
@@ -87,7 +87,7 @@ class Replaced(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """A lock that was granted. Locks are numbered in the order of their grants, never twice the same.
+    """A lock that was granted. Locks are numbered in the order of their grants; no number is used twice.
 
     `count` publishes have been made under it. `read` is the sequence number at which a REPLACE was granted: what was
     published later, it has not read. `writes` are the intervals that its next publish writes, once that has begun.
@@ -118,11 +118,11 @@ class Lock:
 
     @property
     def is_used_up(self) -> bool:
-        """Whether it is a segment lock all of whose partitions are published; it is in nobody's way."""
+        """Whether it is a segment lock whose partitions are all published. It blocks nobody."""
         return self.partitions is not None and not self.partitions
 
     def covers(self, segment: Segment) -> bool:
-        """Whether the segment may be published under this lock. Under a revoked one nothing may."""
+        """Whether the segment may be published under this lock. Nothing may be published under a revoked one."""
         return not self.revoked and self.was_for(segment)
 
     def was_for(self, segment: Segment) -> bool:
@@ -138,14 +138,14 @@ class Lock:
         return self.type is LockType.APPEND or self.version >= segment.version
 
     def after(self, published: Iterable[Segment]) -> "Lock":
-        """The lock once these are published. An append needs its own numbers no longer, and a compaction may."""
+        """The lock after these are published. The append no longer needs their numbers; a compaction may lock them."""
         if self.type is not LockType.APPEND or self.partitions is None:
             return self
         mine = Partitions(one.partition for one in published if self.was_for(one))
         return replace(self, partitions=self.partitions - mine)
 
     def looks_at(self, request: Request) -> bool:
-        """Whether this lock and what is asked for have to be compatible."""
+        """Whether this lock and the request must be compatible."""
         if self.datasource != request.datasource or not self.interval.overlaps(request.interval) or self.is_used_up:
             return False
         if self.partitions is None or request.partitions is None or self.interval != request.interval:
@@ -153,7 +153,7 @@ class Lock:
         return not self.partitions.isdisjoint(request.partitions)
 
     def is_compatible(self, request: Request) -> bool:
-        """Whether both may be active on the same time."""
+        """Whether both may be active over the same time."""
         match self.type, request.type:
             case (LockType.SHARED, LockType.SHARED) | (LockType.APPEND, LockType.APPEND):
                 return True
@@ -164,7 +164,7 @@ class Lock:
         return False
 
     def serves(self, request: Request, group: str) -> bool:
-        """Whether the request asks for what this lock is already."""
+        """Whether this lock already satisfies the request."""
         if (self.group, self.datasource, self.type) != (group, request.datasource, request.type):
             return False
         if self.partitions is None or request.partitions is None:
@@ -184,7 +184,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """The group had this lock and lost it. It has to be unlocked before another one is asked for."""
+    """The group had this lock and lost it. Unlock it before asking for another one."""
 
     lock: Lock
 
@@ -201,7 +201,7 @@ Answer: TypeAlias = Granted | Revoked | Wait
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """An answer, and how the box becomes another one with it: these locks are new or changed, those are gone."""
+    """An answer, and the changes to the box: locks that are new or changed, and locks that are removed."""
 
     answer: Answer
     changed: tuple[Lock, ...] = ()
@@ -210,7 +210,7 @@ class Decision:
 
 @dataclass(slots=True)
 class LockBox:
-    """All locks. `granted` counts them from the beginning of the table on. Nothing is decided before `sync`."""
+    """All locks of a table. `granted` counts all that were ever granted. Nothing is decided before `sync`."""
 
     tasks: dict[str, Task] = field(default_factory=dict)
     locks: dict[int, Lock] = field(default_factory=dict)
@@ -223,11 +223,11 @@ class LockBox:
         return cls(is_synced=True)
 
     def sync(self, stored: Iterable[Lock], tasks: Iterable[Task], granted: int = 0) -> set[str]:
-        """Become what was stored; the tasks that have to fail.
+        """Restore the stored locks. Return the tasks that must fail.
 
-        A lock without a priority takes its task's. The locks of tasks that nobody knows are skipped. If one of a
-        group cannot have its lock back, since its priority differs or another lock is in the way, the whole group
-        fails: none of it may publish under a lock that it does not have.
+        A lock without a priority gets its task's. Locks of unknown tasks are skipped. If one task of a group cannot
+        get its lock back, since its priority differs or another lock is in the way, the whole group fails: no task may
+        publish under a lock that it does not have.
         """
         known = {task.id: task for task in tasks}
         failed: set[str] = set()
@@ -257,7 +257,7 @@ class LockBox:
         return {task.id for task in known.values() if task.group in failed}
 
     def add(self, task: Task) -> None:
-        """Let a task ask for locks. ValueError before the first `sync`: it might get what another one has."""
+        """Let a task ask for locks. Raise ValueError before the first `sync`: it might get a lock that another has."""
         if not self.is_synced:
             raise ValueError(f"{task.id} cannot be added yet: the locks that are stored have not been read.")
         self.tasks[task.id] = task
@@ -274,9 +274,9 @@ class LockBox:
         return decision.answer
 
     def decide(self, request: Request) -> Decision:
-        """What a request is answered, and what changes with it; nothing has changed yet.
+        """The answer to a request, and the changes that it needs. Nothing is changed yet.
 
-        ValueError if the task is not known, or has another priority than the lock that its group holds already.
+        Raise ValueError if the task is not known, or if its priority differs from that of a lock of its group.
         """
         task = self.tasks.get(request.task)
         if task is None:
@@ -294,13 +294,13 @@ class LockBox:
         return Decision(Wait(tuple(in_the_way)))
 
     def apply(self, decision: Decision) -> None:
-        """Let a decision become true."""
+        """Apply the changes of a decision."""
         if isinstance(decision.answer, Granted):
             self.granted = max(self.granted, decision.answer.lock.id)
         self._apply(decision)
 
     def unlock(self, task: str, datasource: str, interval: Interval, partition: int | None = None) -> None:
-        """Give up the interval lock, or the segment lock of a partition, of exactly this interval."""
+        """Release the interval lock, or the segment lock of a partition, of exactly this interval."""
         for lock in self.held(task):
             same = (lock.datasource, lock.interval) == (datasource, interval)
             kind = lock.partitions is None if partition is None else partition in (lock.partitions or ())
@@ -308,12 +308,12 @@ class LockBox:
                 self.release(task, lock.id)
 
     def release(self, task: str, lock: int) -> None:
-        """Give up one lock. It is gone when nobody of the group holds it any more. Idempotent."""
+        """Release one lock. It is removed when no task of the group holds it. Idempotent."""
         if found := self.locks.get(lock):
             self._apply(_without(found, task))
 
     def removal(self, task: str) -> Decision:
-        """What becomes of the locks of a task that is removed."""
+        """The changes to the locks of a task that is removed."""
         parts = [_without(lock, task) for lock in self.held(task)]
         return Decision(
             Wait(()),
@@ -322,11 +322,11 @@ class LockBox:
         )
 
     def revoke(self, lock: int) -> None:
-        """Revoke a lock, whatever its priority: an administrator's act."""
+        """Revoke a lock, whatever its priority. For administrators."""
         self.locks[lock] = replace(self.locks[lock], revoked=True)
 
     def end(self, owner: Owner) -> list[Lock]:
-        """One life of a processor is over: its locks end like revoked ones. Those that were revoked now."""
+        """Revoke the locks of an incarnation that is over. Return those that were revoked now."""
         dead = {task.id for task in self.tasks.values() if task.owner == owner}
         ended = []
         for lock in list(self.locks.values()):
@@ -344,14 +344,14 @@ class LockBox:
         return [lock for _, lock in sorted(self.locks.items()) if not lock.revoked]
 
     def may_write(self, task: str, datasource: str, interval: Interval) -> bool:
-        """Whether a task holds a lock over an interval that was not revoked. ValueError if it has none at all."""
+        """Whether a task holds a lock over an interval that was not revoked. Raise ValueError if it holds none."""
         over = [lock for lock in self.held(task) if lock.datasource == datasource and lock.interval.contains(interval)]
         if not over:
             raise ValueError(f"{task} holds no lock over {interval} of {datasource}.")
         return any(not lock.revoked for lock in over)
 
     def locked_intervals(self, datasource: str, least: int = 0, *, concurrent: bool = False) -> list[Interval]:
-        """What is locked with a priority of at least `least`; one who writes concurrently ignores APPEND locks."""
+        """The intervals locked with a priority of at least `least`. With `concurrent`, APPEND locks do not count."""
         return sorted(
             {
                 lock.interval
@@ -402,7 +402,7 @@ class LockBox:
         )
 
     def sequence(self) -> Sequence:
-        """Where the table's history is now."""
+        """The current point in the table's history."""
         return Sequence(self.granted, {number: lock.count for number, lock in self.locks.items()})
 
     def _apply(self, decision: Decision) -> None:
@@ -412,7 +412,7 @@ class LockBox:
 
 
 def covering(locks: Iterable[Lock], segments: Iterable[Segment]) -> list[Lock] | None:
-    """For each segment the first lock that covers it, in their order; None if one is not covered."""
+    """For each segment, in order, the first lock that covers it. None if a segment is not covered."""
     locks = list(locks)
     found = [next((lock for lock in locks if lock.covers(segment)), None) for segment in segments]
     return None if None in found else [lock for lock in found if lock is not None]
@@ -437,7 +437,7 @@ def _without(lock: Lock, task: str) -> Decision:
 
 
 def _supersedes(granted: Lock, lock: Lock) -> bool:
-    """Whether an APPEND lock makes another one of the same task needless."""
+    """Whether an APPEND lock makes another one of the same task redundant."""
     return (
         granted.type is lock.type is LockType.APPEND
         and granted.partitions is lock.partitions is None

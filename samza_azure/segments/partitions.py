@@ -1,6 +1,6 @@
 """Sets of partition numbers, run-length encoded: {0, 1, 2, 7} is the runs [0, 3) and [7, 8).
 
-Sets of one table are mostly a few long runs, and any set is legal. Values; equal sets are equal and hash alike.
+The sets of a table are mostly a few long runs, but any set is legal. Sets are values: they compare and hash by content.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ class Partitions:
     __slots__ = ("_hash", "_size", "runs")
 
     def __init__(self, numbers: Iterable[int] = (), *, runs: Iterable[tuple[int, int]] = ()) -> None:
-        """The set of these numbers, and of those in half-open runs. ValueError for a negative one."""
+        """The set of these numbers, and of those in half-open runs. Raise ValueError for a negative one."""
         one_by_one = ((number, number + 1) for number in numbers)
         self.runs = _joined(sorted([*one_by_one, *((start, end) for start, end in runs if start < end)]))
         if self.runs and self.runs[0][0] < 0:
@@ -46,7 +46,7 @@ class Partitions:
 
     @classmethod
     def parse(cls, text: str) -> "Partitions":
-        """What `str` wrote. ValueError for any other text."""
+        """Parse what `str` wrote. Raise ValueError for any other text."""
         runs = []
         for part in text.split(",") if text else ():
             first, dash, last = part.partition("-")
@@ -135,7 +135,7 @@ _SINGLES: list[Partitions] = []
 
 
 def single(number: int) -> Partitions:
-    """The set of one number. Those of small numbers are made once: a table has many roots."""
+    """The set of one number. Sets of small numbers are cached, since a table has many roots."""
     if number >= 4096:
         return Partitions.between(number, number + 1)
     while number >= len(_SINGLES):
@@ -144,7 +144,7 @@ def single(number: int) -> Partitions:
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> Runs:
-    """Sorted runs, with those made one that touch or overlap."""
+    """Sorted runs, in which those that touch or overlap are merged."""
     joined: list[tuple[int, int]] = []
     for start, end in runs:
         if joined and start <= joined[-1][1]:

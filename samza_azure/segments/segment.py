@@ -9,7 +9,7 @@ from samza_azure.segments.partitions import EMPTY, Partitions, single
 
 
 class SegmentId(NamedTuple):
-    """What names a segment within its table. A partition number is never used twice in an interval and version."""
+    """Identifies a segment within its table. A partition number is used only once per interval and version."""
 
     interval: Interval
     version: int
@@ -20,7 +20,7 @@ class SegmentId(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """One publish: the lock under which it was made, and its number among the publishes of that lock, from 1 on."""
+    """One publish: its lock, and its number among the publishes of that lock, from 1."""
 
     lock: int
     number: int
@@ -30,8 +30,8 @@ class Publish(NamedTuple):
 class File:
     """The blob that holds a segment's rows. Copies of a segment refer to the same one.
 
-    `statistics` has per column the least and the greatest value and the number of nulls, as JSON has them. `crc` is the
-    CRC-32 of its bytes; None: not known, as of files of earlier releases.
+    `statistics` has the minimum, the maximum and the number of nulls of each column, as JSON values. `crc` is the
+    CRC-32 of its bytes; None if unknown, as for files of earlier releases.
     """
 
     name: str
@@ -45,10 +45,10 @@ class File:
 class Segment:
     """A root, which was appended, or one of a group of segments that replace their inputs.
 
-    `covers` is the set of roots whose rows it carries; a root covers itself. `generation` is 0 for a root, else one
-    more than the highest of its inputs. The segments of `group` become visible together; the group of a root is the
-    core set of the batch that it came with. `overshadows` names the direct inputs. Two segments are equal if they
-    have the same table and id. ValueError for what no publish could have made.
+    `covers` is the set of roots whose rows it carries; a root covers itself. `generation` is 0 for a root, otherwise
+    one more than the highest of its inputs. The segments of `group` become visible together; the group of a root is
+    the core set of its batch. `overshadows` names the direct inputs. Two segments are equal if they have the same table
+    and id. Raise ValueError for values that no publish could produce.
     """
 
     datasource: str
@@ -122,16 +122,16 @@ class Segment:
 
     @property
     def id(self) -> SegmentId:
-        """What names it within its table."""
+        """Its id within its table."""
         return SegmentId(self.interval, self.version, self.partition)
 
     @property
     def is_root(self) -> bool:
-        """Whether it was appended, not made of others."""
+        """Whether it was appended, not made from others."""
         return self.generation == 0
 
     def shadows(self, other: "Segment") -> bool:
-        """Whether this segment overshadows another one, if both are there and complete."""
+        """Whether this segment overshadows another one, if both are present and complete."""
         if self.datasource != other.datasource or not self.interval.overlaps(other.interval):
             return False
         if self.version != other.version:

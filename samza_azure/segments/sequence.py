@@ -1,9 +1,9 @@
 """A point in a table's history.
 
-Publishes under different locks do not touch a row that they share, or appenders would wait for each other. So a
-sequence number is not one integer but one per lock: how many publishes of each lock had been accepted. Locks are
-numbered in the order in which they are granted. One that was granted later has published nothing yet; one that was
-granted earlier and is not listed is gone, and all that it published counts.
+Publishes under different locks write no common row, since appenders would otherwise wait for each other. So a sequence
+number is not one integer but one per lock: the number of its accepted publishes. Locks are numbered in the order of
+their grants. A lock granted later has published nothing yet; one that was granted earlier and is not listed is gone,
+and all that it published counts.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from samza_azure.segments.segment import Segment
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """`granted` locks had been granted, those in `counts` were there and had published so many times."""
+    """`granted` is the number of locks granted so far; `counts` has the number of publishes of each present lock."""
 
     granted: int = 0
     counts: Mapping[int, int] = field(default_factory=dict, hash=False)
@@ -24,7 +24,7 @@ class Sequence:
 
     @classmethod
     def parse(cls, text: str) -> "Sequence":
-        """What `str` wrote. ValueError for any other text."""
+        """Parse what `str` wrote. Raise ValueError for any other text."""
         granted, colon, counts = text.partition(":")
         if not colon:
             raise ValueError(f"{text!r} is no sequence number; it looks like 17:12=3,15=0.")
@@ -42,7 +42,7 @@ class Sequence:
         return Sequence(numbers[locks] - 1, {number: self.counts[number] for number in numbers[:locks]})
 
     def count(self, lock: int) -> int | None:
-        """How many publishes of a lock had been accepted; None: all that it ever made."""
+        """How many publishes of a lock had been accepted. None means all that it ever made."""
         if lock > self.granted:
             return 0
         return self.counts.get(lock)
@@ -53,11 +53,11 @@ class Sequence:
         return count is None or number <= count
 
     def includes(self, segment: Segment) -> bool:
-        """Whether a segment had been published. One that two publishes carry needs both."""
+        """Whether a segment had been published. If it depends on two publishes, both are needed."""
         return all(self.has(lock, number) for lock, number in segment.published)
 
     def __le__(self, other: "Sequence") -> bool:
-        """Whether all that had been published here had been published there, too."""
+        """Whether everything that had been published here had been published there too."""
         if self.granted > other.granted:
             return False
         for lock in {*self.counts, *other.counts}:

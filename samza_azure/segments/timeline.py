@@ -1,12 +1,12 @@
 """What is visible in a table, across intervals and versions.
 
-A higher version hides a lower one on their overlap as soon as it is complete; lower ones fill the gaps, cut to them.
-Equal versions on unequal overlapping intervals are an error. Of incomplete versions the newest is kept; those between
-it and the visible one are garbage.
+A higher version hides a lower one on their overlap once it is complete; lower ones fill the gaps, cut to them. Equal
+versions on unequal overlapping intervals are an error. Of the incomplete versions the newest is kept; those between it
+and the visible one are garbage.
 
-The state is a function of the segments that are present, whatever the order in which they came. Time is divided where
-an interval begins or ends; each part knows the chunks that lie over it, newest first. So adding or removing a segment
-of a chunk that is there changes that chunk alone.
+The state is a function of the segments that are present, whatever the order in which they were added. Time is divided
+where an interval begins or ends; each part has a list of the chunks over it, newest first. So adding a segment to an
+existing chunk, or removing one, changes that chunk alone.
 """
 
 from bisect import bisect_left, bisect_right
@@ -20,7 +20,7 @@ from samza_azure.segments.sequence import Sequence
 
 
 class Entry(NamedTuple):
-    """What a lookup shows: these segments, of which only the rows of `interval` count."""
+    """One result of a lookup: these segments, of which only the rows in `interval` count."""
 
     interval: Interval
     chunk: Chunk
@@ -32,12 +32,12 @@ class Entry(NamedTuple):
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """The visible segments, of which the interval may be longer than that of the entry."""
+        """The visible segments. Their interval may be longer than that of the entry."""
         return self.chunk.visible()
 
 
 class Timeline:
-    """The segments of one table that are present, and what of them is visible."""
+    """The segments of one table that are present, and which of them are visible."""
 
     def __init__(self, segments: Iterable[Segment] = ()) -> None:
         self._chunks: dict[tuple[Interval, int], Chunk] = {}
@@ -62,7 +62,7 @@ class Timeline:
         return self._chunks.values()
 
     def chunk(self, interval: Interval, version: int) -> Chunk | None:
-        """What there is of one interval and version."""
+        """The chunk of an interval and version."""
         return self._chunks.get((interval, version))
 
     def get(self, name: SegmentId) -> Segment | None:
@@ -71,7 +71,7 @@ class Timeline:
         return None if chunk is None else chunk.segments.get(name.partition)
 
     def add(self, segment: Segment) -> bool:
-        """Add a segment. False if it is there. ValueError, and no change, if no legal history has it and the rest."""
+        """Add a segment. Return False if it is present. Raise ValueError if no legal history has it and the others."""
         chunk = self._chunks.get((segment.interval, segment.version))
         if chunk is not None:
             added = chunk.add(segment)
@@ -85,7 +85,7 @@ class Timeline:
         return True
 
     def remove(self, segment: Segment | SegmentId) -> Segment | None:
-        """Remove a segment and return it; None if it is not there."""
+        """Remove a segment and return it. Return None if it is not present."""
         name = segment.id if isinstance(segment, Segment) else segment
         chunk = self._chunks.get((name.interval, name.version))
         if chunk is None or (removed := chunk.remove(name.partition)) is None:
@@ -97,9 +97,9 @@ class Timeline:
         return removed
 
     def lookup(self, interval: Interval = ETERNITY, *, incomplete: bool = False) -> list[Entry]:
-        """What is visible in an interval, in the order of time; neighbours of one chunk are one entry.
+        """What is visible in an interval, in time order. Adjacent parts of one chunk are one entry.
 
-        With `incomplete` also what is there where nothing is complete.
+        With `incomplete`, include what is present where nothing is complete.
         """
         if interval.is_empty:
             return []
@@ -114,7 +114,7 @@ class Timeline:
                 chunk = stacks[part][0]
             if chunk is None:
                 continue
-            # A part over which something lies is never the last one.
+            # A part that has chunks is never the last one.
             start, end = max(start, interval.start), min(starts[part + 1], interval.end)
             if found and found[-1].chunk is chunk and found[-1].interval.end == start:
                 start = found.pop().interval.start
@@ -134,7 +134,7 @@ class Timeline:
         return any(_winner(stack) is chunk for _, stack in self._parts(segment.interval))
 
     def is_overshadowed(self, segment: Segment) -> bool:
-        """Whether what is visible hides all of a segment, present or not."""
+        """Whether visible segments hide all of a segment, present or not."""
         for _, stack in self._parts(segment.interval):
             winner = _winner(stack)
             if winner is None or winner.version < segment.version:
@@ -144,7 +144,7 @@ class Timeline:
         return True
 
     def fully_overshadowed(self) -> list[Segment]:
-        """The garbage: all that is not visible, and that no segment that is still to come makes visible."""
+        """The garbage: segments that are not visible, and that no later segment can make visible."""
         kept = set()
         for stack in self._stacks:
             if stack:
@@ -160,7 +160,7 @@ class Timeline:
         return Timeline(segment for segment in self if sequence.includes(segment))
 
     def with_added(self, segments: Iterable[Segment]) -> "Timeline":
-        """Another timeline that has these, too. What does not change is shared with this one; neither may be changed
+        """A new timeline with these segments added. It shares unchanged parts with this one, so neither may be changed
         by `add` or `remove` afterwards."""
         segments = list(segments)
         other = Timeline()
@@ -178,11 +178,11 @@ class Timeline:
         return other
 
     def copy(self) -> "Timeline":
-        """Another timeline of the same segments."""
+        """A new timeline of the same segments."""
         return Timeline(self)
 
     def _build(self, segments: Iterable[Segment]) -> None:
-        """Add many. Chunks are laid in the order of their intervals, so that each goes to the end."""
+        """Add many segments. Chunks are added in the order of their intervals, so that each goes to the end."""
         by_chunk: dict[tuple[Interval, int], list[Segment]] = {}
         for segment in segments:
             key = segment.interval, segment.version
@@ -198,7 +198,7 @@ class Timeline:
             self._chunks[key] = chunk
 
     def _parts(self, interval: Interval) -> Iterator[tuple[int, list[Chunk]]]:
-        """The parts of an interval and what lies over them; where nothing ever was, an empty stack."""
+        """The parts of an interval and the chunks over them. Where there was never a segment, the list is empty."""
         first = bisect_right(self._starts, interval.start) - 1
         if first < 0:
             yield interval.start, []
@@ -208,7 +208,7 @@ class Timeline:
             yield self._starts[part], self._stacks[part]
 
     def _lay(self, chunk: Chunk) -> None:
-        """Put a new chunk over its interval. ValueError if an unequal interval there has the same version."""
+        """Add a new chunk over its interval. Raise ValueError if an unequal interval there has the same version."""
         for _, stack in self._parts(chunk.interval):
             for other in stack:
                 if other.version == chunk.version:
@@ -221,7 +221,7 @@ class Timeline:
             stack.insert(bisect_left(stack, -chunk.version, key=_newest_first), chunk)
 
     def _lift(self, chunk: Chunk) -> None:
-        """Take a chunk away, and join the parts that nothing divides any more."""
+        """Remove a chunk, and join the parts that nothing divides any more."""
         first = bisect_left(self._starts, chunk.interval.start)
         end = bisect_left(self._starts, chunk.interval.end)
         for stack in self._stacks[first:end]:

@@ -1,11 +1,11 @@
-"""A container without Spark: it obeys the supervisor's commands and keeps real logs by the real rules.
+"""A container without Spark: it obeys the supervisor's commands and writes real logs by the production rules.
 
-Two stages. `clean` reads a source partition and passes each row on to the partition of its key. `daily` counts rows
-per key and window of event time, and lets a window go when all producers have passed it. So rows that come late,
-twice or never show in what comes out, and so does a drain that loses or doubles anything.
+It has two stages. `clean` reads a source partition and passes each row on to the partition of its key. `daily` counts
+rows per key and window of event time, and emits a window when all producers have passed it. So the output shows rows
+that are late, duplicated or missing, and also a drain that loses or duplicates rows.
 
-In some worlds a third stage, `audit`, reads the source partitions as well, and passes their rows on as they are.
-Other code of the same application has a stage more: `parsed` reads the source partitions, and `clean` what it wrote.
+In some worlds a third stage, `audit`, reads the source partitions too, and passes their rows on unchanged. Other code
+of the same application has one more stage: `parsed` reads the source partitions, and `clean` reads its output.
 """
 
 import asyncio

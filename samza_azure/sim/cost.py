@@ -1,7 +1,7 @@
 """Cost: how often the fleet calls the storage to coordinate itself.
 
-Nobody makes many calls of one kind within a second, whatever goes wrong: a call that follows on its own refusal at
-once comes a hundred times a second. And when nothing goes wrong a group calls about as often as `explain` says.
+Whatever goes wrong, no processor makes many calls of one kind within a second: a call that is repeated at once after a
+refusal would come a hundred times a second. When nothing goes wrong, the rate of calls is about that of `explain`.
 """
 
 from samza_azure.explain import coordination

@@ -1,7 +1,7 @@
-"""What was deleted of a run that goes on, and whether it could be: S9.
+"""Check that what is deleted from a run in progress may be deleted: S9.
 
-Judged by what the readers' checkpoints say, not by what their records tell the owners of logs. What was deleted stays
-here, so that in the end the output can be compared with all that was ever written.
+This is judged by the readers' checkpoints, not by what their records report to the owners of logs. Deleted data is kept
+here, so that in the end the output can be compared with everything that was ever written.
 """
 
 import json

@@ -1,9 +1,9 @@
-"""The storage that remembers what it accepted, and checks after each accepted write what must always hold.
+"""A storage that records what it accepted, and checks the invariants after each accepted write.
 
 Safety is judged by what took effect, never by what a processor believes. `INVARIANTS` says what each name means; a
-violation ends with that sentence. What the ledger cannot see is checked in `world`, `promises`, `container`,
-`life` and `cost`.
-`docs/invariants.md` names the place of each check and the mistakes that it has to catch.
+violation ends with that sentence. What the ledger cannot see is checked in `world`, `promises`, `container`, `life` and
+`cost`.
+`docs/invariants.md` lists where each invariant is checked and which mistakes the check must catch.
 """
 
 from collections import Counter
@@ -83,7 +83,7 @@ OUTAGE_FORGIVEN = 0.15
 
 
 class Violation(AssertionError):
-    """Something that must always hold did not. The message begins with its name and ends with its text."""
+    """An invariant is violated. The message begins with its name and ends with its text."""
 
     def __init__(self, what: str) -> None:
         name = what.partition(":")[0]
@@ -110,7 +110,7 @@ class Beats:
 
 @dataclass(slots=True)
 class Facts:
-    """What the world knows better than the storage."""
+    """Facts that the world knows and the storage does not."""
 
     instant: Callable[[], float]
     timing: Timing
@@ -135,7 +135,7 @@ class Facts:
 
 
 class Ledger(MemoryStorage):
-    """`MemoryStorage` with a memory of what happened, and a conscience."""
+    """`MemoryStorage` that records its history and checks the invariants."""
 
     def __init__(self, facts: Facts) -> None:
         super().__init__(facts.instant)

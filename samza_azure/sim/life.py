@@ -1,4 +1,4 @@
-"""One life of one processor: the production `Processor`, a container, the wires between them, a clock of its own."""
+"""One life of a processor: the production `Processor`, a container, the channel between them, and its own clock."""
 
 import asyncio
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Surroundings(Protocol):
 
 
 class Clock:
-    """One machine's time and dice. The machine may have slept, so that its clock jumps; it never goes back."""
+    """One machine's clock and random numbers. The machine may sleep, so its clock may jump forwards, never back."""
 
     def __init__(self, instant: Callable[[], float], dice: Random, *, wrong: bool) -> None:
         self._instant, self._dice = instant, dice
@@ -105,7 +105,7 @@ class SimulatedRuns(RunLogs):
 
 
 class Life:
-    """From a start to an end or a crash."""
+    """One life, from a start to an end or a crash."""
 
     def __init__(
         self, world: Surroundings, clock: Clock, number: int, settings: Settings, habits: Habits, plan_start_s: float

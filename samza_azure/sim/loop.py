@@ -1,7 +1,7 @@
-"""Time that passes only when nothing else is left to do, and processes that can be frozen and killed in it.
+"""Simulated time, which passes only when nothing else is left to do, and processes that can be frozen and killed.
 
-An hour of a fleet takes seconds, and the same seed gives the same history. The code under test notices nothing: it
-runs on an asyncio loop. Nothing here may use threads, and whoever waits for something that cannot come is told so.
+An hour of a fleet takes seconds, and the same seed gives the same history. The code under test runs on an ordinary
+asyncio loop. Nothing here may use threads. Waiting for something that cannot happen raises `Deadlock`.
 """
 
 import asyncio
@@ -13,11 +13,11 @@ from typing import Any
 
 
 class Deadlock(Exception):
-    """Everybody waits, and nobody will ever be woken."""
+    """All tasks wait, and nothing will ever wake them."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop whose time is a number. What is due at the same instant runs in the order in which it was asked."""
+    """An event loop whose time is a number. Callbacks due at the same instant run in the order of their scheduling."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The way between a client and the storage, with everything that can happen on it.
+"""The network between a client and the storage, with its faults.
 
-A request and its answer each take their time. A request lands even if its sender was killed or gave up meanwhile; an
-answer can be lost; a call can be refused before anything happened. What a sender is told is what the real adapters
-tell: `StorageUnavailable` only if nothing can have happened, `Unsettled` for a write that may have.
+A request and its answer each take some time. A request takes effect even if its sender was killed or gave up meanwhile;
+an answer can be lost; a call can be refused before it has an effect. A sender gets the errors of the real adapters:
+`StorageUnavailable` only if the call had no effect, `Unsettled` for a write that may have had one.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ READS = frozenset({"control.read", "rows.get", "rows.query", "blobs.read", "blob
 
 @dataclass(slots=True)
 class Outage:
-    """Part of the service is away, or refuses access. `reaches` says of an operation whether it is hit."""
+    """Part of the service is down, or denies access. `reaches` says whether an operation is affected."""
 
     kind: str  # blob, table, writes, all, access
     until: float
@@ -47,7 +47,7 @@ class Outage:
 
 @dataclass(slots=True)
 class Weather:
-    """What the network is like at present, for all."""
+    """The current state of the network, for all clients."""
 
     latency_s: float = 0.01
     tail: float = 0.0  # part of the calls that take up to a hundred times as long
@@ -64,7 +64,7 @@ class Weather:
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sent the call that takes effect now, and when."""
+    """The sender of the call that takes effect now, and the time at which it was sent."""
 
     name: str
     life: int
@@ -76,7 +76,7 @@ SENDER: ContextVar[Sender | None] = ContextVar("sender", default=None)
 
 
 class FaultyLink(Link):
-    """One client's link. `outages` here cut off this client alone."""
+    """One client's link. Its `outages` affect this client alone."""
 
     def __init__(self, name: str, life: int, weather: Weather, dice: Random, seen: Counter[str], steps: Steps) -> None:
         self.name, self.life = name, life

@@ -1,7 +1,7 @@
-"""What is promised about time and about who works, judged from outside: *Overlap*, *Patience* and *Bound*.
+"""Check, from outside, what is promised about time and about who works: *Overlap*, *Patience* and *Bound*.
 
-The ledger sees what the storage accepts. Whether two containers work on one task at the same moment, and how long
-nobody does, only the world sees.
+The ledger sees what the storage accepts. Only the world sees whether two containers work on one task at the same
+moment, and how long no container does.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,8 +1,8 @@
-"""Azure's REST interface to the storage in memory: the requests that the SDK sends for us, and the answers it reads.
+"""Azure's REST interface to the storage in memory: the requests that the SDK sends, and the answers that it reads.
 
-Only what `samza_azure.storage` sends is understood; anything else is a mistake here and raises. A request names its
-operation by the words that links use, takes effect in one call of `MemoryStorage`, and renders what that said. The
-contract tests run over this too, so it says what Azure says.
+Only requests of `samza_azure.storage` are supported; any other raises. A request is mapped to the operation names of
+links, takes effect in one call of `MemoryStorage`, and renders the result. The contract tests run over this too, so it
+answers as Azure does.
 """
 
 import json
@@ -41,7 +41,7 @@ _LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What was sent. Names of headers are in lower case."""
+    """An HTTP request. Header names are in lower case."""
 
     method: str
     url: str
@@ -61,7 +61,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """What is answered."""
+    """An HTTP response."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One request, understood."""
+    """One parsed request."""
 
     operation: str
     effect: Callable[[], Any]

@@ -1,8 +1,8 @@
-"""What a seed stands for: how large the fleet is, what happens to it, and how often.
+"""What a seed determines: the size of the fleet, what happens to it, and how often.
 
-Each seed has a part of the faults only, so that they do not hide each other. Three styles: a *storm* in which anything
-happens at any moment; a *busy* fleet whose leaders, members and runs change all the time; and *mild* trouble that
-never ends, under which the work must go on.
+Each seed has only some of the faults, so that they do not mask each other. There are three styles: a *storm*, in which
+anything happens at any moment; a *busy* fleet, whose leaders, members and runs change all the time; and *mild* trouble
+that never ends, under which the work must continue.
 """
 
 from dataclasses import dataclass, replace
@@ -43,7 +43,7 @@ AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, oth
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What a seed stands for."""
+    """What a seed determines."""
 
     seed: int
     style: str  # storm, busy, mild

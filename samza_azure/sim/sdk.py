@@ -1,8 +1,8 @@
-"""The production account, the Azure SDK in it, over a simulated network to the storage in memory.
+"""The production account with the Azure SDK, over a simulated network to the storage in memory.
 
-Everything from `Account` down to the SDK's transports is what runs on Azure; only the two sessions below them, of
-aiohttp and of requests, are ours. An asynchronous request goes over the client's link, which may delay, lose or refuse
-it, as a connection would; a synchronous one takes effect at the instant at which it is sent.
+Everything from `Account` down to the SDK's transports is production code; only the two sessions below them, of aiohttp
+and of requests, are replaced. An asynchronous request goes over the client's link, which may delay, lose or refuse it;
+a synchronous one takes effect at the instant at which it is sent.
 """
 
 import io

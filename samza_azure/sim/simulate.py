@@ -1,4 +1,4 @@
-"""`samza-azure simulate`: one seed, told; or as many seeds as are asked for."""
+"""`samza-azure simulate`: print the history of one seed, or a summary of many seeds."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ HOUR_S = 3600.0
 
 @dataclass(slots=True)
 class Tally:
-    """What came of many seeds."""
+    """The results of many seeds."""
 
     seeds: int = 0
     hours: float = 0.0

@@ -1,8 +1,8 @@
-"""Which steps of the protocol are under way, and which faults they have met.
+"""Which steps of the protocol are under way, and which faults happened during them.
 
-A green simulation says little unless each kind of fault has happened during each step of the protocol. A step is under
-way between two accepted writes that begin and end it, so it is told by the storage, not by what anyone believes. A
-fault meets the steps that are under way when it happens, and those that begin while it lasts.
+A green simulation shows little unless each kind of fault has happened during each step of the protocol. A step begins
+and ends with an accepted write, so the storage determines it, not what a processor believes. A fault affects the steps
+that are under way when it happens, and those that begin while it lasts.
 """
 
 from collections import Counter
@@ -40,7 +40,7 @@ IMPOSSIBLE: dict[str, str] = {}
 
 
 class Steps:
-    """What is under way and what lasts. `begun` hears of each step that begins, and of who made it begin."""
+    """The steps under way and the lasting faults. `begun` is called with each step that begins, and who began it."""
 
     def __init__(self, instant: Callable[[], float], seen: Counter[str]) -> None:
         self._instant, self._seen = instant, seen

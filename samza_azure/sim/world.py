@@ -1,9 +1,9 @@
 """A fleet in one thread: the production `Processor` over a faulty network, with its containers, from one seed.
 
-Everything that happens is drawn from the seed and written into a history, so the same seed gives the same history.
-First faults, drawn anew for each seed, then calm: after the faults the fleet must heal within a bound (L1), and a
-drain must find each row of the input in the output exactly once (S7). Under mild trouble that never ends the work must
-go on (L2). What the ledger cannot see is judged here; *Exit* says that nobody ends without a reason.
+All events are drawn from the seed and written into a history, so the same seed gives the same history. Faults come
+first, drawn for each seed; then all is calm. After the faults the fleet must heal within a bound (L1), and after a
+drain each row of the input must be in the output exactly once (S7). Under mild trouble that never ends the work must
+continue (L2). What the ledger cannot see is checked here; *Exit* means that no processor ends without a reason.
 """
 
 import asyncio
@@ -71,7 +71,7 @@ class _Alarm(logging.Handler):
 
 @dataclass(slots=True)
 class FailOver:
-    """How long after a death others had the tasks in the assignment, and how long that takes at worst."""
+    """How long after a death the tasks were assigned to others, and the bound for that."""
 
     of: str  # "the leader" or "a follower"
     seconds: float
@@ -80,7 +80,7 @@ class FailOver:
 
 @dataclass(slots=True)
 class Result:
-    """What came of a seed."""
+    """The result of a seed."""
 
     scenario: Scenario
     history: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Result:
 
 
 class World:
-    """One scenario, played."""
+    """One scenario and its simulation."""
 
     def __init__(self, scenario: Scenario, account: Callable[..., SimulatedAccount] = MemoryAccount) -> None:
         self.scenario, self._account = scenario, account

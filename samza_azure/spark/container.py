@@ -2,10 +2,10 @@
 
     python -m samza_azure.spark.container JOB_FILE --channel FD --directory DIRECTORY
 
-It does what it is told over the channel and reports how each task is; it decides nothing. Promised: without the
-supervisor it ends at once, and its JVM with it. A task's trouble, a query that dies, never takes the container down.
+It executes the supervisor's commands from the channel and reports the state of each task; it decides nothing.
+Promised: when the supervisor ends, the container and its JVM end at once. A failing task never ends the container.
 The directory is scratch space and is emptied at the start.
-The JVM is started first: what is imported and read after that costs no time of its own.
+The JVM is started first, so that imports and reading the job file overlap with its start.
 """
 
 import argparse
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run until told to exit. 2: the pipeline was rejected, and the supervisor knows why."""
+    """Run until the supervisor says exit. Return 2 if the pipeline was rejected; the supervisor has the reason."""
     parser = argparse.ArgumentParser(prog="python -m samza_azure.spark.container", description=__doc__)
     parser.add_argument("job", type=Path)
     parser.add_argument("--channel", type=int, required=True, help="descriptor of the socket to the supervisor")
@@ -67,20 +67,20 @@ def _run(config: Config, directory: Path, channel: Channel, clean: Callable[[str
 
 
 def _refuse(channel: Channel, message: str) -> None:
-    """End with the message, while the JVM is still on its way."""
+    """Send the message and exit, although the JVM is still starting."""
     channel.tell(Rejected(message))
     os._exit(ConfigError.exit_code)
 
 
 def _prepare_environment(config: Config) -> None:
-    """Spark's workers import the pipeline, and reach the account."""
+    """Let Spark's workers import the pipeline and reach the storage account."""
     beside = str(config.path.absolute().parent)
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (beside, os.environ.get("PYTHONPATH"))))
     os.environ.update(to_environment(config.storage))
 
 
 def _emptied(directory: Path) -> None:
-    """What a container before us left there means nothing."""
+    """Create the directory, or delete what an earlier container left in it."""
     directory.mkdir(parents=True, exist_ok=True)
     for path in directory.iterdir():
         if path.is_dir() and not path.is_symlink():
@@ -94,6 +94,6 @@ if __name__ == "__main__":
     try:
         code = main()
     except Exception:
-        log.exception("The container cannot go on")
+        log.exception("The container failed")
     finally:
-        os._exit(code)  # without waiting for Spark's threads: the JVM dies with us
+        os._exit(code)  # without waiting for Spark's threads: the JVM dies with this process

@@ -3,7 +3,7 @@
     table = samza_azure.tables.open(config, "daily_delays")
     table.to_arrow(Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
 
-`docs/segments.md` says what is promised.
+`docs/segments.md` describes the guarantees.
 """
 
 from dataclasses import replace
@@ -23,7 +23,7 @@ from samza_azure.tables.write import Appender, Shape, create
 
 
 def store_of(account: Account, name: str) -> SegmentStore:
-    """The rows and files of a table, which need not be there. ConfigError for a name that cannot be one."""
+    """The rows and files of a table, which need not exist. Raise ConfigError for an invalid name."""
     if not TABLE_NAME.fullmatch(name):
         raise ConfigError(f"{name!r} is no name of a table: 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.")
     return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
@@ -32,9 +32,9 @@ def store_of(account: Account, name: str) -> SegmentStore:
 def open(config: Config | StorageSettings, name: str, *, at: Sequence | None = None) -> TableSnapshot:  # noqa: A001
     """A snapshot of a table, now or at an earlier sequence number. `config` is a `Config`, or its `storage`.
 
-    It has the columns that the table has now; those that were added after the sequence number are null.
+    It has the table's current columns; those that were added after the sequence number are null.
 
-    ConfigError if there is no such table, or its garbage was collected since.
+    Raise ConfigError if there is no such table, or if garbage has been collected since that sequence number.
     """
     settings = config.storage if isinstance(config, Config) else config
     known: Any = settings
@@ -54,7 +54,7 @@ def _opened(config: Any, name: str) -> SegmentStore:
 
 
 def snapshot_of(store: SegmentStore, *, at: Sequence | None = None) -> TableSnapshot:
-    """The same of a table whose account is open already."""
+    """Like `open`, for a table whose account is already open."""
     snapshot = store.latest() if at is None else store.snapshot(at)
     # A column that a segment has is in a head that was read after it.
     shape = Shape.of(snapshot.head or store.state().head, store.name)

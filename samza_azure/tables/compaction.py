@@ -1,8 +1,8 @@
-"""Compacting a table, and writing it anew with another granularity, while others append to it.
+"""Compact a table, or rewrite it with another granularity, while others append to it.
 
 Memory is bounded: one batch of each of at most `FAN_IN_MAX` files, and two output files. More files than that are
-merged in passes, unless they lie one after the other in time. What is published stays, so a compaction that was
-interrupted goes on with the rest when it is called again.
+merged in passes, unless they follow each other in time. What is published stays, so an interrupted compaction
+continues with the rest when it is called again.
 """
 
 import io
@@ -47,13 +47,13 @@ SMALL_MAX = 16
 
 
 def always() -> bool:
-    """Nobody asks the compaction to stop."""
+    """The default of `goes_on`: nothing asks the compaction to stop."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction has done: so many segments became so many. `refused` says why it has not."""
+    """The result of a compaction: the numbers of segments before and after. `refused` says why groups were left out."""
 
     inputs: int = 0
     outputs: int = 0
@@ -86,8 +86,8 @@ def plan(
 def due(store: SegmentStore, now_us: int, *, target_bytes: int = TARGET_BYTES) -> list[list[Segment]]:
     """What a job compacts by itself: intervals that are over, and those with many small segments.
 
-    Of the intervals that are still written to, the one that is written to hardest is left alone: there the compaction
-    would begin anew again and again. It has its turn when it is over.
+    The interval with the most appends is left out until it is over, since a compaction there would have to restart
+    again and again.
     """
     snapshot, box = store.latest(), store.state().box
     writes: dict[Interval, int] = {}
@@ -126,10 +126,10 @@ def compact(
 ) -> list[Compacted]:
     """Merge the small segments of an interval while others append to it; each group is published as it is done.
 
-    `groups` are what `plan` or `due` has found; `goes_on` is asked before each of them. What is locked by others is
-    left out, and said, and so is a group with a file that is damaged or gone. A process that dies in the middle loses
-    the group that it was at; called again, the rest is done. Memory: a batch of each of at most `FAN_IN_MAX` inputs,
-    and one output file.
+    `groups` are the result of `plan` or `due`; `goes_on` is called before each of them. Groups that are locked by
+    others, or that have a damaged or missing file, are left out and reported. A process that dies in the middle loses
+    only the current group; call this again for the rest. Memory: a batch of each of at most `FAN_IN_MAX` inputs, and
+    one output file.
     """
     done, task = [], _alone(task)
     for group in plan(store, interval, target_bytes=target_bytes) if groups is None else groups:
@@ -150,10 +150,10 @@ def rewrite(
     *,
     target_bytes: int = TARGET_BYTES,
 ) -> Compacted:
-    """Write an interval anew with another granularity, finer or coarser, while others append to it.
+    """Rewrite an interval with another granularity, finer or coarser, while others append to it.
 
-    It holds a REPLACE lock on the whole intervals that the rows of `interval` fill, before and after. What is appended
-    meanwhile is carried over. All of it is published at once.
+    It holds a REPLACE lock on all intervals, of the old and the new granularity, that have rows of `interval`. Rows
+    appended meanwhile are carried over. Everything is published at once.
     """
     task = _alone(task)
     whole = _whole(store.latest().timeline, interval, granularity)
@@ -312,7 +312,7 @@ class _Output:
         self._writer: Any = None
 
     def write(self, rows: pa.Table) -> File | None:
-        """Add rows; the file, if it is large enough now."""
+        """Add rows. Return the file if it is now large enough."""
         if self._writer is None:
             self._out = io.BytesIO()
             self._writer = files.writer(self._out, self._shape.schema)
@@ -320,7 +320,7 @@ class _Output:
         return self.finish() if self._out.tell() >= self._target_bytes else None
 
     def finish(self) -> File | None:
-        """Upload what there is; None if there is nothing."""
+        """Upload the remaining rows. Return None if there are none."""
         if self._writer is None:
             return None
         self._writer.close()

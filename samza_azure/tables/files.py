@@ -1,4 +1,4 @@
-"""The files of a table: Parquet, zstd, sorted by time, with statistics; read in ranges, so that memory is bounded."""
+"""The files of a table: Parquet, zstd, sorted by time, with statistics. They are read in ranges to bound memory."""
 
 import io
 import json
@@ -29,7 +29,7 @@ _READ_AHEAD = 1 << 20
 
 
 def microseconds_of(table: pa.Table, time: str) -> pa.ChunkedArray:
-    """The event time of each row, in microseconds since 1970. ConfigError if the column is none, or has nulls."""
+    """The event time of each row, in microseconds since 1970. Raise ConfigError if it is not a time, or has nulls."""
     if time not in table.column_names:
         raise ConfigError(f"The rows have no column {time!r}, which decides their interval. table.time names it.")
     column = table[time]
@@ -49,7 +49,7 @@ def microseconds_of(table: pa.Table, time: str) -> pa.ChunkedArray:
 
 
 def check_moments(moments: pa.ChunkedArray, time: str) -> None:
-    """ConfigError for moments that no calendar has: they would lie in no interval."""
+    """Raise ConfigError for moments outside the calendar, which no interval contains."""
     outside = pc.or_(pc.less(moments, CALENDAR.start), pc.greater_equal(moments, CALENDAR.end))
     if count := pc.sum(outside).as_py():
         first = moments.filter(outside)[0].as_py()
@@ -60,13 +60,13 @@ def check_moments(moments: pa.ChunkedArray, time: str) -> None:
 
 
 def plain(schema: pa.Schema) -> pa.Schema:
-    """A schema whose texts and bytes are no views, which Arrow cannot sort. The values are the same."""
+    """The schema without string and binary views, which Arrow cannot sort. The values are the same."""
     types = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
     return pa.schema([field.with_type(types.get(field.type, field.type)) for field in schema])
 
 
 def without_views(rows: pa.Table) -> pa.Table:
-    """The rows with such a schema."""
+    """The rows with the schema of `plain`."""
     schema = plain(rows.schema)
     return rows if schema == rows.schema else rows.cast(schema)
 
@@ -91,14 +91,14 @@ def encode(table: pa.Table) -> bytes:
 
 
 def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """What files are written with."""
+    """The options with which files are written."""
     return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True, write_page_checksum=True)
 
 
 def file_of(name: str, data: bytes, time: str) -> File:
-    """What is known of a file's rows, from its own footer: least, greatest and nulls of each plain column.
+    """The statistics of a file from its footer: minimum, maximum and nulls of each plain column.
 
-    Of a file with many columns: of the time, and of the columns with the shortest statistics.
+    For a file with many columns: only those of the time, and of the columns with the shortest statistics.
     """
     found = pq.read_metadata(io.BytesIO(data))
     statistics: dict[str, dict[str, Any]] = {}
@@ -151,7 +151,7 @@ def _plain(value: Any) -> Any:
 
 
 def may_hold(file: File, column: str, operator: str, value: Any) -> bool:
-    """Whether a row of the file may satisfy `column operator value`, by its statistics."""
+    """Whether a row of the file may satisfy `column operator value`, according to its statistics."""
     found = file.statistics.get(column)
     if found is None or "least" not in found or _plain(value) is None or operator not in _TESTS:
         return True
@@ -165,7 +165,7 @@ def may_hold(file: File, column: str, operator: str, value: Any) -> bool:
 
 
 def is_text(schema: pa.Schema, column: str) -> bool:
-    """Whether a column has texts, which are compared as such."""
+    """Whether a column has strings, which are compared as such."""
     index = schema.get_field_index(column)
     return index >= 0 and schema.field(index).type in (pa.string(), pa.large_string())
 
@@ -181,13 +181,13 @@ _TESTS: dict[str, Any] = {
 
 
 def span(file: File, time: str) -> Interval | None:
-    """The times of the first and the last row of a file; None if they are not known."""
+    """The times of the first and the last row of a file. None if unknown."""
     found = file.statistics.get(time, {})
     return Interval.of(found["least"], found["most"]) if "least" in found else None
 
 
 def lies_in(file: File, time: str, interval: Interval) -> bool:
-    """Whether all rows of a file are known to lie in an interval."""
+    """Whether all rows of a file are known to be in an interval."""
     times = span(file, time)
     return times is not None and interval.start <= times.start and times.end < interval.end
 
@@ -199,12 +199,12 @@ def within(table: pa.Table, time: str, interval: Interval) -> pa.Table:
 
 
 def later(table: pa.Table, time: str, moment: int) -> pa.Table:
-    """The rows of a moment and after it."""
+    """The rows at or after a moment."""
     return table.filter(pc.greater_equal(microseconds_of(table, time), moment))
 
 
 class BlobFile(io.RawIOBase):
-    """A blob to read from, in ranges of at least 1 MiB. CorruptState if it is not there."""
+    """A blob to read, in ranges of at least 1 MiB. Raise CorruptState if it does not exist."""
 
     def __init__(self, blobs: Blobs, file: File) -> None:
         super().__init__()
@@ -243,7 +243,7 @@ class BlobFile(io.RawIOBase):
 
 
 def gone(file: File) -> CorruptState:
-    """What is said of a file that a segment refers to and that is not there."""
+    """The error for a file that a segment refers to and that does not exist."""
     return CorruptState(
         "The file of a segment is gone. If the table was opened longer ago than the grace of its garbage, open it "
         "again. Otherwise somebody else has deleted the file; the rest can be read with skip_damaged=True",
@@ -276,9 +276,9 @@ def _damage(file: File) -> Iterator[None]:
 
 
 def batches(blobs: Blobs, file: File, rows: int) -> Iterator[pa.RecordBatch]:
-    """A file's rows in order, at most `rows` at once. CorruptState names a file that is damaged or gone.
+    """A file's rows in order, at most `rows` at once. Raise CorruptState with the name of a damaged or missing file.
 
-    What would be in memory anyway is compared with its checksum first, of a larger file each page when it is read.
+    A small file, which is in memory anyway, is first compared with its checksum; of a larger one, each page when read.
     """
     source = io.BytesIO(_whole(blobs, file)) if file.bytes <= _READ_AHEAD else BlobFile(blobs, file)
     with _damage(file):
@@ -286,7 +286,7 @@ def batches(blobs: Blobs, file: File, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def read(blobs: Blobs, file: File, columns: list[str] | None, expression: pc.Expression | None) -> pa.Table:
-    """A file's rows. CorruptState names a file that is damaged or gone."""
+    """A file's rows. Raise CorruptState with the name of a damaged or missing file."""
     data = _whole(blobs, file)
     with _damage(file):
         parquet = pq.ParquetFile(io.BytesIO(data))

@@ -1,8 +1,8 @@
-"""What a job does for its tables beside appending: compaction, retention, garbage collection.
+"""What a job does for its tables besides appending: compaction, retention, garbage collection.
 
-It is low-priority work of the first of a table's sinks, and moves with it. It is asked to stop between two groups of
-segments; what was published until then stays. Whoever needs an interval more revokes its lock, and it does the rest
-at its next turn.
+It is low-priority work of the first of a table's sinks, and moves with it. It can be stopped between two groups of
+segments; what was published until then stays. A task with a higher priority revokes its lock; then it does the rest at
+its next turn.
 """
 
 import logging
@@ -26,7 +26,7 @@ LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
 
 @dataclass(slots=True)
 class Housekeeping:
-    """The housekeeping of one table by one life of a task. For one thread."""
+    """The housekeeping of one table by one attempt at a task. For one thread."""
 
     store: SegmentStore
     table: Table
@@ -41,7 +41,7 @@ class Housekeeping:
     is_disturbed: bool = False  # whether the last turn was not ended: it may have left locks
 
     def turn(self, now_us: int) -> bool:
-        """Do what is due; whether there was anything."""
+        """Do what is due. Return whether there was anything."""
         table, name = self.table, f"{group_of(self.task)}@{self.owner.incarnation}"
         who = Task(name, name, PRIORITY, self.owner)
         did = False

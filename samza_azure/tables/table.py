@@ -1,4 +1,4 @@
-"""Reading a table: a snapshot, which shows one sequence number and nothing else."""
+"""Read a table by snapshots, each of which shows one sequence number."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -24,7 +24,7 @@ Filter = Sequence[tuple[str, str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A file, and the interval of which its rows count. `is_whole`: all its rows do."""
+    """A file, and the interval in which its rows count. `is_whole`: all its rows count."""
 
     file: File
     interval: Interval
@@ -42,7 +42,7 @@ class _Reading:
     skip_damaged: bool
 
     def tables(self, blobs: Blobs, parts: Iterable[Part]) -> Iterator[pa.Table]:
-        """The wanted rows and columns of files."""
+        """The requested rows and columns of files."""
         for part in parts:
             try:
                 yield self._rows(blobs, part)
@@ -76,10 +76,10 @@ def _read_by_spark(
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """What a table shows at one sequence number.
+    """The content of a table at one sequence number.
 
-    It is read file by file when it is asked for rows. Files stay for the grace that garbage collection is called
-    with; who reads for longer pins the snapshot.
+    Files are read one by one when rows are requested. They are kept for the grace period of garbage collection; to read
+    for longer, pin the snapshot.
     """
 
     name: str
@@ -91,11 +91,11 @@ class TableSnapshot:
 
     @property
     def sequence(self) -> SequenceNumber:
-        """Where in the table's history this is: `open(..., at=sequence)` shows the same again."""
+        """This point in the table's history: `open(..., at=sequence)` shows the same again."""
         return self.snapshot.sequence
 
     def files(self, interval: Interval = ETERNITY, filter: Filter = ()) -> list[Part]:  # noqa: A002
-        """The files with rows of an interval that may satisfy the filter, by the statistics of their columns."""
+        """The files that, by their statistics, may have rows in the interval that satisfy the filter."""
         found = []
         for entry in self.snapshot.timeline.lookup(interval):
             for segment in entry.segments:
@@ -116,10 +116,10 @@ class TableSnapshot:
     ) -> pa.Table:
         """The rows of an interval, in no particular order. Columns that a file does not have are null.
 
-        With `columns=[]` the table has the number of rows and nothing else.
+        With `columns=[]` the result has the number of rows and no columns.
 
-        CorruptState names a file that is damaged or gone; with `skip_damaged` the others are read all the same.
-        ConfigError for a column that the table does not have.
+        Raise CorruptState with the name of a damaged or missing file; with `skip_damaged`, read the others instead.
+        Raise ConfigError for a column that the table does not have.
         """
         wanted = list(self.schema.names if columns is None else columns)
         # Without any column Arrow forgets how many rows there are.
@@ -137,7 +137,7 @@ class TableSnapshot:
         *,
         skip_damaged: bool = False,
     ) -> Any:
-        """The same as a `pandas.DataFrame`; pandas has to be installed."""
+        """Like `to_arrow`, as a `pandas.DataFrame`. pandas must be installed."""
         return self.to_arrow(interval, columns, filter, skip_damaged=skip_damaged).to_pandas()
 
     def spark(
@@ -149,10 +149,10 @@ class TableSnapshot:
         *,
         skip_damaged: bool = False,
     ) -> Any:
-        """The same as a DataFrame of a Spark session; its tasks read the files, one at a time each.
+        """Like `to_arrow`, as a DataFrame of a Spark session. Its tasks read the files, each one at a time.
 
-        Of a snapshot that `open` made. Another one, which knows its account in this process only, is read here first.
-        Evaluate it while the snapshot's files are kept, as for other reads.
+        This holds for a snapshot from `open`. Any other one knows its account in this process only, and is read here
+        first. Evaluate the DataFrame while the snapshot's files are kept, as for other reads.
         """
         wanted = list(self.schema.names if columns is None else columns)
         if not wanted:
@@ -185,7 +185,7 @@ class TableSnapshot:
 
 
 def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The rows with the columns of a schema, null where there are none."""
+    """The rows with the columns of a schema. Missing columns are null."""
     columns = [
         table[field.name].cast(field.type) if field.name in table.column_names else pa.nulls(len(table), field.type)
         for field in schema

@@ -104,7 +104,7 @@ MISTAKES = {
         "def hourly", "def clean", ("Two stages are called clean", "MODULE.py, line 10")
     ),
     "a function of too few inputs": Mistake(
-        "def clean(orders)", "def clean()", ("called with 1 DataFrame(s), and it takes 0", "MODULE.py, line 6")
+        "def clean(orders)", "def clean()", ("called with 1 DataFrame(s), but it takes 0", "MODULE.py, line 6")
     ),
     "a circle": Mistake(
         '@app.stage("orders"', '@app.stage("hourly"', ("The stages clean, hourly wait for each other's output",)

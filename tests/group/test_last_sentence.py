@@ -35,7 +35,7 @@ def test_a_hand_over_that_was_heard_is_one() -> None:
 def test_where_the_storage_took_no_last_word_nobody_was_told() -> None:
     text = said(leaving(Phase.RELEASED, left=False))
     assert text == (
-        "Left the group, and the storage took no last word of it: the others were not told; others get daily-0 when it "
+        "Left the group, but could not write this to the storage: the others were not told; others get daily-0 when it "
         "has been silent for 8 s."
     )
 
@@ -43,5 +43,5 @@ def test_where_the_storage_took_no_last_word_nobody_was_told() -> None:
 def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
     text = said(leaving(Phase.RUNNING, left=False))
     assert "the others were not told" in text
-    assert "daily-0 did not end in time: whether the last batch is stored the next owner finds in the log." in text
+    assert "daily-0 did not end in time; the next owner finds in the log whether the last batch is stored." in text
     assert said(leaving(Phase.RUNNING, left=True)).startswith("Left the group. daily-0 did not end in time")

@@ -1190,7 +1190,7 @@ def test_a_run_id_of_a_drained_run_is_not_used_again() -> None:
     assert next_control(view, drained, NOW) == drained
     [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
     assert begin.verdict == Finish(
-        2, "app.run.id is 'run', a run that is drained for good. Name another one, or take the line out."
+        2, "app.run.id is 'run', a run that is drained for good. Name another one, or remove the line."
     )
 
 

@@ -207,7 +207,7 @@ def test_an_older_copy_of_the_control_blob_ends_everybody_with_a_sentence(place:
     newcomer.coordinator.stop()  # so that the leader has something to write
     for mine in members:
         assert place.ended(mine).code == 1
-        assert "somebody has put an earlier copy back" in place.ended(mine).message
+        assert "an earlier copy was restored" in place.ended(mine).message
 
 
 def test_a_model_that_is_too_large_ends_with_2_and_changes_nothing(azurite: Azurite) -> None:

@@ -74,7 +74,7 @@ def test_changes_that_another_stage_would_take_for_rows(refusal: Callable[..., s
 
     assert refusal(application).startswith(
         "Stage totals reads stream 'counts', to which stage counted writes a row for each change of a group (output "
-        "mode update), and it would take each change for a row of its own. Let counted group by a window as well"
+        "mode update), and it would read each change as a separate row. Let counted group by a window as well"
     )
 
 
@@ -88,10 +88,7 @@ def test_changes_that_another_stage_would_take_for_rows(refusal: Callable[..., s
 )
 def test_changes_that_do_not_all_come_out(refusal: Callable[..., str], behind: Stage, what: str) -> None:
     said = refusal(lambda rows: behind(counted(rows)), output_mode="update")
-    assert (
-        f"the aggregation by user puts out a row for each change of a group, and behind it comes an operator ({what}"
-        in said
-    )
+    assert f"the aggregation by user emits a row for each change of a group, but the operator after it ({what}" in said
 
 
 def test_changes_without_their_key(refusal: Callable[..., str]) -> None:
@@ -122,9 +119,9 @@ def test_groups_that_are_never_complete(refusal: Callable[..., str]) -> None:
     said = refusal(counted)
     assert said == (
         "Stage stage: no group of the aggregation by user is ever complete, since its keys have no event time with a "
-        "watermark, and in output mode append only complete groups are put out. Group by a window as well, "
-        'rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or put out a row for each change of a '
-        'group: @app.stage(…, output_mode="update").'
+        "watermark, and output mode append emits only complete groups. Group by a window as well, "
+        'rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or use output mode update, which emits '
+        'a row for each change of a group: @app.stage(…, output_mode="update").'
     )
     assert refusal(lambda rows: by_hour(rows).select("user", "count").union(counted(rows))) == said
 
@@ -140,7 +137,7 @@ def test_an_event_time_that_is_null_never_passes(
     def within(rows: DataFrame) -> DataFrame:
         return rows.withWatermark("ts", "1 hour").dropDuplicatesWithinWatermark(["user"])
 
-    remedy = 'Take such rows out before it, .where("ts IS NOT NULL"); where they are wanted, add them again by a union.'
+    remedy = 'Remove such rows before it, .where("ts IS NOT NULL"). If you need them, add them again with a union.'
     for function in (by_time, within):
         assert refusal(function).endswith(remedy)
         accepted(lambda rows, function=function: function(rows.where("ts IS NOT NULL")))
@@ -185,9 +182,9 @@ def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Calla
         )  # fmt: skip
 
     assert refusal(joined("fullOuter"), "clicks", "views") == (
-        "Stage stage: the join on user = who would take rows for partners whose user and who are null, which a batch "
-        'does not. Take them out on one side before the join, .where("user IS NOT NULL"), as a column if it is '
-        "computed; where they are wanted, add them again by a union."
+        "Stage stage: the join on user = who would match rows whose user and who are both null, which a batch does "
+        'not. Remove them on one side before the join, .where("user IS NOT NULL"), as a column if it is computed. '
+        "If you need these rows, add them again with a union."
     )
     accepted(joined("fullOuter", left="user IS NOT NULL"), "clicks", "views")
     accepted(joined("fullOuter", right="who IS NOT NULL"), "clicks", "views")
@@ -195,4 +192,4 @@ def test_null_is_no_partner_of_null(refusal: Callable[..., str], accepted: Calla
     for kind in ("inner", "leftOuter", "rightOuter", "leftSemi"):
         accepted(joined(kind), "clicks", "views")
         accepted(joined(kind, "cast(n AS bigint) = m"), "clicks", "views")
-        assert "are null" in refusal(joined(kind, "nullif(user, '') = nullif(who, '')"), "clicks", "views")
+        assert "are both null" in refusal(joined(kind, "nullif(user, '') = nullif(who, '')"), "clicks", "views")

@@ -519,13 +519,13 @@ def mistakes() -> Iterator[Any]:
             return b""
 
     time = '[streams.seen]\nschema = "ts timestamp"\nevent_time = "ts"\n'
-    yield Needs, {}, STREAMS, r"makes its handler by Needs\(\), without arguments.*Decorate a function that returns it"
+    yield Needs, {}, STREAMS, r"its handler by calling Needs\(\) without arguments.*Decorate a function that returns it"
     yield Nothing, {}, STREAMS, "has no method process. Write: def process"
     yield Plain, {"max_concurrency": 2}, STREAMS, "its process is not a coroutine function.*Write: async def process"
     yield Plain, {"max_concurrency": 0}, STREAMS, "Use a whole number of at least 1"
     yield Plain, {}, f"[task]\nmax.concurrency = 3\n{STREAMS}", "may have 3 messages in flight.*or max_concurrency=1"
     yield Forgets, {}, STREAMS, "has snapshot and no restore.*Write: def restore"
-    yield Plain, {"output": "seem"}, STREAMS, r'no plan says what is in it. Add: \[streams.seem\] with schema = "…"'
+    yield Plain, {"output": "seem"}, STREAMS, r'does not declare its columns. Add: \[streams.seem\] with schema = "…"'
     yield (
         Plain,
         {"partition_by": "nn"},

@@ -216,7 +216,7 @@ def test_a_package_that_cannot_be_imported_is_refused(container: Callable[..., C
     child = container({"pipeline.py": HEAD}, 'packages = ["json", "nowhere_at_all"]')
     assert child.report() == Rejected(
         "app.packages names nowhere_at_all, which cannot be imported (ModuleNotFoundError: No module named "
-        "'nowhere_at_all'). Install it on each machine that runs a processor, or take it out of the list."
+        "'nowhere_at_all'). Install it on each machine that runs a processor, or remove it from the list."
     )
 
 
@@ -231,7 +231,7 @@ spark = builder.config("spark.driver.memory", "9g").getOrCreate()
     )
     child = container({"pipeline.py": pipeline}, 'packages = []\n[spark]\n"sql.caseSensitive" = true')
     assert child.report() == Rejected(
-        "The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session is there before the module "
-        "is imported, and all processors must have the same: write it under [spark] in the job file, and take it out "
-        "of the module."
+        "The module pipeline sets spark.driver.memory, spark.sql.ansi.enabled. The session exists before the module is "
+        "imported, and all processors need the same settings: write them under [spark] in the job file, not in the "
+        "module."
     )

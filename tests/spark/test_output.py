@@ -90,7 +90,7 @@ def test_nothing_is_left_on_the_disk(spark: SparkSession) -> None:
 def test_a_block_in_another_layout_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "block"
     path.write_bytes(b"LZ4Block and so on, as spark.rdd.compress would have it")
-    with path.open("rb") as block, pytest.raises(SamzaAzureError, match=r"Leave out settings named spark\.kryo"):
+    with path.open("rb") as block, pytest.raises(SamzaAzureError, match=r"Remove settings named spark\.kryo"):
         output._next(block)
 
 

@@ -191,7 +191,7 @@ def test_task_count_groups_partitions(analyse: Analyse) -> None:
 def test_stages_that_wait_for_each_other_are_refused(analyse: Analyse) -> None:
     with pytest.raises(PipelineRefused) as caught:
         analyse(("one", ["b"], "a"), ("two", ["a"], "b"))
-    assert str(caught.value) == "The stages one, two wait for each other's output. Break the circle."
+    assert str(caught.value) == "The stages one, two wait for each other's output. Break the cycle."
 
 
 def test_an_application_without_a_stage_is_refused(analyse: Analyse) -> None:

@@ -177,7 +177,7 @@ def test_a_log_that_cannot_be_read_is_told_to_the_container(source: Poller, read
 
 MISFIT = (
     "The rows of stream 'numbers' do not fit its schema: %s. "
-    "Make streams.numbers.schema what was written, or write what it says into another stream."
+    "Change streams.numbers.schema to match the log, or write rows of the new schema into another stream."
 )
 
 
@@ -343,5 +343,6 @@ def test_a_stream_that_was_not_partitioned_as_the_job_file_says_fails_the_task(s
     source.spec = replace(source.spec, key=["n"], partitions=2)
     assert source.latest(source.initial()) == source.initial()
     assert (said(source).corrupt or "").startswith(
-        "The job file says of stream numbers the key n over 2 partitions, but streams/numbers/0 was begun with no key. "
+        "For stream numbers the job file declares the key n over 2 partitions, but streams/numbers/0 was begun with no "
+        "key. "
     )

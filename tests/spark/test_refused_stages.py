@@ -74,13 +74,14 @@ def test_nothing_returned(refusal: Refusal) -> None:
 
 def test_a_dataframe_that_does_not_stream(refusal: Refusal, spark: SparkSession) -> None:
     assert refusal(lambda rows: spark.range(3)) == (
-        "Stage stage returns a DataFrame that does not stream. Make it from the DataFrames that it is given."
+        "Stage stage returns a DataFrame that is not streaming. "
+        "Return one that is built from the DataFrames that the function gets."
     )
 
 
 def test_a_source_of_its_own_instead_of_the_input(refusal: Refusal, spark: SparkSession) -> None:
     assert refusal(lambda rows: spark.readStream.format("rate").load()).startswith(
-        "Stage stage reads a stream of its own. Read only the DataFrames that it is given"
+        "Stage stage reads a stream of its own. Read only the DataFrames that the function gets"
     )
 
 
@@ -92,7 +93,7 @@ def test_a_source_of_its_own_beside_the_input(refusal: Refusal, spark: SparkSess
 
 def test_an_input_that_is_not_used(refusal: Refusal) -> None:
     assert refusal(lambda rows, others: rows, "flights", "plain") == (
-        "Stage stage does not use its input 'plain'. Use it, or take it out of @app.stage(…)."
+        "Stage stage does not use its input 'plain'. Use it, or remove it from @app.stage(…)."
     )
 
 
@@ -101,7 +102,7 @@ def test_a_query_of_its_own(refusal: Refusal, spark: SparkSession, tmp_path: Pat
         rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "own")).start()
         return rows
 
-    assert refusal(stage) == "Stage stage starts a query. Return the DataFrame instead; it is started for you."
+    assert refusal(stage) == "Stage stage starts a query. Return the DataFrame instead; samza-azure starts the query."
     assert spark.streams.active == []
 
 
@@ -118,17 +119,18 @@ def test_a_changed_setting(refusal: Refusal, spark: SparkSession) -> None:
 
 def test_an_action(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.count()).startswith(
-        "Stage stage cannot be analysed: count() was called, but a stage may not run its rows (count, collect, show,"
+        "Stage stage cannot be analysed: count() was called, but a stage must not run an action (count, collect, show,"
     )
 
 
 @pytest.mark.parametrize("method", ["count", "collect", "show", "toPandas", "first", "isEmpty", "cache"])
 def test_each_way_of_running_the_rows_is_named(refusal: Refusal, method: str) -> None:
-    assert f"{method}() was called, but a stage may not run its rows" in refusal(lambda rows: getattr(rows, method)())
+    said = refusal(lambda rows: getattr(rows, method)())
+    assert f"{method}() was called, but a stage must not run an action" in said
 
 
 def test_writing_is_an_action_too(refusal: Refusal) -> None:
-    assert "write() was called, but a stage may not run its rows" in refusal(
+    assert "write() was called, but a stage must not run an action" in refusal(
         lambda rows: rows.write.parquet("/nowhere")
     )
 
@@ -151,8 +153,8 @@ def test_a_misspelt_column_is_told_without_the_plan_and_with_its_line(analyse: A
 
 def test_a_misspelt_attribute_and_a_name_that_is_not_there(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.where(rows.carier == "UA")) == (
-        "Stage stage cannot be analysed: a DataFrame of it has no column 'carier'. Is 'carrier' meant? "
-        "There are carrier, ts, landed, delay."
+        "Stage stage cannot be analysed: one of its DataFrames has no column 'carier'. Is 'carrier' meant? "
+        "The columns are carrier, ts, landed, delay."
     )
     assert refusal(lambda rows: rows.where(nowhere > 3)) == (  # type: ignore[name-defined]  # noqa: F821
         "Stage stage cannot be analysed: NameError: name 'nowhere' is not defined"
@@ -227,8 +229,7 @@ def test_a_timeout_of_processing_time(refusal: Refusal) -> None:
         )
 
     assert refusal(stage) == (
-        "Stage stage uses ProcessingTimeTimeout, which a drain cannot bring to an end. "
-        "Use GroupStateTimeout.EventTimeTimeout."
+        "Stage stage uses ProcessingTimeTimeout, which a drain cannot complete. Use GroupStateTimeout.EventTimeTimeout."
     )
 
 
@@ -248,8 +249,8 @@ def test_a_timeout_behind_an_operator_that_puts_out_rows_late(refusal: Refusal) 
         )
 
     said = refusal(stage, tasks=1)
-    assert said.startswith("Stage stage gives what the join on carrier = other puts out to")
-    assert said.endswith("Use applyInPandasWithState in a stage of its own, or transformWithState.")
+    assert said.startswith("Stage stage passes the output of the join on carrier = other to")
+    assert said.endswith("Use applyInPandasWithState in a separate stage, or transformWithState.")
 
 
 def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Refusal, analyse: Analyse) -> None:
@@ -274,8 +275,8 @@ def test_a_function_of_columns_that_come_from_a_function_with_state(refusal: Ref
         return stage
 
     said = refusal(of("carrier"))
-    assert said.startswith("Stage stage gives columns of applyInPandasWithState to shout(carrier), and Spark fails")
-    assert said.endswith("Use it in the function of applyInPandasWithState, or in a stage of its own.")
+    assert said.startswith("Stage stage passes columns of applyInPandasWithState to shout(carrier), and Spark fails")
+    assert said.endswith("Use it inside the function of applyInPandasWithState, or in a separate stage.")
     analyse(of("carrier || '!'"))
 
 
@@ -302,7 +303,7 @@ def test_a_watermark_that_grants_less_time_than_the_column_was_moved_by(refusal:
 
     assert refusal(stage) == (
         "Stage stage sets a watermark of 10 minutes on column hour, but what comes before it makes rows up to 1 "
-        'hour older than its inputs are. Use withWatermark("hour", "1 hour") or more.'
+        'hour older than its inputs. Use withWatermark("hour", "1 hour") or more.'
     )
 
 
@@ -315,7 +316,7 @@ def test_a_watermark_on_another_column(refusal: Refusal) -> None:
 
 def test_a_watermark_on_a_stream_without_event_time(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.withWatermark("ts", "1 hour"), "plain") == (
-        "Stage stage sets a watermark on column ts, but nothing is said about the event time of stream 'plain'. "
+        "Stage stage sets a watermark on column ts, but stream 'plain' has no declared event time. "
         'Add to the job file, under [streams.plain]: event_time = "ts".'
     )
 
@@ -327,9 +328,9 @@ def test_an_event_time_that_may_be_older_than_promised(refusal: Refusal, analyse
 
     streams = '[streams.out]\nevent_time = "last"\n'
     assert refusal(stage, streams=streams) == (
-        "Stage stage writes last as event time of stream 'out', but nothing says how old its later rows can be: it is "
-        "computed: max(landed). Use the event time of an input, or window_time(window). Or say under [streams.out] how "
-        'much older than the progress of the inputs rows can be: frontier_lag = "1 hour".'
+        "Stage stage writes last as event time of stream 'out', but how old its later rows can be is unknown: it is "
+        "computed: max(landed). Use the event time of an input, or window_time(window). Or declare under [streams.out] "
+        'how far rows can lag behind the inputs: frontier_lag = "1 hour".'
     )
     analysed = analyse(stage, streams=streams + 'frontier_lag = "1 d"\n').stages["stage"]
     assert (analysed.frontier_lag_us, analysed.analysis.frontier) == (86_400_000_000, (Term(None),))
@@ -375,7 +376,7 @@ def test_a_key_that_is_no_column_or_has_no_canonical_bytes(refusal: Refusal) -> 
 
 def test_a_stream_that_nobody_writes_or_describes(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows, "nowhere") == (
-        "Stage stage reads stream 'nowhere', which no stage writes, and the job file does not say what is in it. "
+        "Stage stage reads stream 'nowhere', which no stage writes and whose schema is not in the job file. "
         'Add: [streams.nowhere] with schema = "…" and partitions = ….'
     )
 
@@ -390,7 +391,7 @@ def test_a_plan_that_is_not_deterministic_is_a_warning(analyse: Analyse) -> None
     (warning,) = of_the_stage(analyse(lambda rows: rows.withColumn("dice", F.rand())))
     assert warning == (
         "Stage stage is not deterministic (rand, uuid, a non-deterministic function): "
-        "its output cannot be compared with a second run over the same input."
+        "a second run over the same input may give another output."
     )
 
 

@@ -380,7 +380,7 @@ def test_rows_of_other_types_than_the_schema_says_fail_the_task_with_one_sentenc
     assert report.phase is Phase.FAILED
     assert report.error is not None and report.error.message == (
         "The rows of stream 'mistyped' do not fit its schema: value is string in the log, double in the schema. "
-        "Make streams.mistyped.schema what was written, or write what it says into another stream."
+        "Change streams.mistyped.schema to match the log, or write rows of the new schema into another stream."
     )
 
 

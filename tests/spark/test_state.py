@@ -155,7 +155,7 @@ def test_a_log_with_state_of_the_other_kind_is_not_gone_on_with(fleet: MakeFleet
     report = other.tasks["count-0"].report
     assert report.phase is Phase.FAILED
     assert report.error is not None
-    assert 'holds state of task.state = "memory", and the job file now asks for "rocksdb"' in report.error.message
+    assert 'holds state written with task.state = "memory", but the job file now says "rocksdb"' in report.error.message
     assert 'Write task.state = "memory" for this run' in report.error.message
     run.generation = other.generation
     run.start("count-0", first=False)

@@ -76,8 +76,8 @@ def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) 
     [
         ('table.time = "when"', "the columns id, ts, day, w. Name one of them"),
         ('table.time = "id"', "a column of type string. It must be a timestamp or a date"),
-        ('table.time = "w"', "of a window select its start"),
-        ('table.time = "day"\ntable.granularity = "hour"', "'day' is a date, which is the same for a whole day"),
+        ('table.time = "w"', "for a window, select its start"),
+        ('table.time = "day"\ntable.granularity = "hour"', "'day' is a date, which has no time of day"),
         ('table.time = "ts"\n[streams.orders-2]\ntable.time = "ts"', "no stage writes this stream"),
     ],
 )
@@ -101,7 +101,7 @@ def test_a_name_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
     app = Application()
     for stage, output in (("a", "big"), ("big-table", "other")):
         app._add(replace(stage_of("orders", output), name=stage))
-    with pytest.raises(PipelineRefused, match="has this name already"):
+    with pytest.raises(PipelineRefused, match="already has this name"):
         analyse_pipeline(spark, app, config_of(tmp_path, STREAMS), tmp_path)
 
 

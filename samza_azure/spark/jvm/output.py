@@ -1,11 +1,11 @@
-"""How the rows of a batch leave Spark: through blocks on the local disk, so that no heap has to hold them all.
+"""Read the rows of a batch from Spark through blocks on the local disk, so that no heap has to hold them all.
 
-`toArrow` collects: all rows of a task lie in the JVM's heap as its result, and `spark.driver.maxResultSize` ends the
-query if they are more. Here the task writes record batches to a block on the disk while it computes them, as Spark does
-for `persist(DISK_ONLY)`, and we read that block. Memory holds a few MiB of the rows at a time.
-Promised: the plan runs once, and its state files are on disk when `run` gives its rows. For few rows it takes as long
-as `toArrow` does, for many it is faster.
-How a block is named and laid out is private to Spark. `tests/spark/test_output.py` pins it.
+`toArrow` collects: all rows of a task are in the JVM's heap as its result, and the query fails if they exceed
+`spark.driver.maxResultSize`. Here the task writes record batches to a block on disk while it computes them, as Spark
+does for `persist(DISK_ONLY)`, and we read that block. Memory holds a few MiB of the rows at a time.
+Promised: the plan runs once, and its state files are on disk when `run` yields its rows. For few rows it takes as long
+as `toArrow`, for many it is faster.
+The name and the layout of a block are private to Spark. `tests/spark/test_output.py` pins them.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame
 from samza_azure.errors import SamzaAzureError
 from samza_azure.spark.jvm.session import java_class
 
-#: A record batch should have about so many bytes. How many rows that is shows when rows have been seen.
+#: The target size of a record batch. The number of rows for it is known once rows have been seen.
 BATCH_BYTES = 4 << 20
 #: Before any rows were seen, and the bounds afterwards.
 ROWS_AT_FIRST = 1_000
@@ -28,7 +28,7 @@ ARROW = b"\xff\xff\xff\xff"
 
 
 class Outlet:
-    """Runs the batches of one query, and hands out their rows."""
+    """Run the batches of one query and yield their rows."""
 
     def __init__(self) -> None:
         self._rows = ROWS_AT_FIRST
@@ -37,7 +37,7 @@ class Outlet:
 
     @contextmanager
     def run(self, frame: DataFrame) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Run the plan. Its rows, partition by partition, can be read until the end of the `with` block."""
+        """Run the plan. Its rows can be read, partition by partition, until the end of the `with` block."""
         java = self._java = self._java or _Java(frame)
         self._schema = self._schema or java.arrow_schema(frame)
         rows = frame._jdf.toArrowBatchRdd(self._rows, "UTC", True, False)
@@ -61,7 +61,7 @@ class Outlet:
 
 
 def _next(block: IO[bytes]) -> bytes:
-    """The next array of bytes as Kryo writes it: its class, whether it was there before, its length, its bytes."""
+    """The next byte array as Kryo writes it: class, whether it is a repeated reference, length, bytes."""
     if not _number(block):
         return b""
     _number(block)
@@ -69,14 +69,14 @@ def _next(block: IO[bytes]) -> bytes:
     data = block.read(max(length, 0))
     if len(data) != length or not data.startswith(ARROW):
         raise SamzaAzureError(
-            "Spark has laid out the rows of a batch in a way that samza-azure does not know. "
-            "Leave out settings named spark.kryo, spark.serializer, spark.rdd and spark.io in [spark]."
+            "Spark wrote the rows of a batch in a format that samza-azure does not know. "
+            "Remove settings named spark.kryo, spark.serializer, spark.rdd and spark.io from [spark]."
         )
     return data
 
 
 def _number(block: IO[bytes]) -> int:
-    """Seven bits a byte, the lowest first; 0 at the end of the block, since no class has that number."""
+    """A number with seven bits per byte, lowest first. 0 at the end of the block, since no class has that number."""
     value = shift = 0
     while byte := block.read(1):
         value |= (byte[0] & 0x7F) << shift
@@ -87,16 +87,16 @@ def _number(block: IO[bytes]) -> int:
 
 
 class _Java:
-    """What is needed of the JVM, looked up once."""
+    """The JVM's classes and objects that are needed here, looked up once."""
 
     def __init__(self, frame: DataFrame) -> None:
         spark = frame.sparkSession
         self.on_disk = java_class(spark, "org.apache.spark.storage.StorageLevel").DISK_ONLY()
         classes = java_class(spark, "java.lang.Class")
-        # A function that can be sent to a task, and takes the rows without looking at them: they are written before.
+        # A serializable function that ignores the rows: they have been written to the block before it is called.
         identity = classes.forName("scala.$less$colon$less$")
         self.nothing = identity.getField("MODULE$").get(None).refl()
-        # By its field: the class of SparkEnv mentions classes that the wheel does not have.
+        # By reflection on its field: SparkEnv's methods refer to classes that the wheel does not have.
         manager = classes.forName("org.apache.spark.SparkEnv").getDeclaredField("blockManager")
         manager.setAccessible(True)
         environment = spark.sparkContext._jsc.sc().env()
@@ -107,7 +107,7 @@ class _Java:
         return str(self._disk.getFile(f"rdd_{rows}_{partition}").getPath())
 
     def arrow_schema(self, frame: DataFrame) -> pa.Schema:
-        """How the JVM lays out these columns: a block has batches only."""
+        """The Arrow schema of these columns, from the JVM, since a block has batches only."""
         layout = java_class(frame.sparkSession, "org.apache.spark.sql.util.ArrowUtils")
         schema = layout.toArrowSchema(frame._jdf.schema(), "UTC", True, False, False)
         return pa.ipc.read_schema(pa.py_buffer(schema.serializeAsMessage()))

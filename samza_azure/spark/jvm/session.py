@@ -18,7 +18,7 @@ def start_session(name: str, settings: Mapping[str, str], directory: Path) -> Sp
 
 
 def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSession:
-    """Wait for a JVM that was started before, and make a session in it. These settings are all it gets."""
+    """Wait for a JVM that was started before, and create a session in it with these settings only."""
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -28,15 +28,15 @@ def connect_session(name: str, settings: Mapping[str, str], jvm: Jvm) -> SparkSe
 
 
 def jvm_of(spark: SparkSession) -> Any:
-    """The Java side of a session. There always is one here, which pyspark's types do not know."""
+    """The Java side of a session. It always exists here, which pyspark's types do not say."""
     return spark.sparkContext._jvm
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
-    """A class of Java's, or an object of Scala's, by its whole name.
+    """A Java class or a Scala object, by its full name.
 
-    Asked for as `jvm.org.apache…`, Java looks through all of Spark's jars for a class called `org`, then for one called
-    `org.apache`: two milliseconds of a processor each time.
+    For `jvm.org.apache…`, Java would search all of Spark's jars for a class called `org`, then for `org.apache`: two
+    milliseconds of CPU time for each.
     """
     return getattr(jvm_of(spark), name)
 
@@ -46,7 +46,7 @@ def _gateway_of(spark: SparkSession) -> Any:
 
 
 def _connected(builder: SparkSession.Builder, jvm: Jvm) -> SparkSession:
-    """pyspark takes a JVM that is already there from these two variables. The secret does not stay in them."""
+    """pyspark connects to a running JVM through these variables. The secret does not stay in the environment."""
     gateway = jvm.gateway()
     os.environ["PYSPARK_GATEWAY_PORT"] = str(gateway.port)
     os.environ["PYSPARK_GATEWAY_SECRET"] = gateway.secret

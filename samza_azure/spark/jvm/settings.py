@@ -5,7 +5,7 @@ from pathlib import Path
 
 from samza_azure.machine import memory
 
-#: Each value here is needed for what the container promises, or was measured to matter.
+#: Each value is needed for a promise of the container, or was measured to matter.
 BASE = {
     "spark.master": "local[*,4]",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -13,7 +13,7 @@ BASE = {
     "spark.rdd.compress": "false",  # rows leave Spark through blocks on the disk, see output.py
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    # What Spark keeps for the UI, which nobody sees: by default of the last thousand jobs, stages and plans each.
+    # What Spark keeps for the disabled UI: by default the last thousand jobs, stages and plans each.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "1000",
@@ -25,12 +25,12 @@ BASE = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
-    "spark.sql.streaming.minBatchesToRetain": "4",  # the log is the memory; the directory stays small
+    "spark.sql.streaming.minBatchesToRetain": "4",  # the log keeps the history; the directory stays small
     "spark.sql.streaming.multipleWatermarkPolicy": "min",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",  # ticks of the source do that, see watermark.py
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",  # saves a look-up per removed row
     # One cache and its write buffers for all stores of the JVM. Without it each store has its own, and a join has four.
-    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",  # a look-up for each row that is removed
     "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
     "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
     "spark.sql.streaming.stateStore.checkpointFormatVersion": "1",
@@ -40,7 +40,7 @@ BASE = {
 
 
 def settings_of(chosen: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """All settings of a session that works in this directory. What the user has chosen comes last."""
+    """All settings of a session with this working directory. The user's own take precedence."""
     own = {
         "spark.driver.memory": f"{memory().heap_mib}m",
         "spark.local.dir": str(directory / "spark"),

@@ -1,9 +1,9 @@
-"""The container owns the watermark. The only file that knows how Spark keeps it: a private interface, of Spark 4.3.
+"""The container owns the watermark. Only this file uses Spark's private interface for it, that of Spark 4.3.
 
-Spark's own watermark is the greatest event time seen, less the delay: whoever lags is late, and after a failover
-somebody always lags. Ours is the least progress of all producers. To keep Spark from raising its own, an entry that
-never moves is put among its watermarks, whose least one counts; `raise_to` then sets the value.
-Promised: `probe` says at start whether this Spark has the interface. One test pins that it does what is said here.
+Spark's own watermark is the maximum event time seen, less the delay: rows of a lagging producer are late, and after a
+failover some producer always lags. Ours is the minimum progress of all producers. Spark takes the minimum of its
+watermarks, so an added entry that never moves keeps it from raising its own; `raise_to` then sets the value.
+Promised: `probe` checks at the start whether this Spark has the interface. One test pins its behaviour.
 """
 
 from typing import Any
@@ -23,7 +23,7 @@ class OwnedWatermark:
     """The watermark of one running query."""
 
     def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
-        """Take it over. Call this in the query's first foreachBatch, before Spark has raised anything."""
+        """Take over the watermark. Call this in the query's first foreachBatch, before Spark has raised it."""
         self._tracker: Any = query._jsq.streamingQuery().watermarkTracker()
         entries = self._tracker.getClass().getDeclaredField("operatorToWatermarkMap")
         entries.setAccessible(True)
@@ -31,12 +31,12 @@ class OwnedWatermark:
         entries.get(self._tracker).put(java_class(spark, "java.util.UUID").randomUUID(), none)
 
     def raise_to(self, watermark_ms: int) -> None:
-        """Set it for the batches after this one, if that is higher."""
+        """Set the watermark of the next batches, if this value is higher."""
         if watermark_ms > self.current_ms():
             self._tracker.setWatermark(watermark_ms)
 
     def current_ms(self) -> int:
-        """What the next batch will run with."""
+        """The watermark of the next batch, in milliseconds."""
         return int(self._tracker.currentWatermark())
 
 
@@ -53,6 +53,6 @@ def probe(spark: SparkSession) -> None:
 
 
 _UNKNOWN = (
-    "Spark {version} keeps its watermark in a way that this version of samza-azure does not know. "
-    "Install the pyspark that samza-azure asks for: pip install 'pyspark>=4.3,<4.4'."
+    "This version of samza-azure does not know the watermark interface of Spark {version}. "
+    "Install the pyspark that samza-azure requires: pip install 'pyspark>=4.3,<4.4'."
 )

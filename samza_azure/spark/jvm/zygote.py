@@ -1,10 +1,10 @@
-"""Spark's Python processes, forked from one that has imported what they need: 30 ms each instead of a second.
+"""Fork Spark's Python processes from one that has imported what they need: 30 ms each instead of a second.
 
-Spark starts a Python process per source and some more per session, each by running an executable that it believes to be
-Python. Here that is `launcher.py`, which asks the zygote for a child with its own arguments, environment and open files
-and ends when that child ends. Promised: a child looks to Spark as if it had been started afresh, it dies when its
-launcher is killed, and it dies with the container, and what it forks with it. Not promised: that it imports a module
-anew that is imported here. When the zygote does not answer, the launcher becomes Python itself, the slow way.
+Spark starts a Python process per source and some more per session, each by running an executable that it takes for
+Python. Here this is `launcher.py`. It asks the zygote for a child with its own arguments, environment and open files,
+and ends when the child ends. If the zygote does not answer, the launcher becomes Python itself, which is slow.
+Promised: to Spark a child looks like a fresh process; the child and its own children die when the launcher is killed
+or the container dies. Not promised: that a child imports a module again that is imported here.
 """
 
 import fcntl
@@ -26,7 +26,7 @@ from typing import NoReturn
 from samza_azure.errors import ConfigError
 from samza_azure.machine import die_with_parent
 
-#: What Spark's Python processes import. Missing ones are left out: pyspark wants pandas, if it is there.
+#: The modules that Spark's Python processes import. Missing ones are skipped: pyspark uses pandas if it is installed.
 MODULES = (
     "pandas",
     "pyspark.sql.pandas.serializers",
@@ -42,7 +42,7 @@ FILES = 3
 
 
 def executable(directory: Path) -> str:
-    """The script that Spark runs as `python`; plain Python where nothing in the directory may be executed."""
+    """The script that Spark runs as `python`; Python itself if files in the directory cannot be executed."""
     launcher = Path(__file__).with_name("launcher.py")
     command = shlex.join([sys.executable, "-IS", str(launcher), sys.executable, str(directory / ADDRESS)])
     script = directory / "python"
@@ -52,9 +52,9 @@ def executable(directory: Path) -> str:
 
 
 def start(directory: Path, packages: Sequence[str] = ()) -> None:
-    """Import what Spark's processes need, then fork the zygote. Call it while this process has no other thread.
+    """Import what Spark's processes need, then fork the zygote. Call this while the process has no other thread.
 
-    `packages` are the user's; ConfigError if one of them cannot be imported.
+    `packages` are the user's. Raise ConfigError if one of them cannot be imported.
     """
     for name in MODULES:
         with suppress(ImportError):
@@ -65,7 +65,7 @@ def start(directory: Path, packages: Sequence[str] = ()) -> None:
         except Exception as error:
             raise ConfigError(
                 f"app.packages names {name}, which cannot be imported ({type(error).__name__}: {error}). "
-                "Install it on each machine that runs a processor, or take it out of the list."
+                "Install it on each machine that runs a processor, or remove it from the list."
             ) from error
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         _bind(listener, directory / ADDRESS)
@@ -76,11 +76,11 @@ def start(directory: Path, packages: Sequence[str] = ()) -> None:
                 if os.getppid() == parent:
                     _serve(listener)
             finally:
-                os._exit(1)  # nothing of what the container does after this is ours to do
+                os._exit(1)  # the zygote must not run the rest of the container's code
 
 
 def _bind(listener: socket.socket, address: Path) -> None:
-    """Listen at a path of any length, for this user only. A socket's own name is limited to 108 bytes."""
+    """Listen at a path of any length, for this user only. The name of a socket is limited to 108 bytes."""
     folder = os.open(address.parent, os.O_RDONLY | os.O_DIRECTORY)
     before = os.umask(0o177)
     try:
@@ -92,24 +92,24 @@ def _bind(listener: socket.socket, address: Path) -> None:
 
 
 def _serve(listener: socket.socket) -> NoReturn:
-    """Fork for whoever asks, until the container dies."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # children are not waited for
+    """Fork a child for each launcher, until the container dies."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps the children
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to answer
     _forget_files(listener.fileno())
     logging.root.handlers.clear()
     gc.collect()
-    gc.freeze()  # what is here now stays shared
+    gc.freeze()  # keep the memory pages of all present objects shared
     zygote = os.getpid()
     while True:
         connection, _ = listener.accept()
-        with connection, suppress(OSError):  # a machine that is full forks nothing, and the launcher hears no answer
+        with connection, suppress(OSError):  # if the machine cannot fork, the launcher gets no answer
             if os.fork() == 0:
                 listener.close()
                 _answer(connection, zygote)
 
 
 def _forget_files(kept: int) -> None:
-    """Close what the container had open: above all its socket to the supervisor, whose end must be seen there."""
+    """Close the container's files. The supervisor must notice when its socket is closed, so no copy may stay open."""
     for name in [int(path.name) for path in Path("/proc/self/fd").iterdir()]:
         if name > 2 and name != kept:
             with suppress(OSError):
@@ -117,7 +117,7 @@ def _forget_files(kept: int) -> None:
 
 
 def _request(connection: socket.socket) -> tuple[list[str], dict[bytes, bytes], bytes, list[int]]:
-    """What a launcher sends: its files, then three lists of strings, each string with a zero byte after it."""
+    """Read what a launcher sends: its files, then three lists of strings, each string followed by a zero byte."""
     _, files, _, _ = socket.recv_fds(connection, 1, FILES)
     with connection.makefile("rb") as stream:
         arguments, environment, directory = (_strings(stream.read(int(stream.readline()))) for _ in range(3))
@@ -130,26 +130,26 @@ def _strings(data: bytes) -> list[bytes]:
 
 
 def _answer(connection: socket.socket, zygote: int) -> NoReturn:
-    """In the new process: hear what it is to be, and be that. A launcher that hangs meanwhile holds up nobody else."""
+    """In the child: read the request and run it. A launcher that hangs meanwhile does not block the zygote."""
     try:
         die_with_parent()
         if os.getppid() == zygote:
-            with suppress(OSError, ValueError, IndexError):  # a launcher that was gone before it had asked
+            with suppress(OSError, ValueError, IndexError):  # the launcher was gone before its request was complete
                 arguments, environment, directory, files = _request(connection)
                 _take(environment, directory, files)
                 _die_with_launcher(connection)
-                connection.send(b"\0")  # from now on the launcher waits for our end
+                connection.send(b"\0")  # from now on the launcher waits until this process ends
                 _become(connection, arguments)
     finally:
         os._exit(1)
 
 
 def _take(environment: dict[bytes, bytes], directory: bytes, files: Sequence[int]) -> None:
-    """Have the launcher's files, environment and directory."""
+    """Take over the launcher's files, environment and directory."""
     for number, each in enumerate(files):
         os.dup2(each, number)
         os.close(each)
-    sys.stdout = os.fdopen(1, "w", 1, closefd=False)  # what is printed is seen, though nobody flushes at the end
+    sys.stdout = os.fdopen(1, "w", 1, closefd=False)  # line-buffered, since nothing flushes it at the end
     os.chdir(directory)
     os.environb.clear()
     os.environb.update(environment)
@@ -158,7 +158,7 @@ def _take(environment: dict[bytes, bytes], directory: bytes, files: Sequence[int
 
 
 def _become(connection: socket.socket, arguments: Sequence[str]) -> NoReturn:
-    """Be what the launcher was asked to be, a module run as `__main__`; then tell it the exit code."""
+    """Run the requested module as `__main__`, then send the exit code to the launcher."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["-m", *arguments[2:]]
@@ -179,12 +179,12 @@ def _become(connection: socket.socket, arguments: Sequence[str]) -> NoReturn:
 
 
 def _die_with_launcher(connection: socket.socket) -> None:
-    """Spark kills a process by killing the launcher. The kernel sends us SIGTERM when its end of the socket closes."""
+    """Spark kills a process by killing its launcher. That closes the socket, so the kernel sends the child SIGTERM."""
     ours = os.getpid()
 
     def after_fork() -> None:
         connection.close()
-        if os.getppid() == ours:  # pyspark's daemon forks its workers, and one may be deep in a user's function
+        if os.getppid() == ours:  # pyspark's daemon forks workers, and one may be busy in a user's function
             die_with_parent()
 
     os.register_at_fork(after_in_child=after_fork)
@@ -193,4 +193,4 @@ def _die_with_launcher(connection: socket.socket) -> None:
     fcntl.fcntl(connection, fcntl.F_SETFL, os.O_ASYNC)
     with suppress(BlockingIOError):
         if not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT):
-            os._exit(1)  # it was killed before, or waits no longer
+            os._exit(1)  # the launcher was killed before this, or no longer waits

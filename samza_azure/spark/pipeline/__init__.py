@@ -1,6 +1,6 @@
-"""The pipeline that somebody wrote: loaded, analysed stage by stage, and refused where its rows would be wrong.
+"""Load the user's pipeline, analyse it stage by stage, and refuse what would produce wrong rows.
 
-Promised: a stage that is accepted puts out what one Spark batch over the same rows would, on any number of tasks.
-Not promised: that a Python function that claims to be deterministic is.
+Promised: an accepted stage emits what one Spark batch over the same rows would, on any number of tasks.
+Not promised: that a Python function that is declared deterministic is.
 Start reading at `analysis.analyse`; keys are traced in `placement`, event time in `bounds`, completeness in `emission`.
 """

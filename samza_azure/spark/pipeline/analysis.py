@@ -1,9 +1,9 @@
-"""What one stage is, found out before it runs: its columns, its state, its event time; or why it is refused.
+"""Analyse one stage before it runs: its columns, its state, its event time; or refuse it.
 
-The stage's function is called once with empty streams of the right columns, and the plan that it makes is looked at.
-The rule: a stage that is accepted puts out what one Spark batch over the same rows would, whatever the number of
-partitions and tasks. What cannot keep it is refused, with the stage, the operator and what to write instead.
-Not noticed: a Python function that claims to be deterministic and is not.
+The stage's function is called once with empty streams of the right columns, and the resulting plan is examined.
+The rule: an accepted stage emits what one Spark batch over the same rows would, for any number of partitions and tasks.
+Other stages are refused; the message names the stage, the operator and what to write instead.
+Not detected: a Python function that is declared deterministic and is not.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,12 +47,13 @@ from samza_azure.spark.pipeline.places import noted, place_of
 from samza_azure.spark.pipeline.schema import check_columns, nullable
 from samza_azure.spark.pipeline.words import said_at_start, said_by_stage
 
-#: What to do where an operator before another one keeps rows for an unknown time, and where a column is no event time.
 UNSUPPORTED = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
+#: The remedy if an operator keeps rows for an unknown time before another one.
 SPLIT = (
-    "Bound the time in the operator before it, as a join does by BETWEEN; or write what comes before as a stage of its "
-    "own, with event_time and frontier_lag on the stream between."
+    "Bound the time in the operator before it, as a join does with BETWEEN; or move what comes before it into a "
+    "separate stage, with event_time and frontier_lag on the stream between."
 )
+#: The remedy if a column is not an event time.
 USE_MARKED = "Use the event time of an input, or window_time(window)."
 
 
@@ -64,7 +65,7 @@ class Input:
     schema: StructType
     event_time: str | None
     partitions: int = 1
-    key: tuple[str, ...] = ()  # the columns by which it is partitioned; none: it is not known how
+    key: tuple[str, ...] = ()  # the columns by which it is partitioned; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,12 @@ class Output:
 
     stream: str
     event_time: str | None
-    frontier_lag_s: float | None  # None: nothing
+    frontier_lag_s: float | None  # None: not declared
 
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What holds the watermark of a stage back: the progress of an input, less the time that late rows have."""
+    """One term of a stage's watermark: the frontier of an input, less the delay that late rows are granted."""
 
     reads: int  # the input's number
     delay_ms: int
@@ -89,24 +90,24 @@ class Analysis:
     """One stage as Spark understands it."""
 
     schema: StructType
-    sources: int  # that Spark starts for a task; more than inputs, where a stage joins a stream with itself
+    sources: int  # that Spark starts for a task; a stage that joins a stream with itself has more sources than inputs
     watermarks: tuple[Watermark, ...]
-    frontier: tuple[Term, ...]  # the least of these; none: the stage's records carry no frontier
+    frontier: tuple[Term, ...]  # the minimum of these; empty: the stage's records carry no frontier
     stateful: tuple[str, ...]
     state: tuple[str, ...]  # the same operators with their keys, for people
     fingerprint: tuple[Mapping[str, Any], ...]  # what their state depends on
-    facts: Mapping[str, str]  # the same for people, who compare two pipelines
+    facts: Mapping[str, str]  # the fingerprint for people who compare two pipelines
     placement: Placement
-    puts_out_changes: bool  # several rows for what is one row of a batch
+    puts_out_changes: bool  # there may be several rows for one row of a batch
     needs_rocksdb: bool
-    fires_after_rows: bool  # one batch may have the last rows of a drain, and fire with them
+    fires_after_rows: bool  # the last rows of a drain and the watermark of infinity may come in one batch
     warnings: tuple[str, ...]
 
 
 def analyse(
     spark: SparkSession, stage: Stage, inputs: Sequence[Input], output: Output, tasks: int | None, directory: Path
 ) -> Analysis:
-    """Call the stage's function once and look at the plan that it made. `tasks`: how many the user asks for."""
+    """Call the stage's function once and examine its plan. `tasks` is the number that the user asks for."""
     directory = directory / stage.name
     frames = [_empty_stream(spark, number, each, directory) for number, each in enumerate(inputs)]
     frame = _called(spark, stage, frames)
@@ -150,14 +151,14 @@ def analyse(
 
 
 def _empty_stream(spark: SparkSession, number: int, each: Input, directory: Path) -> DataFrame:
-    """A stand-in for the stream: the same columns, no Python source to start."""
+    """A stand-in for the stream: it has the same columns, but starts no Python source."""
     path = input_directory(directory, number, each.stream)
     path.mkdir(parents=True, exist_ok=True)
     return spark.readStream.schema(each.schema).format("json").load(str(path))
 
 
 def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> DataFrame:
-    """The stage's result, if calling it changed nothing else."""
+    """Call the stage's function. Refuse it if it starts a query or changes settings."""
     queries = {query.id for query in spark.streams.active}
     settings = dict(spark.conf.getAll)
     try:
@@ -174,7 +175,7 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
         changed = _restored(spark, settings)
     if started:
         raise PipelineRefused(
-            f"Stage {stage.name} starts a query. Return the DataFrame instead; it is started for you."
+            f"Stage {stage.name} starts a query. Return the DataFrame instead; samza-azure starts the query."
         )
     if changed:
         raise PipelineRefused(
@@ -184,14 +185,14 @@ def _called(spark: SparkSession, stage: Stage, frames: Sequence[DataFrame]) -> D
         raise PipelineRefused(f"Stage {stage.name} returns {type(frame).__name__}. Return a DataFrame.")
     if not frame.isStreaming:
         raise PipelineRefused(
-            f"Stage {stage.name} returns a DataFrame that does not stream. "
-            "Make it from the DataFrames that it is given."
+            f"Stage {stage.name} returns a DataFrame that is not streaming. "
+            "Return one that is built from the DataFrames that the function gets."
         )
     return frame
 
 
 def _restored(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
-    """Put the session's settings back; the names of those that had changed."""
+    """Restore the session's settings. Return the names of those that had changed."""
     now = dict(spark.conf.getAll)
     changed = sorted(key for key in now.keys() | settings.keys() if now.get(key) != settings.get(key))
     for key in changed:
@@ -203,23 +204,23 @@ def _restored(spark: SparkSession, settings: Mapping[str, str]) -> list[str]:
 
 
 def _check_inputs(stage: Stage, root: Node, inputs: Sequence[Input]) -> None:
-    """No leaf is foreign, no input is without one."""
+    """Refuse a plan that reads other streams or leaves an input unread."""
     for node in root.walk():
         if node.is_streaming and not node.children and node.reads is None:
             raise PipelineRefused(
-                f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that it is given: "
+                f"Stage {stage.name} reads a stream of its own. Read only the DataFrames that the function gets: "
                 f"name the stream in @app.stage(…) and in the job file."
             )
     used = {leaf.reads for leaf in root.leaves()}
     for number, each in enumerate(inputs):
         if number not in used:
             raise PipelineRefused(
-                f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or take it out of @app.stage(…)."
+                f"Stage {stage.name} does not use its input {each.stream!r}. Use it, or remove it from @app.stage(…)."
             )
 
 
 def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
-    """Spark starts one source for all leaves that are equal, as those of a DataFrame that is used twice may be."""
+    """The number of distinct leaves. Spark starts one source for equal leaves, as of a DataFrame that is used twice."""
     found = java_class(spark, "java.util.HashSet")()
     for leaf in leaves:
         found.add(leaf.plan)
@@ -227,7 +228,7 @@ def _different(spark: SparkSession, leaves: Sequence[Node]) -> int:
 
 
 def _check_supported(spark: SparkSession, stage: Stage, plan: Any) -> None:
-    """What Spark itself would refuse, but only when the query starts."""
+    """Refuse what Spark itself would refuse, but only when the query starts."""
     modes = java_class(spark, "org.apache.spark.sql.streaming.OutputMode")
     mode = modes.Update() if stage.output_mode == "update" else modes.Append()
     try:
@@ -243,13 +244,12 @@ def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
     if any(word in str(plan.toString()) for word in ("current_timestamp(", "current_date(", "localtimestamp(", "now(")):
         found.append("uses the time at which a batch runs")
     warnings = [
-        f"Stage {stage.name} {each}: its output cannot be compared with a second run over the same input."
-        for each in found
+        f"Stage {stage.name} {each}: a second run over the same input may give another output." for each in found
     ]
     if any(node.kind in ("MapInPandas", "MapInArrow", "PythonMapInArrow") for node in root.walk()):
         warnings.append(
-            f"Stage {stage.name} uses mapInPandas or mapInArrow: its function gets the rows in pieces that differ from "
-            "run to run, and must treat each row by itself."
+            f"Stage {stage.name} uses mapInPandas or mapInArrow: its function gets the rows in chunks that differ from "
+            "run to run, so it must process each row independently."
         )
     return tuple(warnings)
 
@@ -258,10 +258,10 @@ def _warnings(stage: Stage, plan: Any, root: Node) -> tuple[str, ...]:
 
 
 def _watermarks(stage: Stage, root: Node, inputs: Sequence[Input], bounds: Bounds) -> tuple[Watermark, ...]:
-    """What the stage's watermark is the least of: each input with an event time that an operator with state reads.
+    """The stage's watermark is the minimum of these: one for each input of a stateful operator that has an event time.
 
-    An input that is not under a withWatermark counts, too: its rows must not be late because it is slower than the
-    others. They have the longest of the stage's delays, since that is what the operator behind grants them.
+    An input without a withWatermark counts too, so that its rows are not late because it is slower than the others.
+    Its delay is the longest of the stage's delays, since that is what the operator grants its rows.
     """
     nodes = [node for node in root.walk() if node.kind == "EventTimeWatermark"]
     if not nodes:
@@ -289,8 +289,8 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
         raise PipelineRefused(f"Stage {stage.name} sets two watermarks on column {column}. Keep one withWatermark.")
     if any(each.kind == "EventTimeWatermark" for each in node.child.walk()):
         raise PipelineRefused(
-            f"Stage {stage.name} sets a watermark on column {column} behind another withWatermark. Keep the first one, "
-            "or write what follows it as a stage of its own."
+            f"Stage {stage.name} sets a watermark on column {column} after another withWatermark. Keep the first one, "
+            "or move what follows it into a separate stage."
         )
     bound = bounds.of(node.child, identity(attribute))
     if isinstance(bound, Unbounded):
@@ -305,19 +305,19 @@ def _check_watermark(stage: Stage, node: Node, inputs: Sequence[Input], bounds: 
     if -earliest > _delay_ms(node) * 1000:
         raise PipelineRefused(
             f"Stage {stage.name} sets a watermark of {in_words(_delay_ms(node) / 1000)} on column {column}, but what "
-            f"comes before it makes rows up to {in_words(-earliest / 1_000_000)} older than its inputs are. Use "
+            f"comes before it makes rows up to {in_words(-earliest / 1_000_000)} older than its inputs. Use "
             f'withWatermark("{column}", "{in_words(-(earliest // 1_000_000))}") or more.'
         )
 
 
 def _delay_ms(node: Node) -> int:
-    """The delay of a watermark, as Spark notes it on the column."""
+    """The delay of a watermark, from the column's metadata."""
     attribute = node.column(identity(node.plan.eventTime()))
     return int(attribute.metadata().getLong(EVENT_TIME_MARK))
 
 
 def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence[Watermark], bounds: Bounds) -> None:
-    """Whether what an operator drops as late is late: rows in time must not meet a watermark that has passed them."""
+    """Refuse an operator that would drop rows in time, because a watermark has already passed them."""
     delays = {each.reads: each.delay_ms * 1000 for each in watermarks}
     for operator in operators:
         shift = bounds.shift_us(operator)
@@ -330,18 +330,18 @@ def _check_on_time(stage: Stage, operators: Sequence[Node], watermarks: Sequence
             if isinstance(bound, Unbounded):
                 reason, remedy = bound.reason, bound.remedy
             elif any(term.shift_us < shift for term in bound if term.reads is None):
-                reason = "an operator before it puts rows out later than its watermark knows"
+                reason = "an operator before it emits rows later than its watermark allows for"
             elif any(term.shift_us < shift - delays.get(term.reads, 0) for term in bound if term.reads is not None):
                 reason = "its rows may be older than the input's event time by more than the withWatermark says"
             if reason:
                 raise PipelineRefused(
-                    f"Stage {stage.name}: the {described(operator)} would drop rows as late that are in time, by "
+                    f"Stage {stage.name}: the {described(operator)} would drop rows that are not late, judged by "
                     f"column {name}: {reason}. {remedy or SPLIT}"
                 )
 
 
 def _check_one_event_time(stage: Stage, operator: Node) -> None:
-    """Spark judges whether a row is late by one column, and gives up while the query starts if there are two."""
+    """Spark uses one column to decide whether a row is late. If there are two, the query fails at its start."""
     grouped = None
     if operator.kind == "Aggregate":
         grouped = {wanted for (key,) in keys_of(operator) for wanted in references(key)}
@@ -350,15 +350,15 @@ def _check_one_event_time(stage: Stage, operator: Node) -> None:
         if len(times) > 1:
             names = " and ".join(str(child.column(wanted).name()) for wanted in times)
             raise PipelineRefused(
-                f"Stage {stage.name}: the {described(operator)} gets {names}, all of them with a watermark, and cannot "
-                "tell which of them is the event time. Drop all but one of them before it."
+                f"Stage {stage.name}: the {described(operator)} gets {names}, all with a watermark, so its event time "
+                "is ambiguous. Drop all but one of them before it."
             )
 
 
 def _watched(operator: Node, below: Node) -> list[int]:
-    """The columns by which an operator judges whether a row is late: those that Spark has marked.
+    """The columns by which an operator decides whether a row is late: those that Spark has marked.
 
-    A join by event time judges one side by the other's: its key is a time there, too, marked or not.
+    In a join by event time, the key on one side is a time because the key on the other side is marked.
     """
     found = marked(below)
     if operator.is_join_of_streams:
@@ -384,7 +384,7 @@ def _frontier(
     watermarks: Sequence[Watermark],
     operators: Sequence[Node],
 ) -> tuple[Term, ...]:
-    """What the frontier of the stage's records is the least of: it must hold for its output's event time."""
+    """The frontier of the stage's records is the minimum of these. It must hold for the output's event time."""
     if output.event_time is None:
         return ()
     column = next((each for each in root.output if str(each.name()) == output.event_time), None)
@@ -399,9 +399,9 @@ def _frontier(
         return tuple(sorted(bound, key=lambda term: (term.reads is None, term.reads or 0, term.shift_us)))
     if output.frontier_lag_s is None:
         raise PipelineRefused(
-            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but nothing "
-            f"says how old its later rows can be: {bound.reason}. {bound.remedy or USE_MARKED} Or say under "
-            f"[streams.{output.stream}] how much older than the progress of the inputs rows can be: "
+            f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but how old its "
+            f"later rows can be is unknown: {bound.reason}. {bound.remedy or USE_MARKED} Or declare under "
+            f"[streams.{output.stream}] how far rows can lag behind the inputs: "
             f'frontier_lag = "1 hour".'
         )
     held = {each.reads for each in watermarks}  # these hold the watermark back
@@ -412,14 +412,14 @@ def _frontier(
     if not known:
         raise PipelineRefused(
             f"Stage {stage.name} writes {output.event_time} as event time of stream {output.stream!r}, but none of its "
-            f"inputs has an event time, so it would stand still. Add to the job file, under "
+            f"inputs has an event time, so it would never advance. Add to the job file, under "
             f'[streams.{inputs[0].stream}]: event_time = "…".'
         )
     return tuple(known)
 
 
 def check_event_time(schema: StructType, column: str, key: str) -> None:
-    """Refuse an event time that is no time."""
+    """Refuse an event time that is not of a time type."""
     kind = schema[column].dataType
     is_window = isinstance(kind, StructType) and kind.names == ["start", "end"]
     if not is_window and not isinstance(kind, TimestampType | TimestampNTZType | DateType):

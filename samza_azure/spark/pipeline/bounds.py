@@ -1,11 +1,11 @@
-"""How old the rows may be that a plan will still put out: the frontier of a stage, derived operator by operator.
+"""How old the rows that a plan will still emit can be: the frontier of a stage, derived operator by operator.
 
-A bound of a column holds after every batch: no row that is put out later has an older value there. It is the least of
-some terms, each the frontier of an input, or the stage's watermark, plus a fixed time. An operator that puts out rows
-as they come passes the bound of its input on. One that keeps them, and puts them out when a partner comes or when the
-watermark has passed them, has a bound of its own, or none; then the reason is given.
+The bound of a column holds after every batch: no row emitted later has an older value there. A bound is the minimum of
+several terms; each is the frontier of an input, or the stage's watermark, plus a fixed time. An operator that emits
+rows as they arrive passes on the bound of its input. An operator that keeps rows until a partner arrives or the
+watermark has passed has its own bound, or none; then the reason is given.
 
-Promised: where a column has a bound, it holds for rows that are not late themselves.
+Promised: a column's bound holds for all rows that are not late themselves.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,7 +35,7 @@ from samza_azure.spark.pipeline.catalyst import (
 from samza_azure.spark.pipeline.operators import JOIN, STATEFUL, state_of
 
 DAY_US = 86_400_000_000
-#: The longest of each unit that a time can be cut down to.
+#: The maximum length of each unit to which a time can be truncated.
 UNITS_US = {
     "microsecond": 1,
     "millisecond": 1_000,
@@ -53,26 +53,26 @@ UNITS_US = {
     "yyyy": 366 * DAY_US,
     "yy": 366 * DAY_US,
 }
-#: A state watermark is asked for at this one, far from zero; in milliseconds.
+#: In milliseconds: Spark is asked for the state watermark that belongs to this input watermark, far from zero.
 PROBE_MS = 1 << 41
 JOIN_HELPER = "org.apache.spark.sql.execution.streaming.operators.stateful.join.StreamingSymmetricHashJoinHelper"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Term:
-    """The frontier of an input, or, with None, the watermark that a batch ran with, and a time to add."""
+    """A time to add to the frontier of an input or, if `reads` is None, to the watermark of the batch."""
 
     reads: int | None
     shift_us: int = 0
 
     def later(self, by_us: int) -> "Term":
-        """The same, so much later."""
+        """This term, later by a number of microseconds."""
         return Term(self.reads, self.shift_us + by_us)
 
 
 @dataclass(frozen=True, slots=True)
 class Unbounded:
-    """There is no bound, why, and what to write so that there is one."""
+    """No bound: the reason, and what to write to get one."""
 
     reason: str
     remedy: str = ""
@@ -82,7 +82,7 @@ Bound: TypeAlias = frozenset[Term] | Unbounded
 
 
 def least(bounds: Iterable[Bound]) -> Bound:
-    """A bound that holds for the rows of all of them."""
+    """The minimum of several bounds. It holds for the rows of all of them."""
     found: frozenset[Term] = frozenset()
     for bound in bounds:
         if isinstance(bound, Unbounded):
@@ -92,7 +92,7 @@ def least(bounds: Iterable[Bound]) -> Bound:
 
 
 def shifted(bound: Bound, by_us: int | None, reason: str = "") -> Bound:
-    """The bound of a column that is so much later. None: nobody knows how much earlier it may be."""
+    """The bound, later by `by_us`. If `by_us` is None, the difference is unknown, and so is the bound."""
     if isinstance(bound, Unbounded):
         return bound
     return Unbounded(reason) if by_us is None else frozenset(term.later(by_us) for term in bound)
@@ -100,7 +100,7 @@ def shifted(bound: Bound, by_us: int | None, reason: str = "") -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """What is said of an input's event time."""
+    """What the job file declares as an input's event time."""
 
     stream: str
     column: str | None
@@ -130,20 +130,20 @@ class Bounds:
         if node.kind == "UpdateEventTimeWatermarkColumn" and wanted == identity(node.plan.eventTime()):
             return self._watermark(node.child)  # Spark refuses rows that are older
         if node.kind in ("FlatMapGroupsInPandasWithState", "TransformWithStateInPySpark"):
-            return Unbounded(f"it is put out by a function with state ({STATEFUL[node.kind]}), at any time")
+            return Unbounded(f"a function with state ({STATEFUL[node.kind]}) may emit it at any time")
         below = next((child for child in node.children if wanted in child.ids), None)
         if below is None:
-            return Unbounded(f"it is made by the operator {node.kind}")
+            return Unbounded(f"the operator {node.kind} computes it")
         return self.arriving(node, below, wanted)
 
     def arriving(self, node: Node, below: Node, wanted: int) -> Bound:
-        """The bound of what an operator takes in: one with state drops what is older than its watermark."""
+        """The bound of an operator's input rows. An operator with state drops rows older than its watermark."""
         if state_of(node) not in (None, STATEFUL["GlobalLimit"]) and is_marked(below.column(wanted)):
             return self._watermark(node)
         return self.of(below, wanted)
 
     def shift_us(self, node: Node) -> int | None:
-        """How much the watermark that an operator gets differs from the stage's. None: it gets none."""
+        """The operator's watermark minus the stage's. None if no watermark reaches the operator."""
         shifts = [self._passed_on_us(child) for child in node.children if child.is_streaming]
         return min((shift for shift in shifts if shift is not None), default=None)
 
@@ -152,7 +152,7 @@ class Bounds:
         return Unbounded("no watermark reaches it") if shift is None else frozenset({Term(None, shift)})
 
     def _passed_on_us(self, node: Node) -> int | None:
-        """As Spark's own propagation of the watermark from operator to operator has it."""
+        """The shift of the watermark behind a node, as Spark propagates watermarks from operator to operator."""
         if node.kind == "EventTimeWatermark":
             return 0
         incoming = self.shift_us(node)
@@ -169,7 +169,7 @@ class Bounds:
             return frozenset({Term(node.reads)})
         if event_time.column is None:
             return Unbounded(
-                f"nothing is said about the event time of stream {event_time.stream!r}",
+                f"stream {event_time.stream!r} has no declared event time",
                 f'Add to the job file, under [streams.{event_time.stream}]: event_time = "{name}".',
             )
         return Unbounded(
@@ -188,7 +188,7 @@ class Bounds:
         return self._of_expression(node, without_alias(found), node.output[place])
 
     def _of_expression(self, node: Node, expression: Any, column: Any = None) -> Bound:
-        """The bound of an expression over a node's child. Of a window its last instant counts."""
+        """The bound of an expression over a node's child. The bound of a window is that of its end."""
         kind = kind_of(expression)
         if kind == "AttributeReference":
             return self._of_column(node, identity(expression))
@@ -211,7 +211,7 @@ class Bounds:
         if (window := _window_time_of(expression)) is not None:
             return self._of_column(node, identity(window))
         if column is not None and any(is_marked(column, mark) for mark in (WINDOW_MARK, SESSION_MARK)):
-            time = _time_in(expression)  # a window ends after the times in it
+            time = _time_in(expression)  # a window ends later than the times in it
             return self._of_expression(node, time) if time is not None else Unbounded(_computed_text(expression))
         return Unbounded(_computed_text(expression))
 
@@ -221,8 +221,8 @@ class Bounds:
         if is_marked(node.child.column(wanted)):
             return self._watermark(node)
         if self._updates or state_of(node) is None:
-            return self.of(node.child, wanted)  # a group is put out when a row of it comes
-        return Unbounded("the aggregation keeps its groups, and it is not their event time")
+            return self.of(node.child, wanted)  # a group is emitted when one of its rows arrives
+        return Unbounded("the aggregation keeps its groups until the watermark passes, and this is not the event time")
 
     def _of_cast(self, node: Node, expression: Any) -> Bound:
         source, target = (str(each.dataType().simpleString()) for each in (expression.children().apply(0), expression))
@@ -234,7 +234,7 @@ class Bounds:
         return Unbounded(_computed_text(expression))
 
     def _of_window_field(self, node: Node, expression: Any) -> Bound:
-        """`window.end` is later than each time in it; `window.start` earlier than its end by its length."""
+        """`window.end` is later than each time in the window; `window.start` is earlier by the window's length."""
         window = expression.child()
         field = str(expression.extractFieldName())
         if not any(is_marked(window, mark) for mark in (WINDOW_MARK, SESSION_MARK)):
@@ -244,11 +244,11 @@ class Bounds:
             return base
         length = self.window_us(node.child, identity(window)) if is_marked(window, WINDOW_MARK) else None
         return shifted(
-            base, None if length is None else -length, "it is the start of a session, as long as that may be"
+            base, None if length is None else -length, "it is the start of a session, whose length has no limit"
         )
 
     def window_us(self, node: Node, wanted: int) -> int | None:
-        """The length of the windows in a column, from the expression that makes them."""
+        """The length of the windows in a column, from the expression that creates them. None if it is not known."""
         if wanted not in node.ids:
             return None
         if node.kind in ("Project", "Expand", "Aggregate"):
@@ -266,7 +266,7 @@ class Bounds:
     # Joins.
 
     def _joined(self, node: Node, wanted: int) -> Bound:
-        """A row comes out when its later half arrives, and where a half may be missing, when no partner can come."""
+        """A joined row is emitted when its later half arrives; in an outer join also when no partner can arrive."""
         left, right = node.children
         mine, other = (left, right) if wanted in left.ids else (right, left)
         bounds = [self.arriving(node, mine, wanted), self._when_partner_comes(node, mine, other, wanted)]
@@ -275,12 +275,12 @@ class Bounds:
             evicted = self._evicted_us(node)[0 if mine is left else 1]
             incoming = self.shift_us(node)
             if evicted is None or incoming is None or not is_marked(mine.column(wanted)):
-                return Unbounded("the outer join puts rows without a partner out late, by another column's time")
+                return Unbounded("the outer join emits rows without a partner late, by another column's time")
             bounds.append(frozenset({Term(None, incoming + evicted)}))
         return least(bounds)
 
     def _when_partner_comes(self, node: Node, mine: Node, other: Node, wanted: int) -> Bound:
-        """The bound that the join's condition sets: how much older than its partner a row can be."""
+        """The bound from the join's condition, which limits how much older than its partner a row can be."""
         sides = (0, 1) if mine is node.children[0] else (1, 0)
         reasons = []
         for pair in equalities(node):
@@ -301,12 +301,12 @@ class Bounds:
             reasons.append(bound.reason)
         name = str(mine.column(wanted).name())
         return Unbounded(
-            f"the join keeps rows until a partner comes, and its condition does not say how much older than the "
+            f"the join keeps rows until a partner arrives, and its condition does not limit how much older than the "
             f"partner {name} can be" + (f" ({reasons[0]})" if reasons else "")
         )
 
     def _evicted_us(self, node: Node) -> tuple[int | None, int | None]:
-        """Of left and right: how far behind the watermark rows are still kept, as Spark works it out."""
+        """For left and right: how far behind the watermark rows are still kept, as Spark computes it."""
         spark, pairs = self._spark, equalities(node)
         left, right = (scala_seq(spark, child.output) for child in node.children)
         keys = [scala_seq(spark, [pair[side] for pair in pairs]) for side in (0, 1)]
@@ -326,7 +326,7 @@ def _computed_text(expression: Any) -> str:
 
 
 def interval_us(expression: Any) -> int | None:
-    """A constant interval in microseconds; None: it is not constant, or has months."""
+    """A constant interval in microseconds. None if it is not constant or has months."""
     if not expression.foldable():
         return None
     value = expression.eval(None)
@@ -338,7 +338,7 @@ def interval_us(expression: Any) -> int | None:
 
 
 def _linear(expression: Any) -> tuple[int, int] | None:
-    """A column plus a constant time: its id, and the time. None: it is something else."""
+    """The id and the time, if the expression is a column plus a constant time. Otherwise None."""
     kind = kind_of(expression)
     if kind == "AttributeReference":
         return identity(expression), 0
@@ -352,7 +352,7 @@ def _linear(expression: Any) -> tuple[int, int] | None:
 
 
 def _at_least(condition: Any, wanted: int, others: frozenset[int]) -> tuple[int, int] | None:
-    """What a comparison says of a column: not older than which other column plus which time."""
+    """The other column and the time, if a comparison says that a column is not older than their sum."""
     kind = kind_of(condition)
     if kind in ("LessThan", "LessThanOrEqual"):
         small, great = condition.left(), condition.right()
@@ -385,7 +385,7 @@ def _window_time_of(expression: Any) -> Any | None:
 
 
 def _time_in(window: Any) -> Any | None:
-    """The time of which a window is made: what is turned into a number of microseconds."""
+    """The time from which a window is computed: the expression that is converted to microseconds."""
     for child in items(window.children()):
         is_number = str(child.dataType().simpleString()) == "bigint"
         if (found := _time_in(child)) is not None:
@@ -396,7 +396,7 @@ def _time_in(window: Any) -> Any | None:
 
 
 def _made_window_us(made: Any) -> int | None:
-    """The length of the windows that a named_struct(start, …, end, …) makes."""
+    """The length of the windows that a named_struct(start, …, end, …) creates."""
     if kind_of(made) != "CreateNamedStruct":
         return None
     end = list(items(made.children()))[3]

@@ -1,6 +1,6 @@
-"""A stage's analysed plan as a tree of nodes, and what can be asked of Catalyst's expressions. All of it over py4j.
+"""A stage's analysed plan as a tree of nodes, and functions on Catalyst's expressions, all over py4j.
 
-The tree is read once. Expressions stay on the Java side: they are compared, rebuilt and turned into columns there.
+The tree is read once. Expressions stay on the Java side, where they are compared, rebuilt and turned into columns.
 """
 
 import json
@@ -29,8 +29,8 @@ class Node:
     children: tuple["Node", ...]
     is_streaming: bool
     output: tuple[Any, ...]  # Catalyst's attributes
-    ids: tuple[int, ...]  # theirs
-    reads: int | None = None  # the input of the stage that a leaf stands for
+    ids: tuple[int, ...]  # of the attributes in `output`
+    reads: int | None = None  # for a leaf: the number of the stage's input that it reads
 
     @property
     def child(self) -> "Node":
@@ -69,12 +69,12 @@ class Node:
 
 
 def input_directory(directory: Path, number: int, stream: str) -> Path:
-    """What the stand-in for one input of a stage reads. The plan shows it, so it tells which input a leaf is."""
+    """The path that the stand-in for an input reads. The plan shows it, so it identifies the input of a leaf."""
     return directory / f"{number}-{stream}"
 
 
 def read_plan(spark: SparkSession, frame: DataFrame, directory: Path) -> Node:
-    """The plan of a streaming DataFrame that was made of stand-ins below `directory`.
+    """The plan of a streaming DataFrame that was built on stand-ins below `directory`.
 
     Common table expressions are inlined, and expressions that Spark replaces before it runs them are replaced.
     """
@@ -96,7 +96,7 @@ def _node(plan: Any, directory: Path) -> Node:
 
 
 def _input_of(leaf: Any, directory: Path) -> int | None:
-    """Which input a leaf stands for. None: it is none of ours."""
+    """The input that a leaf reads. None if it is not one of our stand-ins."""
     if kind_of(leaf) != "StreamingRelation":
         return None
     path = leaf.dataSource().options().get("path")
@@ -122,7 +122,7 @@ def identity(attribute: Any) -> int:
 
 
 def is_marked(attribute: Any, mark: str = EVENT_TIME_MARK) -> bool:
-    """Whether Spark takes this column for event time."""
+    """Whether Spark treats this column as event time."""
     return bool(attribute.metadata().contains(mark))
 
 
@@ -132,7 +132,7 @@ def references(expression: Any) -> frozenset[int]:
 
 
 def contains(expression: Any, kind: str) -> bool:
-    """Whether there is such an expression anywhere in it."""
+    """Whether an expression of this kind is anywhere in it."""
     return kind_of(expression) == kind or any(contains(child, kind) for child in items(expression.children()))
 
 
@@ -147,12 +147,12 @@ def substituted(spark: SparkSession, expression: Any, by: Mapping[int, Any]) -> 
 
 
 def scala_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
-    """A list as Catalyst wants it."""
+    """A list as a Scala sequence."""
     return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
 
 
 def without_alias(expression: Any) -> Any:
-    """What an alias stands for."""
+    """The expression below its aliases."""
     return without_alias(expression.child()) if kind_of(expression) == "Alias" else expression
 
 
@@ -166,17 +166,17 @@ def conjuncts(expression: Any) -> Iterator[Any]:
 
 
 def text(expression: Any) -> str:
-    """The expression as SQL, without the ids that differ from one analysis to the next. Text in quotes stays."""
+    """The expression as SQL, without the ids that differ between analyses. Quoted text is unchanged."""
     return re.sub(r"('(?:[^'\\]|\\.)*')|#\d+L?", lambda found: found[1] or "", str(expression.sql()))
 
 
 def data_type(expression: Any) -> Any:
-    """Its type, as JSON has it."""
+    """Its type, as JSON."""
     return json.loads(expression.dataType().json())
 
 
 def equalities(join: Node, kinds: Sequence[str] = ("EqualTo", "EqualNullSafe")) -> list[tuple[Any, Any]]:
-    """The pairs of expressions, left and right, that a join's condition holds equal, in one of these ways."""
+    """The pairs of left and right expressions that a join's condition compares with one of these operators."""
     condition = join.plan.condition()
     left, right = (frozenset(child.ids) for child in join.children)
     found = []
@@ -198,13 +198,13 @@ def join_type(join: Node) -> str:
 
 
 def column(spark: SparkSession, expression: Any) -> Column:
-    """The expression as a column of a DataFrame that has its attributes; null where it cannot be computed."""
+    """The expression as a column of a DataFrame that has its attributes. It is null if its evaluation fails."""
     tried = java_class(spark, "org.apache.spark.sql.catalyst.expressions.TryEval")(expression)
     return Column(java_class(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(tried))
 
 
 def rebound(spark: SparkSession, expression: Any, leaf: Node, frame: DataFrame) -> Any:
-    """An expression over a leaf's columns as one over the columns of the same names of a DataFrame."""
+    """Replace a leaf's columns in an expression by the DataFrame's columns of the same names."""
     ours = {str(each.name()): each for each in items(frame._jdf.queryExecution().analyzed().output())}
     by = {number: ours[str(each.name())] for number, each in zip(leaf.ids, leaf.output, strict=True)}
     return substituted(spark, expression, by)

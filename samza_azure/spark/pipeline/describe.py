@@ -1,7 +1,7 @@
-"""A pipeline as facts that people can compare: what each stage and stream is, in a few words.
+"""A pipeline as facts that people can compare: short descriptions of each stage and stream.
 
-A run keeps them, so that a processor with another pipeline can be told what differs. The fingerprint decides whether
-it does; what no fact shows (the slide of a window, the schema of a function's state) is said to differ all the same.
+A run stores them, so that a processor with a different pipeline can say what differs. The fingerprint decides whether
+it differs, also by what no fact shows (the slide of a window, the schema of a function's state).
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from samza_azure.spark.pipeline.catalyst import (
 )
 from samza_azure.spark.pipeline.operators import keys_of, state_of
 
-#: A run keeps no more of its pipeline than this, as JSON; without it a difference is two hashes.
+#: Bytes of JSON. A larger description is not stored, and a difference is then reported as two hashes.
 MOST = 64 << 10
 
 

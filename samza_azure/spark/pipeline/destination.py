@@ -1,6 +1,6 @@
-"""Which partition of its output stream a row goes to, computed inside the plan.
+"""Compute inside the plan which partition of the output stream a row goes to.
 
-The same numbers as `samza_azure.logs.partition`, of which this is the form for Spark; a test compares the two.
+This is `samza_azure.logs.partition` for Spark, with the same results; a test compares the two.
 """
 
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ FAMILIES = {each: each for each in ("string", "boolean", "date", "binary")} | di
 
 
 def check_key(schema: StructType, key: str, what: str, columns: str) -> None:
-    """Refuse a key that is no column, or whose type has no canonical bytes. `what` begins the sentence."""
+    """Refuse a key that is not a column or whose type has no canonical bytes. `what` begins the message."""
     if key not in schema.names:
         raise PipelineRefused(f"{what}, but {columns}. Name one of them.")
     kind = schema[key].dataType
@@ -63,6 +63,6 @@ def _canonical(column: Column, kind: DataType) -> Column:
 
 
 def _framed(data: Column) -> Column:
-    """Its length, a colon and the bytes; a null is a tilde."""
+    """The column's length, a colon and its bytes; null becomes a tilde."""
     length = F.concat(F.octet_length(data).cast("string"), F.lit(":")).cast("binary")
     return F.coalesce(F.concat(length, data), F.lit("~").cast("binary"))

@@ -1,6 +1,6 @@
-"""The pipeline's module imported without Spark, and what is wrong with its names: told before a JVM is up.
+"""Import the pipeline's module without Spark and report mistakes in its names before a JVM is up.
 
-A module that makes a session, or a column, when it is imported needs one; then only Spark can tell.
+A module that creates a session or a column at import needs the JVM; its mistakes are found when Spark is up.
 """
 
 import logging
@@ -30,27 +30,27 @@ log = logging.getLogger(__name__)
 class Found:
     """What is known without Spark."""
 
-    stages: str  # how many there are, in words
+    stages: str  # their number, as text
     warnings: tuple[str, ...] = ()
     needs_session: str = ""  # why the rest is not known
 
 
-#: What is wrong with a module however often it is imported.
+#: Errors that do not depend on how often a module is imported.
 CERTAIN = (SyntaxError, NameError, ImportError)
 
 
 class SessionWanted(PySparkRuntimeError):
-    """The module makes a session when it is imported."""
+    """The module creates a session when it is imported."""
 
 
 def check_early(config: Config) -> Found:
-    """Import the module and check its names. `PipelineRefused` for what is wrong, as with Spark."""
+    """Import the module and check its names. Raise the same `PipelineRefused` as the check with Spark."""
     try:
         with _no_session():
             application = load(config)
     except PipelineRefused as error:
         if _wants_session(error):
-            return Found("the job file", needs_session="The module makes a session or a column when it is imported.")
+            return Found("the job file", needs_session="The module creates a session or a column at import.")
         raise
     warnings = check_names(application, config)
     number = len(application.stages)
@@ -58,10 +58,10 @@ def check_early(config: Config) -> Found:
 
 
 def check_beside(config: Config, refused: Callable[[str], None]) -> Callable[[], None]:
-    """Do the same in a child process, which is forked now: there must be no threads yet.
+    """Run `check_early` in a child process. It is forked now, so there must be no threads yet.
 
-    What is imported here would else be imported twice by this process, once without the session's settings. Calling
-    the result starts to wait for it; `refused` gets the message, on a thread of its own, if there is a mistake.
+    In this process the module would be imported twice, once without the session's settings. Call the result to start
+    waiting for the child: if there is a mistake, a separate thread calls `refused` with the message.
     """
     reading, writing = os.pipe()
     child = os.fork()
@@ -85,11 +85,11 @@ def _say_and_exit(config: Config, reading: int, writing: int) -> None:
         os.close(reading)
         check_early(config)
     except ConfigError as error:
-        # Whatever else happens at an import may be only because it happens twice: a port that is taken, a lock.
+        # Other errors may occur only because the module is imported a second time: a port or a lock is taken.
         if error.__cause__ is None or isinstance(error.__cause__, CERTAIN):
             with os.fdopen(writing, "wb") as said:
                 said.write(pickle.dumps(in_full(error)))
-    except Exception as error:  # noqa: BLE001  # whatever it is, Spark will find it again
+    except Exception as error:  # noqa: BLE001  # the check with Spark will find it again
         log.info("The pipeline was not checked before Spark is up: %s", error)
     finally:
         os._exit(0)
@@ -110,7 +110,7 @@ def _wants_session(error: BaseException) -> bool:
 
 @contextmanager
 def _no_session() -> Iterator[None]:
-    """Nobody starts a JVM in here."""
+    """Raise `SessionWanted` if anything in this block starts a JVM."""
     before = SparkContext._ensure_initialized
 
     def refuse(*arguments: Any, **options: Any) -> None:

@@ -1,8 +1,8 @@
-"""Whether all rows that a batch would put out come out of a stream, and none that it would not.
+"""Check that a stream emits exactly the rows that a batch would.
 
-In output mode append a row of an aggregation or of an outer join comes out once the watermark has passed its time, so
-there has to be one that is not null. In output mode update an aggregation puts out a row for each change of a group:
-the last one of each group is the batch's row, as long as every change comes out and shows its group.
+In output mode append, a row of an aggregation or of an outer join is emitted once the watermark has passed its time, so
+its time must not be null. In output mode update, an aggregation emits a row for each change of a group: the last row
+of each group is the batch's row, provided that every change is emitted and shows its group.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +27,7 @@ from samza_azure.spark.pipeline.catalyst import (
 )
 from samza_azure.spark.pipeline.operators import described, state_of
 
-#: Operators that put out each row that they take in, and nothing else.
+#: Operators that emit exactly their input rows.
 PASSING = frozenset(
     {
         "CollectMetrics",
@@ -41,14 +41,14 @@ PASSING = frozenset(
         "View",
     }
 )
-#: Expressions that are null where one of their operands is, so that a filter by them keeps no row without it.
+#: Expressions that are null if an operand is null, so a filter by one of them drops rows with a null operand.
 STRICT = frozenset({"EqualTo", "GreaterThan", "GreaterThanOrEqual", "IsNotNull", "LessThan", "LessThanOrEqual"})
-#: Functions of a time that are null only where it is.
+#: Functions of a time that are null only if the time is null.
 OF_TIME = frozenset({"Cast", "KnownNullable", "PreciseTimestampConversion", "TimestampAddInterval", "TruncTimestamp"})
 
 
 def check_emission(stage: Stage, root: Node) -> None:
-    """Refuse a stage of which rows would stay in state for ever, or come out that no batch has."""
+    """Refuse a stage if rows would stay in its state for ever, or if it would emit rows that a batch does not have."""
     aggregations = [node for node in root.walk() if node.kind == "Aggregate" and node.is_streaming]
     if stage.output_mode == "update":
         for aggregation in aggregations:
@@ -66,7 +66,7 @@ def check_emission(stage: Stage, root: Node) -> None:
 
 
 def puts_out_changes(stage: Stage, root: Node) -> bool:
-    """Whether the stage's output has several rows for what is one row of a batch."""
+    """Whether the stage's output may have several rows for one row of a batch."""
     return stage.output_mode == "update" and any(node.kind == "Aggregate" and node.is_streaming for node in root.walk())
 
 
@@ -74,15 +74,15 @@ def puts_out_changes(stage: Stage, root: Node) -> bool:
 
 
 def _check_complete(stage: Stage, aggregation: Node) -> None:
-    """A group is put out when the watermark has passed it."""
+    """A group is emitted when the watermark has passed it."""
     keys = list(items(aggregation.plan.groupingExpressions()))
     times = [key for key in keys if any(_is_event_time(aggregation.child, each) for each in references(key))]
     if not times:
         raise PipelineRefused(
             f"Stage {stage.name}: no group of the {described(aggregation)} is ever complete, since its keys have no "
-            "event time with a watermark, and in output mode append only complete groups are put out. Group by a "
-            'window as well, rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or put out a row '
-            'for each change of a group: @app.stage(…, output_mode="update").'
+            "event time with a watermark, and output mode append emits only complete groups. Group by a window as "
+            'well, rows.withWatermark("…", "1 hour").groupBy(F.window("…", "1 day"), …); or use output mode update, '
+            'which emits a row for each change of a group: @app.stage(…, output_mode="update").'
         )
     for key in times:
         if kind_of(key) == "AttributeReference":
@@ -98,7 +98,7 @@ def _times(node: Node) -> list[Any]:
 
 
 def _check_outer(stage: Stage, join: Node) -> None:
-    """A row without a partner comes out when the watermark has passed its time."""
+    """A row without a partner is emitted when the watermark has passed its time."""
     kind = join_type(join)
     left, right = join.children
     for side, where in ((left, ("LeftOuter", "FullOuter")), (right, ("RightOuter", "FullOuter"))):
@@ -108,10 +108,10 @@ def _check_outer(stage: Stage, join: Node) -> None:
 
 
 def _check_null_keys(stage: Stage, join: Node) -> None:
-    """Spark finds partners by their keys as bytes, in which null equals null; in a batch it equals nothing.
+    """A stream join compares keys as bytes, so null equals null; in a batch null equals nothing.
 
-    It goes well where one side has no nulls. Spark takes them out by itself on the sides of which no row without a
-    partner comes out, as far as the key is a column there.
+    The result is right if one side has no nulls. Spark itself removes them from a side that emits no rows without a
+    partner, if the key is a column there.
     """
     kind = join_type(join)
     taken_out = {"Inner": (0, 1), "LeftSemi": (0, 1), "LeftOuter": (1,), "RightOuter": (0,)}.get(kind, ())
@@ -124,14 +124,14 @@ def _check_null_keys(stage: Stage, join: Node) -> None:
             continue
         left, right = (text(each) for each in pair)
         raise PipelineRefused(
-            f"Stage {stage.name}: the {described(join)} would take rows for partners whose {left} and {right} are "
-            f'null, which a batch does not. Take them out on one side before the join, .where("{left} IS NOT NULL"), '
-            "as a column if it is computed; where they are wanted, add them again by a union."
+            f"Stage {stage.name}: the {described(join)} would match rows whose {left} and {right} are both null, "
+            f'which a batch does not. Remove them on one side before the join, .where("{left} IS NOT NULL"), '
+            "as a column if it is computed. If you need these rows, add them again with a union."
         )
 
 
 def _column_of(key: Any) -> Any | None:
-    """The column that a key is, in another type at most."""
+    """The column, if the key is a column or a cast of one."""
     while kind_of(key) == "Cast" and "TRY" not in str(key.evalMode().toString()):
         key = key.child()
     return key if kind_of(key) == "AttributeReference" else None
@@ -142,20 +142,20 @@ def _check_not_null(stage: Stage, node: Node, time: Any, consequence: str) -> No
         return
     name = str(time.name())
     raise PipelineRefused(
-        f"Stage {stage.name}: where {name} is null, {consequence}, and the row would never be put out. Take such rows "
-        f'out before it, .where("{name} IS NOT NULL"); where they are wanted, add them again by a union.'
+        f"Stage {stage.name}: where {name} is null, {consequence}, and the row would never be emitted. Remove such "
+        f'rows before it, .where("{name} IS NOT NULL"). If you need them, add them again with a union.'
     )
 
 
 def _is_never_null(node: Node, wanted: int) -> bool:
-    """Whether a column of this node's output has no nulls, as the plan tells it."""
+    """Whether the plan shows that a column of this node's output has no nulls."""
     if not node.column(wanted).nullable():
         return True
     if not node.children:
         return False
     is_window = any(is_marked(node.column(wanted), mark) for mark in (WINDOW_MARK, SESSION_MARK))
     if is_window and not any(wanted in child.ids for child in node.children):
-        return True  # where Spark makes windows, it takes out the rows that have no time
+        return True  # Spark removes rows without a time when it computes windows
     match node.kind:
         case "Filter":
             if any(kind_of(each) in STRICT and wanted in _operands(each) for each in conjuncts(node.plan.condition())):
@@ -185,7 +185,7 @@ def _operands(condition: Any) -> set[int]:
 
 
 def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
-    """Between an aggregation and the output, every change passes and keeps its key."""
+    """Refuse operators between an aggregation and the output that drop a change or its key."""
     keys = [
         {identity(made) for made in aggregation.made if without_alias(made).semanticEquals(key)}
         for key in items(aggregation.plan.groupingExpressions())
@@ -194,22 +194,22 @@ def _check_changes(stage: Stage, root: Node, aggregation: Node) -> None:
         if node.kind not in PASSING:
             what = state_of(node) or node.kind
             raise PipelineRefused(
-                f"Stage {stage.name}: in output mode update the {described(aggregation)} puts out a row for each "
-                f"change of a group, and behind it comes an operator ({what}) that does not pass each of them on: rows "
-                "would stay that a later change takes back. Return the groups as they are, and do the rest where they "
-                "are read; or group by a window and use output mode append."
+                f"Stage {stage.name}: in output mode update the {described(aggregation)} emits a row for each change "
+                f"of a group, but the operator after it ({what}) does not pass on every row, so rows would remain that "
+                "a later change replaces. Return the groups unchanged and do the rest where they are read; or group "
+                "by a window and use output mode append."
             )
         if node.kind == "Project":
             keys = [{identity(made) for made in node.made if _shows(made, key)} for key in keys]
     if not all(keys):
         raise PipelineRefused(
-            f"Stage {stage.name}: in output mode update the {described(aggregation)} puts out a row for each change of "
-            "a group, and without all of its keys nobody can tell which row takes the place of which. Return the keys."
+            f"Stage {stage.name}: in output mode update the {described(aggregation)} emits a row for each change of a "
+            "group, and without all of its keys a reader cannot tell which row replaces which. Return the keys."
         )
 
 
 def _above(root: Node, wanted: Node) -> Iterator[Node]:
-    """The nodes between a node and the root, from below."""
+    """The nodes above a node, from the lowest up to the root."""
     for child in root.children:
         if wanted in child.walk():
             yield from _above(child, wanted)
@@ -217,7 +217,7 @@ def _above(root: Node, wanted: Node) -> Iterator[Node]:
 
 
 def _shows(made: Any, key: set[int]) -> bool:
-    """Whether a column tells a key: it is the key, or an end of the window that is the key."""
+    """Whether a column shows the key: it is the key itself, or the start or end of the window that is the key."""
     below = without_alias(made)
     if kind_of(below) == "GetStructField" and str(below.extractFieldName()) in ("start", "end"):
         below = below.child()

@@ -1,7 +1,7 @@
-"""Low-level tasks as stages: what is wrong with one before it runs, and what is known of it without a plan.
+"""Low-level tasks as stages: check them before they run, and analyse them without a plan.
 
-A handler is a black box: no plan says which columns it puts out, and how old a row of it can be. Both stand in the job
-file, and where they do not, the start says which line to add.
+A handler is a black box: no plan shows which columns it emits or how old its rows can be. The job file must declare
+both; if it does not, the start is refused with the line to add.
 """
 
 import inspect
@@ -21,17 +21,18 @@ from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 
 
 def at_once(stage: Stage, config: Config) -> int:
-    """How many messages may be in flight in a task of this stage."""
+    """The maximum number of messages in flight in a task of this stage."""
     return stage.max_concurrency or config.task.max_concurrency
 
 
 def handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:
-    """What is wrong with a handler and is known without Spark."""
+    """Yield the mistakes in a handler that can be found without Spark."""
     try:
         inspect.signature(stage.function).bind()
     except TypeError:
         yield (
-            f"Each task of {stage.name} makes its handler by {stage.name}(), without arguments, and it needs some. "
+            f"Each task of {stage.name} creates its handler by calling {stage.name}() without arguments, but it needs "
+            "some. "
             f"Decorate a function that returns it: @app.task({', '.join(map(repr, stage.inputs))}) "
             "def name(): return …"
         )
@@ -45,13 +46,13 @@ def handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:
     declared = config.streams.get(stage.output)
     if stage.output != stage.name and (declared is None or declared.schema is None):
         yield (
-            f"Task {stage.name} writes stream {stage.output!r}, and no plan says what is in it. "
+            f"Task {stage.name} writes stream {stage.output!r}, but the job file does not declare its columns. "
             f'Add: [streams.{stage.output}] with schema = "…", like "id string, amount double".'
         )
 
 
 def analyse_handler(spark: SparkSession, stage: Stage, inputs: Sequence[Input], declared: Stream) -> Analysis:
-    """A low-level task as a stage without a plan: one source for each input, no state of Spark's, no watermark."""
+    """Analyse a low-level task, which has no plan: one source per input, no state in Spark, no watermark."""
     schema = StructType([]) if declared.schema is None else parse_schema(spark, declared.schema, stage.output)
     check_columns(schema, f"streams.{stage.output}.schema")
     for key in stage.partition_by:
@@ -75,7 +76,7 @@ def analyse_handler(spark: SparkSession, stage: Stage, inputs: Sequence[Input], 
 
 
 def _frontier(stage: Stage, inputs: Sequence[Input], declared: Stream, schema: StructType) -> tuple[Term, ...]:
-    """What the frontier of the records is the least of: all inputs with an event time, less the declared lag."""
+    """The records' frontier is the minimum of these: the frontiers of all inputs with an event time."""
     column, output = declared.event_time, stage.output
     if column is None:
         return ()
@@ -87,15 +88,15 @@ def _frontier(stage: Stage, inputs: Sequence[Input], declared: Stream, schema: S
     check_event_time(schema, column, f"streams.{output}.event_time")
     if declared.frontier_lag_s is None:
         raise PipelineRefused(
-            f"Task {stage.name} writes {column} as event time of stream {output!r}, but nothing says how old its later "
-            f"rows can be: a handler may put out any row. Say under [streams.{output}] how much older than the "
-            'progress of the inputs rows can be: frontier_lag = "1 hour".'
+            f"Task {stage.name} writes {column} as event time of stream {output!r}, but how old its later rows can be "
+            f"is unknown: a handler may emit any row. Declare under [streams.{output}] how far rows can lag behind the "
+            'inputs: frontier_lag = "1 hour".'
         )
     terms = tuple(Term(number) for number, each in enumerate(inputs) if each.event_time is not None)
     if not terms:
         raise PipelineRefused(
             f"Task {stage.name} writes {column} as event time of stream {output!r}, but none of its inputs has an "
-            f"event time, so it would stand still. Add to the job file, under [streams.{inputs[0].stream}]: "
+            f"event time, so it would never advance. Add to the job file, under [streams.{inputs[0].stream}]: "
             'event_time = "…".'
         )
     return terms

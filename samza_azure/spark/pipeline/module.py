@@ -1,10 +1,11 @@
-"""The user's module: found, imported, and how its functions get to Spark's Python processes.
+"""Find and import the user's module, and decide how its functions get to Spark's Python workers.
 
-Functions and classes of the pipeline's own module travel by value, as those of a script do under spark-submit. So it
-may make a session, register functions and name columns at its top, though no worker could import it then. A module
-beside it is imported by each worker once, as with --py-files, and keeps what it remembers between batches; but if it
-holds something of the session, no worker can import it either, and it travels by value too.
-Promised: what a module sets on the session at its import is in the job file as well, or refused.
+Functions and classes of the pipeline's main module are pickled by value, like those of a script under spark-submit.
+So the module may create a session, register functions and define columns at its top level, although a worker could
+not import it then. Other modules beside it are imported once by each worker, as with --py-files, and keep their
+globals between batches. A module that holds an object of the session cannot be imported by a worker either, so it is
+pickled by value too.
+Promised: settings that a module makes on the session at import are in the job file too, or are refused.
 """
 
 import importlib
@@ -26,10 +27,10 @@ from samza_azure.spark.pipeline.names import nearest
 from samza_azure.spark.pipeline.places import noted, place_of
 from samza_azure.spark.pipeline.words import said_by_stage
 
-_CLOUDPICKLE: Any = cloudpickle.cloudpickle  # it comes without types
-#: What a worker cannot make: a module that holds any of it cannot be imported there.
+_CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
+#: Objects that a worker cannot create: it cannot import a module that holds one of them.
 _OF_THE_SESSION = (SparkSession, SparkContext, DataFrame, Column, Broadcast, Accumulator, Application)
-#: What scripts set and the container decides; no row depends on it.
+#: Settings that scripts often make but the container decides; no row depends on them.
 _NOT_THEIRS = frozenset({"spark.app.name", "spark.master", "spark.sql.shuffle.partitions"})
 
 
@@ -85,7 +86,7 @@ def _said(error: BaseException) -> str:
 
 
 def _needs(error: ModuleNotFoundError) -> str:
-    """A package that is missing, and the line that brings it."""
+    """Name the missing package and the command that installs it."""
     package = str(error.name).partition(".")[0]
     wanted = "samza-azure[pandas]" if package in ("pandas", "google") else package
     return f"needs the package {package}, which is not installed. Run on each machine: pip install '{wanted}'"
@@ -95,10 +96,10 @@ def _needs(error: ModuleNotFoundError) -> str:
 
 
 class _Finder:
-    """Finds the user's modules as Python would, and has them imported by `_Loader`.
+    """Find the user's modules as Python would, and have `_Loader` import them.
 
-    They are those beside the job file and those of the pipeline's own package. Modules that a function imports later
-    come this way too.
+    These are the modules beside the job file and those of the pipeline's own package, also when a function imports
+    them later.
     """
 
     def __init__(self, main: str, directory: Path) -> None:
@@ -108,7 +109,7 @@ class _Finder:
 
     @classmethod
     def install(cls, main: str, directory: Path) -> None:
-        """Put it where Python looks for files; the one of an earlier `load` goes."""
+        """Add a finder in front of Python's own, and remove the one of an earlier `load`."""
         others = [each for each in sys.meta_path if not isinstance(each, cls)]
         place = others.index(PathFinder) if PathFinder in others else len(others)
         sys.meta_path[:] = [*others[:place], cls(main, directory), *others[place:]]
@@ -134,14 +135,14 @@ def _folders(spec: ModuleSpec) -> set[Path]:
 
 
 class _Loader(SourceFileLoader):
-    """Executes a module of the user's and decides how its functions travel."""
+    """Execute a module of the user's and decide whether its functions are pickled by value."""
 
     def __init__(self, name: str, path: str, by_value: set[str]) -> None:
         super().__init__(name, path)
         self._by_value = by_value
 
     def exec_module(self, module: ModuleType) -> None:
-        """By value while it is executed: it may hand functions to Spark before it is complete."""
+        """Pickle by value during execution: the module may give functions to Spark before it is complete."""
         _CLOUDPICKLE.register_pickle_by_value(module)
         super().exec_module(module)
         if module.__name__ in self._by_value or any(map(self._is_of_the_session, list(vars(module).values()))):
@@ -150,7 +151,7 @@ class _Loader(SourceFileLoader):
             _CLOUDPICKLE.unregister_pickle_by_value(module)
 
     def _is_of_the_session(self, value: object) -> bool:
-        """Whether no worker can import a module that has this: it is the session's, or from another such module."""
+        """Whether a worker cannot import the value: it belongs to the session, or to a module pickled by value."""
         if isinstance(value, _OF_THE_SESSION):
             return True
         origin = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
@@ -158,7 +159,7 @@ class _Loader(SourceFileLoader):
 
 
 def _reduced(module: ModuleType) -> Any:
-    """A module that a function refers to as a whole. By value it goes without what is the session's."""
+    """Reduce a module that a function refers to. Pickled by value, it leaves out the session's objects."""
     function, (name, *rest) = _CLOUDPICKLE._module_reduce(module)
     return function, (name, *({key: each for key, each in state.items() if not _stays(each)} for state in rest))
 
@@ -175,7 +176,7 @@ _CLOUDPICKLE.CloudPickler._dispatch_table[ModuleType] = _reduced
 
 @contextmanager
 def _settings_kept(name: str) -> Iterator[None]:
-    """Import a module in here. What it sets on the session, and the job file does not, is refused or taken back."""
+    """Undo or refuse the settings that this block makes on the session and that the job file lacks."""
     spark = SparkSession.getActiveSession()
     before = dict(spark.conf.getAll) if spark else {}
     yield
@@ -185,8 +186,8 @@ def _settings_kept(name: str) -> Iterator[None]:
     changed = {key for key in after.keys() | before.keys() if after.get(key) != before.get(key)}
     if refused := sorted(changed - _NOT_THEIRS):
         raise PipelineRefused(
-            f"The module {name} sets {', '.join(refused)}. The session is there before the module is imported, and "
-            "all processors must have the same: write it under [spark] in the job file, and take it out of the module."
+            f"The module {name} sets {', '.join(refused)}. The session exists before the module is imported, and all "
+            "processors need the same settings: write them under [spark] in the job file, not in the module."
         )
     for key in changed:  # past the check of `spark.conf.set`, which leaves Spark's core settings alone
         spark._jsparkSession.sessionState().conf().setConfString(key, before[key])

@@ -1,7 +1,7 @@
-"""What can be wrong with a pipeline before anybody has asked Spark: names, streams, keys, duplicates, circles.
+"""Check a pipeline without Spark: names, streams, keys, duplicates, cycles.
 
-Cheap, so it is said at once, all mistakes together, each with the file and line of the stage that is meant. A schema
-that only Spark can read is left to Spark.
+The check is cheap, so all mistakes are reported at once, each with the file and line of its stage. A schema that only
+Spark can read is left to Spark.
 """
 
 import difflib
@@ -25,7 +25,7 @@ TYPES = TIMES | {
 
 
 def check_names(application: Application, config: Config) -> list[str]:
-    """Warnings; `PipelineRefused` with all mistakes."""
+    """Return the warnings. Raise `PipelineRefused` with all mistakes, if there are any."""
     found = list(_mistakes(application.stages, config))
     if len(found) == 1:
         (message, place), *_ = found
@@ -41,7 +41,7 @@ def check_names(application: Application, config: Config) -> list[str]:
 
 
 def ordered(stages: Sequence[Stage]) -> list[Stage]:
-    """Each stage behind those that write what it reads."""
+    """The stages in topological order: each comes after those that write its inputs."""
     if not stages:
         raise PipelineRefused("The application has no stage. Decorate a function with @app.stage(input, output=…).")
     waiting = list(stages)
@@ -51,14 +51,14 @@ def ordered(stages: Sequence[Stage]) -> list[Stage]:
         ready = next((stage for stage in waiting if not unwritten.intersection(stage.inputs)), None)
         if ready is None:
             names = ", ".join(stage.name for stage in waiting)
-            raise PipelineRefused(f"The stages {names} wait for each other's output. Break the circle.")
+            raise PipelineRefused(f"The stages {names} wait for each other's output. Break the cycle.")
         ready_first.append(ready)
         waiting.remove(ready)
     return ready_first
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The question whether another name is meant; empty if none is near."""
+    """The question whether a similar name is meant; empty if there is none."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
     return f" Is {found[0]!r} meant?" if found else ""
 
@@ -88,25 +88,25 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
 
 
 def _retention_mistakes(stages: Sequence[Stage], config: Config) -> Iterator[str]:
-    """Retention is for sources and outputs; what lies between is deleted as soon as it is read."""
+    """Retention applies to sources and outputs only; an intermediate log is deleted as it is read."""
     for stage in stages:
         declared = config.streams.get(stage.output)
         if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
             continue
         readers = [each.name for each in stages if stage.output in each.inputs]
         if readers or table_of(stage.output, declared) is not None:
-            by = f"stage {readers[0]} reads it" if readers else "it is a table, for which table.keep says how long"
+            by = f"stage {readers[0]} reads it" if readers else "it is published as a table, which table.keep governs"
             yield (
-                f"streams.{stage.output}.retention has no effect: {by}, and its log is deleted as that comes on. Take "
-                "the line out."
+                f"streams.{stage.output}.retention has no effect: {by}, and the log is deleted as it is consumed. "
+                "Remove the line."
             )
 
 
 def undeclared(stage: Stage, name: str, known: Iterable[str]) -> str:
-    """What is said of a stream that is read, and neither written nor declared."""
+    """The message for a stream that is read, but neither written nor declared."""
     return (
-        f"Stage {stage.name} reads stream {name!r}, which no stage writes, and the job file does not say what is "
-        f"in it.{nearest(name, (each for each in known if each != name))} "
+        f"Stage {stage.name} reads stream {name!r}, which no stage writes and whose schema is not in the job file."
+        f"{nearest(name, (each for each in known if each != name))} "
         f'Add: [streams.{name}] with schema = "…" and partitions = ….'
     )
 
@@ -118,7 +118,7 @@ def _other_arguments(stage: Stage) -> str | None:
         wanted = len(inspect.signature(stage.function).parameters)
         return (
             f"Stage {stage.name} reads {', '.join(stage.inputs)}, so its function is called with {len(stage.inputs)} "
-            f"DataFrame(s), and it takes {wanted}. Name a stream for each: "
+            f"DataFrame(s), but it takes {wanted}. Name one stream for each parameter: "
             f"@app.stage({', '.join(repr(each) for each in stage.inputs)}, …)."
         )
     except ValueError:
@@ -129,7 +129,7 @@ def _other_arguments(stage: Stage) -> str | None:
 def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
     types = _columns(declared.schema or "")
     if types is None:
-        return  # Spark reads more than this; what it cannot read either, it says
+        return  # Spark reads more than this parser, and refuses what it cannot read
     columns = f"its schema has the columns {', '.join(types)}. Name one of them."
     for column, kind in types.items():
         if kind not in TYPES and kind.isidentifier():
@@ -148,9 +148,9 @@ def _source_mistakes(name: str, declared: Stream) -> Iterator[str]:
 
 
 def _columns(ddl: str) -> dict[str, str] | None:
-    """The columns of a schema and the words of their types; None: it is not as simple as that.
+    """The columns of a schema and the names of their types; None if the schema is not that simple.
 
-    A parser of its own: pyarrow, which `storage.ddl` is written with, would take as long as all else here.
+    This does not use `storage.ddl`, because importing pyarrow would take as long as all other checks together.
     """
     found = {}
     for part in re.split(r",(?![^<(]*[>)])", ddl):
@@ -162,15 +162,15 @@ def _columns(ddl: str) -> dict[str, str] | None:
 
 
 def no_time(stream: str, column: str, kind: str) -> str:
-    """What is said of an event time that is no time."""
+    """The message for an event time that is not of a time type."""
     return (
         f"streams.{stream}.event_time is {column!r}, a column of type {kind}. An event time is a timestamp, a date or "
-        f'a window: write "{column} timestamp" in streams.{stream}.schema, and produce reads the text as one.'
+        f'a window. Write "{column} timestamp" in streams.{stream}.schema; produce then parses the text.'
     )
 
 
 def _warnings(stages: Sequence[Stage], config: Config) -> Iterator[str]:
-    """What has no effect, so that somebody may rely on it in vain."""
+    """Warn of settings that have no effect, since the user may rely on them."""
     read, written = {name for stage in stages for name in stage.inputs}, {stage.output for stage in stages}
     handlers = {stage.output for stage in stages if stage.is_handler}
     if not handlers:
@@ -188,7 +188,7 @@ def _warnings(stages: Sequence[Stage], config: Config) -> Iterator[str]:
 
 
 def _is_route(name: str, stages: Sequence[Stage]) -> bool:
-    """Whether a stream may be one that is added for a stage, which is called after it and its input."""
+    """Whether a stream may be a routing stream, which is named after its stage and that stage's input."""
     return any(name.startswith(f"{stage.name}-{each}") for stage in stages for each in stage.inputs)
 
 

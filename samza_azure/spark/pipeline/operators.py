@@ -1,7 +1,6 @@
-"""Which operators a stage's plan may hold, which of them keep state, and by what.
+"""Which operators a stage's plan may contain, which of them keep state, and by which keys.
 
-What is not named here is refused: whether an operator computes on a stream what it computes on a table is known of
-each, or it is not run.
+An operator that is not named here is refused, since it is not known to compute the same on a stream as on a table.
 """
 
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from samza_azure.spark.pipeline.catalyst import (
     text,
 )
 
-#: Operators with state, and what people call them.
+#: Operators with state, and their names in messages.
 STATEFUL = {
     "Aggregate": "aggregation",
     "Deduplicate": "deduplication",
@@ -34,9 +33,9 @@ STATEFUL = {
     "TransformWithStateInPySpark": "state machine",
 }
 JOIN = "join of two streams"
-#: Of these Spark 4.3 drops late rows by the watermark of the batch before, puts the others into the state, and then
-#: fires by its own. So the last rows of a drain may come in one batch with a watermark of infinity. A join would keep
-#: no row of that batch for the rows of its other side, and a function would see the infinity beside rows.
+#: In these, Spark 4.3 drops late rows by the watermark of the previous batch, adds the other rows to the state, and
+#: then fires by the watermark of the current batch. So one batch may have the last rows of a drain and a watermark of
+#: infinity. A join would keep no row of that batch for its other side, and a function would see infinity beside rows.
 FIRE_AFTER_ROWS = frozenset({"Aggregate", "Deduplicate", "DeduplicateWithinWatermark", "Distinct", "GlobalLimit"})
 #: Operators that treat each row by itself.
 STATELESS = frozenset(
@@ -46,7 +45,7 @@ STATELESS = frozenset(
         "Expand",
         "Filter",
         "Generate",
-        "LocalLimit",  # below a limit, which counts
+        "LocalLimit",  # below a GlobalLimit, which keeps the count
         "MapInArrow",
         "MapInPandas",
         "Project",
@@ -63,12 +62,12 @@ STATELESS = frozenset(
         "View",
     }
 )
-#: Leaves whose rows stand in the program, so that they are the same whenever it runs.
+#: Leaves whose rows are part of the program, so that they are the same in every execution.
 CONSTANT = frozenset({"LocalRelation", "LogicalRDD", "OneRowRelation", "Range"})
 
 
 def state_of(node: Node) -> str | None:
-    """What people call this operator's kind of state. None: it has none."""
+    """The name of this operator's kind of state. None if it has no state."""
     if not node.is_streaming:
         return None
     if node.kind == "Join":
@@ -77,10 +76,10 @@ def state_of(node: Node) -> str | None:
 
 
 def keys_of(node: Node) -> list[tuple[Any, ...]]:
-    """By what an operator keeps its state: expressions over its child; of a join, pairs over left and right.
+    """The keys of an operator's state: expressions over its child; for a join, pairs of left and right expressions.
 
-    Rows that agree in all of them have to meet in one task. The window of a session is none of them: it differs
-    between the rows of one session.
+    Rows that agree in all keys must meet in one task. A session window is not a key, since it differs between the
+    rows of one session.
     """
     match node.kind:
         case "Join":
@@ -104,7 +103,7 @@ def _is_session(expression: Any) -> bool:
 
 
 def described(node: Node) -> str:
-    """The operator as a message names it: what it is, and by what."""
+    """The operator as messages name it, with its keys."""
     keys = keys_of(node)
     if node.kind == "Join":
         return "join on " + " and ".join(f"{text(left)} = {text(right)}" for left, right in keys)
@@ -113,7 +112,7 @@ def described(node: Node) -> str:
 
 
 def check_operators(stage: Stage, root: Node) -> None:
-    """Refuse what is not known to be right on a stream."""
+    """Refuse operators that are not known to be right on a stream."""
     for node in root.walk():
         for subquery in items(node.plan.subqueries()):
             _check_subquery(stage, subquery)
@@ -124,31 +123,31 @@ def check_operators(stage: Stage, root: Node) -> None:
             _check_join(stage, node)
         elif node.kind in ("FlatMapGroupsInPandas", "FlatMapGroupsInArrow"):
             raise PipelineRefused(
-                f"Stage {stage.name} uses applyInPandas or applyInArrow, which on a stream sees the rows of one batch "
-                "at a time and not all rows of a group. Use applyInPandasWithState or transformWithState."
+                f"Stage {stage.name} uses applyInPandas or applyInArrow, which on a stream sees only the rows of one "
+                "batch, not all rows of a group. Use applyInPandasWithState or transformWithState."
             )
         elif node.kind not in STATELESS and node.kind not in STATEFUL:
             raise PipelineRefused(
-                f"Stage {stage.name} uses the operator {node.kind}, of which it is not known that it computes on a "
-                "stream what it computes on a table. Write it with grouping, joins or applyInPandasWithState."
+                f"Stage {stage.name} uses the operator {node.kind}, which is not known to compute the same on a stream "
+                "as on a table. Use grouping, joins or applyInPandasWithState instead."
             )
         _check_time(stage, node)
         _check_timeout(stage, node)
 
 
 def _check_timeout(stage: Stage, node: Node) -> None:
-    """A drain raises the watermark to infinity, and what an operator puts out then reaches the next one in that batch.
+    """A drain raises the watermark to infinity, and rows that an operator then emits reach the next one in that batch.
 
-    There is no later time left that a function could set. `transformWithState` may register a timer for an earlier one.
+    A function that gets them can set no later timeout. `transformWithState` may register a timer for an earlier time.
     """
     if node.kind != "FlatMapGroupsInPandasWithState" or "EventTime" not in str(node.plan.timeout().toString()):
         return
     for below in node.child.walk():
         if _puts_out_later(below):
             raise PipelineRefused(
-                f"Stage {stage.name} gives what the {described(below)} puts out to applyInPandasWithState with "
-                "EventTimeTimeout. In a drain that is put out when no time is later than the watermark, and "
-                "setTimeoutTimestamp fails. Use applyInPandasWithState in a stage of its own, or transformWithState."
+                f"Stage {stage.name} passes the output of the {described(below)} to applyInPandasWithState with "
+                "EventTimeTimeout. A drain raises the watermark to infinity before the last rows are emitted, so "
+                "setTimeoutTimestamp fails. Use applyInPandasWithState in a separate stage, or transformWithState."
             )
 
 
@@ -164,10 +163,9 @@ def _puts_out_later(node: Node) -> bool:
 
 
 def check_functions(spark: SparkSession, stage: Stage, plan: Any, root: Node) -> None:
-    """A Python function right over rows of applyInPandasWithState: Spark hands them on in a form that it cannot read.
+    """Refuse a Python function directly on top of applyInPandasWithState: it cannot read the row format of the latter.
 
-    Where such a function is evaluated is known when Spark has optimized the plan. An expression between the two that
-    computes something puts the rows into the other form.
+    Only the optimized plan shows where such a function is evaluated. Any computation between the two converts the rows.
     """
     state = "FlatMapGroupsInPandasWithState"
     if not any(node.kind == state for node in root.walk()):
@@ -177,9 +175,9 @@ def check_functions(spark: SparkSession, stage: Stage, plan: Any, root: Node) ->
         if kind_of(evaluation) in ("ArrowEvalPython", "BatchEvalPython") and kind_of(evaluation.child()) == state:
             functions = ", ".join(text(each) for each in items(evaluation.udfs()))
             raise PipelineRefused(
-                f"Stage {stage.name} gives columns of applyInPandasWithState to {functions}, and Spark fails at the "
-                "first row of that with a ClassCastException. Use it in the function of applyInPandasWithState, or "
-                "in a stage of its own."
+                f"Stage {stage.name} passes columns of applyInPandasWithState to {functions}, and Spark fails at the "
+                "first such row with a ClassCastException. Use it inside the function of applyInPandasWithState, or "
+                "in a separate stage."
             )
 
 
@@ -190,18 +188,18 @@ def _operators(plan: Any) -> Iterator[Any]:
 
 
 def _check_constant(stage: Stage, node: Node) -> None:
-    """A table beside the stream must be the same at each start: its rows stand in the program."""
+    """A static table must be the same at each start, so its rows must be part of the program."""
     if node.children or (node.kind in CONSTANT and (node.kind != "LogicalRDD" or _is_in_program(node.plan.rdd()))):
         return
     raise PipelineRefused(
-        f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query fixes their list when it starts, "
-        "and they may be others after a hand-over, so its rows would depend on restarts. Produce them into a stream "
+        f"Stage {stage.name} reads a table or files of its own ({node.kind}). A query lists the files when it starts, "
+        "and the list may differ after a hand-over, so its rows would depend on restarts. Produce them into a stream "
         "and join with that, or put a small table into the code: spark.createDataFrame([…])."
     )
 
 
 def _is_in_program(rdd: Any) -> bool:
-    """Whether the rows come from the program, and not from files or from what was once computed of files."""
+    """Whether the rows come from the program, not from files or from a result computed from files."""
     below = [each.rdd() for each in items(rdd.dependencies())]
     return (
         all(_is_in_program(each) for each in below) if below else kind_of(rdd) in ("ParallelCollectionRDD", "EmptyRDD")
@@ -221,25 +219,25 @@ def _check_join(stage: Stage, node: Node) -> None:
     if node.is_join_of_streams and not equalities(node):
         raise PipelineRefused(
             f"Stage {stage.name}: a join of two streams ({join_type(node)}) has no equality between a column of the "
-            "left and one of the right. Write one into the join's condition; a filter behind the join is too late."
+            "left and one of the right. Add one to the join's condition; a filter after the join is too late."
         )
 
 
 def _check_time(stage: Stage, node: Node) -> None:
     if node.kind.startswith("FlatMapGroups") and "ProcessingTime" in str(node.plan.timeout().toString()):
         raise PipelineRefused(
-            f"Stage {stage.name} uses ProcessingTimeTimeout, which a drain cannot bring to an end. "
+            f"Stage {stage.name} uses ProcessingTimeTimeout, which a drain cannot complete. "
             "Use GroupStateTimeout.EventTimeTimeout."
         )
     if node.kind.startswith("TransformWithState") and "ProcessingTime" in str(node.plan.timeMode().toString()):
         raise PipelineRefused(
-            f'Stage {stage.name} uses timeMode "ProcessingTime", which a drain cannot bring to an end. '
+            f'Stage {stage.name} uses timeMode "ProcessingTime", which a drain cannot complete. '
             'Use timeMode "EventTime".'
         )
 
 
 def fingerprint_of(node: Node, origins: Any) -> dict[str, Any]:
-    """What an operator's state depends on. `origins` tells what a key is made of, over the stage's inputs."""
+    """What an operator's state depends on. `origins` expresses a key in columns of the stage's inputs."""
     plan = node.plan
     state: dict[str, Any] = {
         "kind": node.kind,

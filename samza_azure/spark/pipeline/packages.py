@@ -1,6 +1,6 @@
-"""Packages that pyspark asks for only when a stage uses them. Which one is missing is said at the start.
+"""Check at the start for packages that pyspark imports only when a stage uses them.
 
-pyspark notices a missing pandas when the DataFrame is made, and a missing protobuf when the first batch dies.
+pyspark notices a missing pandas when the DataFrame is created, and a missing protobuf only when the first batch fails.
 """
 
 import importlib
@@ -12,7 +12,7 @@ from samza_azure.errors import PipelineRefused
 
 #: As in pyproject.toml.
 PANDAS, PROTOBUF = "pandas>=2.2,<3", "protobuf>=6.33.5"
-#: What the messages between a transformWithState and its Python process are made of.
+#: The messages between transformWithState and its Python process.
 _MESSAGES = "pyspark.sql.streaming.proto.StateMessage_pb2"
 
 

@@ -1,6 +1,6 @@
-"""The pipeline: put in order, analysed, cut into tasks. All that can be wrong with it is said here.
+"""The pipeline: order its stages, analyse them, divide them into tasks. Every refusal is raised from here.
 
-A stream that no stage writes is a source stream; its partitions and its schema stand in the job file. A stream
+A stream that no stage writes is a source stream; its partitions and its schema are in the job file. A stream
 between two stages has the schema of the stage that writes it.
 """
 
@@ -34,7 +34,7 @@ from samza_azure.spark.pipeline.tables import check_producers, check_time, sink_
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """One log that a task reads, and the destinations in it that are for this task."""
+    """One log that a task reads, and the destinations in it that the task consumes."""
 
     prefix: str
     destinations: frozenset[int]
@@ -55,23 +55,23 @@ class TaskInput:
 
 @dataclass(frozen=True, slots=True)
 class AnalysedStage:
-    """A stage with all that its tasks need to run."""
+    """A stage with everything that its tasks need to run."""
 
     stage: Stage
     plan: StagePlan
     analysis: Analysis
-    partitions: int | None  # of the stream it writes; None: each task writes a partition of its own
+    partitions: int | None  # of the stream it writes; None: each task writes its own partition
     event_time: str | None  # of the stream it writes
     frontier_lag_us: int
-    route: Route | None = None  # it passes its input on unchanged, by these expressions
+    route: Route | None = None  # for a router: it passes its input on unchanged, partitioned by these expressions
 
     def with_destination(self, spark: SparkSession, frame: DataFrame) -> DataFrame:
-        """The rows that the stage puts out, with the partition of the output stream that each goes to."""
+        """The stage's output rows, each with its partition of the output stream."""
         if self.partitions is None or self.partitions == 1:
             return frame
         if self.route is None:
             return with_destination(frame, [frame[f"`{key}`"] for key in self.stage.partition_by], self.partitions)
-        # Rows come here before any filter of the stage behind, so what cannot be computed of one is no error yet.
+        # The next stage may filter rows out for which an expression fails, so a failure must not be an error here.
         by = [column(spark, rebound(spark, each, self.route.leaf, frame)) for each in self.route.expressions]
         return with_destination(frame, by, self.partitions, like_keys=self.route.like_keys)
 
@@ -86,7 +86,7 @@ class Pipeline:
     tables: Mapping[str, Table] = field(default_factory=dict)  # by the stage that publishes their segments
 
     def table_of(self, task: str) -> Table | None:
-        """The table that a task publishes segments of; None: it runs a query."""
+        """The table whose segments a task publishes. None if the task runs a query or a handler."""
         return self.tables.get(self.plan.stage_of(task).name)
 
     def stage_of(self, task: str) -> AnalysedStage:
@@ -94,13 +94,13 @@ class Pipeline:
         return self.stages[self.plan.stage_of(task).name]
 
     def inputs_of(self, task: str, run_id: str) -> tuple[TaskInput, ...]:
-        """What a task reads. The order is fixed by the plan: offsets refer to producers by their place in it."""
+        """What a task reads. The plan fixes the order: offsets refer to producers by their index in it."""
         stage = self.plan.stage_of(task)
         number = int(task.rpartition("-")[2])
         return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
 
     def readers_of(self, prefix: str, run_id: str) -> list[str]:
-        """The logs of the tasks that read this one, which is a task's or a source partition's."""
+        """The logs of the tasks that read this log, which belongs to a task or a source partition."""
         tasks = [f"{stage.name}-{number}" for stage in self.plan.stages for number in range(stage.tasks)]
         return [
             f"runs/{run_id}/{reader}"
@@ -130,7 +130,7 @@ class AnalysedStream:
     event_time: str | None
     idle_timeout_s: float
     writer: str | None  # the stage; None: a source stream
-    key: tuple[str, ...]  # the columns by which its rows are partitioned; none: nobody knows how
+    key: tuple[str, ...]  # the columns by which its rows are partitioned; empty if unknown
 
 
 def analyse_pipeline(spark: SparkSession, application: Application, config: Config, directory: Path) -> Pipeline:
@@ -168,7 +168,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
         if (table := tables.get(stage.output)) is not None:
             check_time(stage.output, table, analysis.schema)
-            if done.partitions is not None:  # each sink reads all tasks of the stage then
+            if done.partitions is not None:  # then each task of the sink reads all tasks of the stage
                 check_producers(stage.output, done.plan)
             sink = sink_plan(stage.output, table, done.plan, config)
             sinks[sink.name] = sink, table
@@ -212,7 +212,7 @@ def _intermediate_stream(written_by: AnalysedStage, config: Config, key: tuple[s
 
 
 def _key_of_output(stage: AnalysedStage, streams: Mapping[str, AnalysedStream]) -> tuple[str, ...]:
-    """The key of what a stage writes: its own, or where each task keeps to its partition, that of its inputs."""
+    """The key of a stage's output: its `partition_by`, or that of its inputs if each task writes its own partition."""
     if stage.partitions is not None:
         return stage.stage.partition_by
     is_one_to_one = all(streams[name].partitions == stage.plan.tasks for name in stage.plan.inputs)
@@ -246,13 +246,13 @@ def _router(
     config: Config,
     taken: set[str],
 ) -> AnalysedStage:
-    """The stage that nobody wrote: it passes an input on unchanged, partitioned as the stage behind it needs it."""
+    """An added stage that passes an input on unchanged, partitioned as the next stage needs it."""
     read = stage.inputs[number]
     name = f"{stage.name}-{read}" + (f"-{number}" if stage.inputs.count(read) > 1 else "")
     if name in taken:
         raise PipelineRefused(
             f"The rows of stream {read!r} have to be routed for stage {stage.name}, through a stream called {name!r}. "
-            "A stream of the pipeline has this name already; rename that one."
+            "The pipeline already has a stream of this name. Rename that one."
         )
     stream, declared = streams[read], config.streams.get(name)
     partitions = route.partitions or max(streams[each].partitions for each in stage.inputs)
@@ -261,7 +261,7 @@ def _router(
     elif declared is not None:
         raise PipelineRefused(
             f"streams.{name}.partitions is {declared.partitions}, but its rows meet those of a stream with "
-            f"{route.partitions} partitions in stage {stage.name}. Write {route.partitions}, or take the line out."
+            f"{route.partitions} partitions in stage {stage.name}. Write {route.partitions}, or remove the line."
         )
     tasks = stream.partitions if config.task.count is None else min(stream.partitions, config.task.count)
     analysis = Analysis(
@@ -303,13 +303,13 @@ def _router(
 def _reads_changes(stage: Stage, writer: Stage) -> PipelineRefused:
     return PipelineRefused(
         f"Stage {stage.name} reads stream {writer.output!r}, to which stage {writer.name} writes a row for each change "
-        f"of a group (output mode update), and it would take each change for a row of its own. Let {writer.name} group "
-        "by a window as well, behind withWatermark, in output mode append: then each group is written once."
+        f"of a group (output mode update), and it would read each change as a separate row. Let {writer.name} group by "
+        "a window as well, after withWatermark, in output mode append: then each group is written once."
     )
 
 
 def _check_meeting(stage: Stage, routers: Sequence[AnalysedStage]) -> None:
-    """Rows that meet in one operator come from streams with the same number of partitions."""
+    """Refuse routers whose rows meet in one operator but that have different numbers of partitions."""
     partitions: dict[int, AnalysedStage] = {}
     for router in routers:
         assert router.route is not None
@@ -338,7 +338,7 @@ def _analysed_stage(
     if not stage.partition_by and declared.partitions not in (1, tasks):
         raise PipelineRefused(
             f"streams.{stage.output}.partitions is {declared.partitions}, but stage {stage.name} has no partition_by, "
-            f"so each of its {tasks} tasks writes one partition. Add partition_by=…, or take the line out."
+            f"so each of its {tasks} tasks writes one partition. Add partition_by=…, or remove the line."
         )
     partitions = declared.partitions if stage.partition_by else None
     plan = StagePlan(
@@ -364,7 +364,7 @@ def _analysed_stage(
 
 
 def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, AnalysedStream], config: Config) -> int:
-    """One task per partition, or as many as the user says. Where no rows have to meet, inputs may differ."""
+    """One task per partition, or fewer if the user says so. Inputs may differ in partitions if no rows must meet."""
     least = min(streams[name].partitions for name in inputs)
     wanted = stage.tasks or config.task.count
     return least if wanted is None else min(least, wanted)
@@ -429,7 +429,7 @@ def _described(
     sinks: Sequence[tuple[StagePlan, Table]],
     streams: Mapping[str, AnalysedStream],
 ) -> dict[str, dict[str, str]]:
-    """All facts of the pipeline; none if they are too many to be kept with the run."""
+    """All facts of the pipeline. Empty if they are too large to be stored with the run."""
     found: dict[str, dict[str, str]] = {}
     for stage in stages:
         lag = stage.frontier_lag_us / 1_000_000

@@ -1,11 +1,11 @@
-"""In which task a row is treated: the columns by which each input of a stage must be partitioned.
+"""Which task processes a row: the columns by which each input of a stage must be partitioned.
 
-An operator with state is right only if all rows that agree in its keys meet in one task. So its keys are traced to
-expressions over the columns of each input, through everything that lies between. If they contain the key by which the
-input's stream is partitioned, nothing has to be done. If not, the input is routed by those expressions first, through a
-stream of its own. What no partitioning of the inputs can satisfy is refused.
+An operator with state is right only if all rows that agree in its keys meet in one task. So its keys are traced through
+the operators below it to expressions over the columns of each input. If these contain the key by which the input's
+stream is partitioned, nothing has to be done. Otherwise the input is first routed by these expressions, through an
+additional stream. If no partitioning of the inputs is right, the stage is refused.
 
-Promised: a stage that is accepted has, for each of its operators with state, the rows of one key in one task.
+Promised: in an accepted stage, each operator with state gets all rows of a key in one task.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,13 +32,14 @@ from samza_azure.spark.pipeline.catalyst import (
 from samza_azure.spark.pipeline.destination import FAMILIES, INTEGERS
 from samza_azure.spark.pipeline.operators import described, keys_of, state_of
 
-#: Operators that may take rows out.
+#: Operators that may drop rows.
 REMOVING = frozenset({"Deduplicate", "DeduplicateWithinWatermark", "Filter", "Generate", "GlobalLimit", "LocalLimit"})
 
-#: The remedy that always works, as long as one task is fast enough.
+#: The remedy that always works, if one task is fast enough.
 ON_ONE_TASK = "Run the stage on one task: @app.stage(…, tasks=1)."
 
-#: An expression for each leaf below a node: rows of the node that agree in it come from rows that agree in these.
+#: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
+#: from rows that agree in these.
 Place: TypeAlias = dict[Node, Any]
 
 
@@ -48,18 +49,18 @@ class Keyed:
 
     stream: str
     partitions: int
-    key: tuple[str, ...]  # the columns by which it is partitioned; none: it is not known how
+    key: tuple[str, ...]  # the columns by which it is partitioned; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """By what the rows of an input are routed to the tasks that need them."""
+    """The expressions by which the rows of an input are routed to the tasks that need them."""
 
-    leaf: Node  # one that reads the input: the expressions are over its columns
+    leaf: Node  # reads the input; the expressions are over its columns
     expressions: tuple[Any, ...]
-    like_keys: bool  # as `partition_by` would; otherwise by Spark's own hash, which takes more types
-    partitions: int | None  # as many as an input beside it has; None: free to choose
-    group: int  # inputs of one group meet in an operator, so they have the same number of partitions
+    like_keys: bool  # hashed as by `partition_by`; otherwise by Spark's own hash, which supports more types
+    partitions: int | None  # to match another input; None: any number
+    group: int  # inputs of one group meet in an operator, so they need the same number of partitions
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -69,7 +70,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The inputs that have to be routed, by their number, and the key that the stage's output then has."""
+    """The inputs that must be routed, by their number, and the key that the stage's output then has."""
 
     routes: Mapping[int, Route]
     output_key: tuple[str, ...]
@@ -82,7 +83,7 @@ class Tracer:
         self._spark = spark
 
     def place(self, node: Node, expression: Any) -> Place | None:
-        """What an expression over a node's output is for each leaf below. None: rows that agree in it may be apart."""
+        """The expression in terms of each leaf below. None if rows that agree in it may be in different tasks."""
         if not expression.deterministic():
             return None
         if node.reads is not None:
@@ -99,14 +100,14 @@ class Tracer:
             case "Join":
                 return self._through_join(node, expression)
         if node.kind in REMOVING and contains(expression, "PythonUDF"):
-            return None  # the function would be asked for rows that the stage keeps from it
+            return None  # routing would call the function for rows that this operator drops
         streaming = [child for child in node.children if child.is_streaming]
         if len(streaming) == 1 and references(expression) <= set(streaming[0].ids):
             return self.place(streaming[0], expression)
-        return None  # a column that this operator makes
+        return None  # this operator creates the column
 
     def origins(self, node: Node, expression: Any) -> list[str]:
-        """What an expression is made of, as text, as far down as it can be followed."""
+        """What an expression is computed from, as text, traced down as far as possible."""
         if not references(expression):
             return [text(expression)]
         if node.reads is not None:
@@ -161,7 +162,7 @@ class Tracer:
                 yield node.child, substituted(self._spark, expression, by)
 
     def _through_expand(self, node: Node, expression: Any) -> Place | None:
-        """A row becomes several: only what is the same in all of them tells where they are."""
+        """A row becomes several rows: only an expression that is the same in all of them can be traced."""
         (_, first), *others = self._alternatives(node, expression)
         if not all(first.semanticEquals(other) for _, other in others):
             return None
@@ -191,9 +192,9 @@ class Tracer:
 
 
 def _is_held_by(kind: str, expression: Any, left: Any, right: Any) -> bool:
-    """Whether an expression over a join's output tells, in every row, the value that both sides were joined by.
+    """Whether an expression over a join's output has, in every row, the value by which the sides were joined.
 
-    Where a side can be missing its columns are null, and such rows are where their other side is.
+    The columns of a missing side are null; such a row is in the task of its other side.
     """
     if kind == "FullOuter":
         if kind_of(expression) != "Coalesce":
@@ -212,7 +213,7 @@ def _both(one: Place | None, other: Place | None) -> Place | None:
 
 
 def _can_route(expression: Any) -> bool:
-    """Whether equal values have equal hashes: not so of maps and variants, and of text with a collation of its own."""
+    """Whether equal values have equal hashes. Maps, variants and text with a collation do not."""
     return not _has_type(expression, "COLLATE", "MAP<", "VARIANT")
 
 
@@ -225,17 +226,17 @@ def _has_type(expression: Any, *words: str) -> bool:
 
 
 def place_stage(spark: SparkSession, stage: Stage, root: Node, inputs: Sequence[Keyed], tasks: int | None) -> Placement:
-    """How each input must be partitioned; PipelineRefused, with what to write, if no partitioning is right.
+    """How each input must be partitioned. Raise PipelineRefused, with what to write, if no partitioning is right.
 
-    `tasks` is the number of tasks that the user asks for. One task needs no partitioning at all.
+    `tasks` is the number of tasks that the user asks for. One task needs no partitioning.
     """
     if tasks == 1 or all(each.partitions == 1 for each in inputs):
         return Placement({}, ())
     for node in root.walk():
         if node.kind == "TransformWithStateInPySpark" and node.plan.hasInitialState():
             raise PipelineRefused(
-                f"Stage {stage.name}: the {described(node)} has an initial state, of which each task would take the "
-                "whole. Run the stage on one task, @app.stage(…, tasks=1); or produce the initial state into a stream."
+                f"Stage {stage.name}: the {described(node)} has an initial state, and each task would load all of it. "
+                "Run the stage on one task, @app.stage(…, tasks=1); or produce the initial state into a stream."
             )
     tracer = Tracer(spark)
     keys = {leaf: _key_columns(leaf, _stream(leaf, inputs)) for leaf in root.leaves()}
@@ -263,7 +264,7 @@ def _key_columns(leaf: Node, stream: Keyed) -> tuple[Any, ...]:
 
 
 def _groups(operators: Sequence[Node]) -> list[list[Node]]:
-    """Each uppermost operator with those below it: they share inputs, so one partitioning must suit them all."""
+    """Group each uppermost operator with those below it: they share inputs, so they need the same partitioning."""
     groups: list[list[Node]] = []
     for operator in operators:  # from the top
         if not any(operator in group for group in groups):
@@ -272,7 +273,7 @@ def _groups(operators: Sequence[Node]) -> list[list[Node]]:
 
 
 def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[Place]:
-    """What the inputs below may be partitioned by so that every operator has its rows together."""
+    """The columns by which the inputs may be partitioned so that each operator gets all rows of a key in one task."""
     offers = [(operator, _offered(tracer, operator)) for operator in group]
     leaves = set(group[0].leaves())
     found: list[Place] = []
@@ -286,7 +287,7 @@ def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[Place]
 
 
 def _offered(tracer: Tracer, operator: Node) -> list[Place]:
-    """The keys of an operator, those that could be followed to all inputs below it."""
+    """The keys of an operator that can be traced to all inputs below it."""
     places = []
     for keys in keys_of(operator):
         traced = [tracer.place(child, key) for child, key in zip(operator.children, keys, strict=False)]
@@ -296,18 +297,18 @@ def _offered(tracer: Tracer, operator: Node) -> list[Place]:
 
 
 def _suits(candidate: Place, operator: Node, places: Sequence[Place]) -> bool:
-    """Whether rows that agree in the operator's keys agree in the candidate, too."""
+    """Whether rows that agree in the operator's keys also agree in the candidate."""
     here = {leaf: candidate[leaf] for leaf in operator.leaves()}
     if any(_is_same(here, place) for place in places):
         return True
     if len(here) > 1:
-        return False  # composed expressions would have to be composed alike on all sides
+        return False  # an expression over several keys would have to be the same function of them on all sides
     ((leaf, expression),) = here.items()
     return _is_composed(expression, [place[leaf] for place in places])
 
 
 def _is_composed(expression: Any, parts: Sequence[Any]) -> bool:
-    """Whether an expression is one of these, or is computed of some of them and of constants."""
+    """Whether an expression is one of the parts, or is computed only from parts and constants."""
     if any(expression.semanticEquals(part) for part in parts):
         return True
     return _is_computed(expression, [part for part in parts if _is_one_value(part)])
@@ -322,7 +323,7 @@ def _is_computed(expression: Any, parts: Sequence[Any]) -> bool:
 
 
 def _is_one_value(expression: Any) -> bool:
-    """Whether equal keys give equal results in any function: 0.0 and -0.0 are one key, and two texts."""
+    """Whether any function gives equal results for equal keys. 0.0 and -0.0 are one key, but differ as text."""
     return not _has_type(expression, "COLLATE", "MAP<", "VARIANT", "FLOAT", "DOUBLE")
 
 
@@ -333,7 +334,7 @@ def _is_same(one: Place, other: Place) -> bool:
 def _decided(
     columns: Sequence[Place], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed], group: int
 ) -> dict[Node, Route | None]:
-    """Which leaves are routed, and by what; None: it stays as it is. As many as possible stay."""
+    """The route of each leaf, or None if it needs none. As few leaves as possible are routed."""
     leaves = list(columns[0])
     best: dict[Node, Route | None] = {}
     for anchor in leaves:
@@ -356,7 +357,7 @@ def _decided(
 
 
 def _columns_of_key(leaf: Node, key: Sequence[Any], columns: Sequence[Place]) -> list[Place]:
-    """The columns that are the leaf's key, in its order; none, if they are not all there."""
+    """The columns that are the leaf's key, in the key's order. Empty if one of them is missing."""
     found = [next((place for place in columns if _is_column(place[leaf], part)), None) for part in key]
     return [place for place in found if place is not None] if None not in found else []
 
@@ -366,7 +367,7 @@ def _is_key(key: Sequence[Any], wanted: Sequence[Any]) -> bool:
 
 
 def _is_column(expression: Any, column: Any) -> bool:
-    """Whether it is this column. A wider integer has the same canonical bytes, and so the same partition."""
+    """Whether the expression is this column. A wider integer has the same canonical bytes, so the same partition."""
     if expression.semanticEquals(column):
         return True
     if kind_of(expression) != "Cast":
@@ -377,17 +378,17 @@ def _is_column(expression: Any, column: Any) -> bool:
 
 
 def _family(expression: Any) -> str | None:
-    """Types of one family have the same canonical bytes for equal values. None: it cannot be a `partition_by` key."""
+    """The family of its type: equal values have the same canonical bytes. None if it cannot be a `partition_by` key."""
     return FAMILIES.get(str(expression.dataType().simpleString()))
 
 
 def _is_time(expression: Any) -> bool:
-    """Whether it is a time or a window of it: all that arrives at a time would go to one task."""
+    """Whether it is a time or a window. Routed by it, all rows that arrive together would go to one task."""
     return "timestamp" in str(expression.dataType().simpleString())
 
 
 def _output_key(tracer: Tracer, root: Node, keys: Mapping[Node, tuple[Any, ...]]) -> tuple[str, ...]:
-    """The columns of the stage's output by which it is partitioned already, since each task writes one partition."""
+    """The columns by which the stage's output is already partitioned, since each task writes one partition."""
     lengths = {len(key) for key in keys.values()}
     if lengths in ({0}, set()) or len(lengths) > 1:
         return ()
@@ -407,7 +408,7 @@ def _two_routes(stage: Stage, stream: str) -> PipelineRefused:
     return PipelineRefused(
         f"Stage {stage.name} uses the rows of stream {stream!r} in two operators that need them partitioned by "
         f'different columns. Name the stream twice, @app.stage("{stream}", "{stream}", …): the function then gets two '
-        "DataFrames, and each is partitioned as its operator needs it."
+        "DataFrames, each partitioned as its operator needs."
     )
 
 
@@ -416,40 +417,36 @@ def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[Place]]]) ->
         if not keys_of(operator):
             return PipelineRefused(
                 f"Stage {stage.name}: the {described(operator)} needs all rows in one task. {ON_ONE_TASK}"
-                + (
-                    " Where that is too slow, group by a key in a stage before it."
-                    if operator.kind == "Aggregate"
-                    else ""
-                )
+                + (" If that is too slow, group by a key in an earlier stage." if operator.kind == "Aggregate" else "")
             )
         if not places:
             return PipelineRefused(
                 f"Stage {stage.name}: the {described(operator)} needs the rows of each key in one task, but "
-                f"{_obstacle(operator)}. {_split(operator, 'Write what comes before as a stage of its own')}"
+                f"{_obstacle(operator)}. {_split(operator, 'Move what comes before it into a separate stage')}"
             )
     (upper, _), *_, (lower, _) = offers
     return PipelineRefused(
         f"Stage {stage.name}: no partitioning of its inputs suits both the {described(lower)} and the "
         f"{described(upper)}, which share no key. "
-        f"{_split(upper, f'Write two stages, the first of them with the {described(lower)}')}"
+        f"{_split(upper, f'Write two stages, the first with the {described(lower)}')}"
     )
 
 
 def _obstacle(operator: Node) -> str:
-    """Why no part of an operator's key tells where a row of an input belongs."""
+    """Why no part of an operator's key determines the task of an input's row."""
     parts = [part for key in keys_of(operator) for part in key]
     if any(_is_random(child, each) for child in operator.children for part in parts for each in references(part)):
-        return "its key is not deterministic, so that the same row would belong now here, now there"
+        return "its key is not deterministic, so the same row could go to different tasks"
     if not any(_can_route(part) for part in parts):
-        return "values of the key's type that are equal may have different bytes: a collation, a map or a variant"
+        return "equal values of the key's type may have different bytes (a collation, a map or a variant)"
     return (
-        "no part of the key can be told from a row of an input alone: an operator before it makes it, or a join before "
-        "it goes by another key"
+        "no part of the key can be computed from an input row alone: an earlier operator creates it, or an earlier "
+        "join uses another key"
     )
 
 
 def _is_random(node: Node, wanted: int) -> bool:
-    """Whether a projection computes a column by a function that gives another value each time."""
+    """Whether a projection computes a column with a non-deterministic function."""
     made = named(node.made, wanted) if node.kind == "Project" else None
     if made is not None and not made.deterministic():
         return True
@@ -458,7 +455,7 @@ def _is_random(node: Node, wanted: int) -> bool:
 
 
 def _split(operator: Node, first: str) -> str:
-    """What to write: a stage before, if its output can be partitioned by the operator's keys; or one task."""
+    """What to write: an earlier stage, if its output can be partitioned by the operator's keys; or one task."""
     keys = [key for key, *_ in keys_of(operator)]
     names = [
         str(key.name()) for key in keys if kind_of(key) == "AttributeReference" and _family(key) and _can_route(key)

@@ -1,4 +1,4 @@
-"""Where in the user's own code something is: the file and the line that a message names."""
+"""Find the file and line in the user's code that a message should name."""
 
 import inspect
 import linecache
@@ -22,7 +22,7 @@ _FOREIGN = tuple(
 
 
 def place_of(error: BaseException) -> str:
-    """The innermost line of the user's code that an error went through: file, line and text. Empty: none."""
+    """The innermost line of the user's code in an error's traceback: file, line and text. Empty if there is none."""
     if isinstance(error, SyntaxError) and error.filename:
         return _shown(error.filename, error.lineno or 1)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
@@ -32,7 +32,7 @@ def place_of(error: BaseException) -> str:
 
 
 def place_of_function(function: Callable[..., Any]) -> str:
-    """Where a function or a class is defined. Empty: nobody knows, as with another object that is called."""
+    """Where a function or a class is defined. Empty if unknown, as for other callable objects."""
     if inspect.isclass(function):
         try:
             return f"{inspect.getsourcefile(function)}, line {inspect.getsourcelines(function)[1]}"
@@ -43,12 +43,12 @@ def place_of_function(function: Callable[..., Any]) -> str:
 
 
 def is_ours(file: str) -> bool:
-    """Whether a file is the user's: not Python's, not an installed package's, not of Spark or this package."""
+    """Whether a file is the user's: not part of Python, an installed package, Spark or this package."""
     return not file.startswith("<") and not str(Path(file).resolve()).startswith(_FOREIGN)
 
 
 def noted(error: Exception, place: str, stage: str = "") -> None:
-    """Add a place to what an error says, once."""
+    """Add a place to an error's notes, unless it has one."""
     if place and not getattr(error, "__notes__", None):
         error.add_note(place + (f" (stage {stage})" if stage else ""))
 

@@ -1,4 +1,4 @@
-"""The plan of a pipeline, for commands that run nothing: a Spark session of their own, for as long as it takes."""
+"""Analyse a pipeline for commands that do not run it, in a temporary Spark session."""
 
 import tempfile
 from pathlib import Path
@@ -11,7 +11,7 @@ from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
 
 def plan_of(config: Config) -> Plan:
-    """The pipeline that a job file names, analysed as a container analyses it. PipelineRefused, as there."""
+    """Analyse the job file's pipeline as a container would. Raise the same PipelineRefused."""
     with tempfile.TemporaryDirectory(prefix="samza-azure-") as name:
         directory = Path(name)
         spark = start_session(config.app.name, config.spark, directory)

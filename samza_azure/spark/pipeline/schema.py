@@ -1,7 +1,7 @@
 """Which columns a stream may have, and how its rows are laid out in Arrow.
 
-A stream's schema is nullable throughout, whatever Spark found out about the stage that writes it: a later version of
-the same stage may find out something else, and the log's rows must not change because of it.
+All columns of a stream are nullable, whatever Spark infers about the stage that writes it. Spark may infer something
+else for a later version of the stage, and the layout of the log's rows must not change with it.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from samza_azure.errors import ConfigError, PipelineRefused
 from samza_azure.spark.jvm.session import java_class
 
-#: By the name that Spark gives the type, since some of these types have no public class in pyspark.
+#: Keyed by Spark's name of the type, since some of these types have no public class in pyspark.
 _REFUSED = {
     "time": "a TIME; write it as a string or as an integer of seconds",
     "geometry": "a geometry; write it as binary (ST_AsBinary)",
@@ -63,7 +63,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def fitted(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBatch:
-    """Rows of a log, laid out as their reader expects them. ConfigError if it expects other columns or other types."""
+    """Rows of a log in the layout that the reader expects. Raise ConfigError if columns or types differ."""
     if rows.schema.equals(schema):
         return rows
     there, here = ({column.name: _type_name(column.type) for column in each} for each in (rows.schema, schema))
@@ -75,13 +75,13 @@ def fitted(rows: pa.RecordBatch, schema: pa.Schema, stream: str) -> pa.RecordBat
         ]
         raise ConfigError(
             f"The rows of stream {stream!r} do not fit its schema: {'; '.join(differences)}. "
-            f"Make streams.{stream}.schema what was written, or write what it says into another stream."
+            f"Change streams.{stream}.schema to match the log, or write rows of the new schema into another stream."
         )
     return rows.select(schema.names).cast(schema)
 
 
 def _type_name(kind: pa.DataType) -> str:
-    """By Spark's name: what is the same to Spark may be laid out in several ways."""
+    """Spark's name of the type, since Arrow may have several layouts for one Spark type."""
     try:
         return str(from_arrow_type(kind).simpleString())
     except PySparkException:
@@ -89,7 +89,7 @@ def _type_name(kind: pa.DataType) -> str:
 
 
 def check_columns(schema: StructType, where: str) -> None:
-    """Refuse columns that would not come out of a log as they went in, with what to write instead."""
+    """Refuse columns that a log cannot store and return unchanged, and say what to write instead."""
     counted = Counter(name.lower() for name in schema.names)
     for name, times in counted.items():
         if times > 1:
@@ -119,5 +119,5 @@ def _why_refused(kind: DataType) -> str | None:
     if isinstance(kind, CalendarIntervalType):
         return "a calendar interval, which Arrow cannot carry; write it as months, days and microseconds"
     if isinstance(kind, UserDefinedType):
-        return "of a user-defined type; write the struct that it is made of"
+        return "of a user-defined type; write its underlying struct"
     return _REFUSED.get(kind.simpleString().partition("(")[0])

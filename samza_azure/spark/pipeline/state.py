@@ -1,7 +1,7 @@
-"""Where the state of a stage lives while it runs: in the heap of the JVM, or in RocksDB beside it.
+"""Where the state of a running stage is kept: on the JVM's heap or in RocksDB.
 
-In memory Spark keeps two versions of each store as Java objects. RocksDB keeps state on disk, and all stores of a
-container share one block cache of a fixed size. Their files differ, so a run stays with what it began with.
+In memory, Spark keeps two versions of each store as Java objects. RocksDB keeps state on disk, and all stores of a
+container share one block cache of a fixed size. Their file formats differ, so a run keeps the one that it began with.
 """
 
 from collections.abc import Iterable
@@ -17,26 +17,26 @@ PROVIDERS = {
 
 
 def kind_of_state(chosen: str, *, needs_rocksdb: bool) -> str:
-    """`memory` or `rocksdb`. `chosen` is `task.state`; `auto` is memory where the plan can do with it."""
+    """`memory` or `rocksdb`. `chosen` is `task.state`; `auto` means memory unless the plan needs RocksDB."""
     if chosen != "auto":
         return chosen
     return "rocksdb" if needs_rocksdb else "memory"
 
 
 def check_chosen(stage: str, chosen: str, *, needs_rocksdb: bool) -> None:
-    """PipelineRefused if the stage cannot keep its state there."""
+    """Raise PipelineRefused if the stage cannot keep its state there."""
     if needs_rocksdb and chosen == "memory":
         raise PipelineRefused(
             f'task.state is "memory", but stage {stage} uses transformWithState, which Spark runs on RocksDB only. '
-            'Write task.state = "rocksdb", or take the line out.'
+            'Write task.state = "rocksdb", or remove the line.'
         )
 
 
 def check_unchanged(task: str, kind: str, files: Iterable[str]) -> None:
-    """ConfigError if the state that a log holds is of the other kind."""
+    """Raise ConfigError if the log holds state of the other kind."""
     held = state_kind(files)
     if held is not None and held != kind:
         raise ConfigError(
-            f'The log of {task} holds state of task.state = "{held}", and the job file now asks for "{kind}", which '
-            f'cannot read it. Write task.state = "{held}" for this run; to change it, drain the run first.'
+            f'The log of {task} holds state written with task.state = "{held}", but the job file now says "{kind}", '
+            f'which cannot read it. Write task.state = "{held}" for this run; to change it, drain the run first.'
         )

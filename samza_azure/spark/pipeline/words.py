@@ -1,6 +1,6 @@
-"""What Spark says of a stage, in the words of somebody who writes one: the sentence, and what to write instead.
+"""Rewrite Spark's errors about a stage for the person who wrote the stage, and say what to write instead.
 
-Spark's own message stays where it is clear; its error class, its SQLSTATE and the plan behind it go.
+A clear message of Spark's is kept, without its error class, SQLSTATE and plan.
 """
 
 import difflib
@@ -14,39 +14,39 @@ from pyspark.errors import PySparkAttributeError, PySparkImportError
 from samza_azure.spark.pipeline.packages import PANDAS
 
 _PYSPARK = str(Path(pyspark.__file__).parent)
-#: Says Spark of whatever runs the rows of a stream.
+#: Spark's message for any action on a streaming DataFrame.
 _RUNS = "Queries with streaming sources must be executed with writeStream"
 _NO_ACTION = (
-    "{method}a stage may not run its rows (count, collect, show, toPandas, foreach, cache, write, …). It returns the "
-    'DataFrame that they are to become; to count them is an aggregation: .groupBy(F.window("ts", "1 hour")).count().'
+    "{method}a stage must not run an action (count, collect, show, toPandas, foreach, cache, write, …). Return the "
+    'DataFrame instead; to count rows, aggregate them: .groupBy(F.window("ts", "1 hour")).count().'
 )
-#: What Spark refuses when a query starts, by a part of its sentence, and what to write instead.
+#: What to write instead of what Spark refuses when a query starts, by a part of Spark's message.
 _INSTEAD = {
     "Sorting is not supported": (
-        "Leave orderBy and sort out: rows that never end have no last one. What reads the output sorts it; the "
-        'greatest of a window is an aggregate, .groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount")).'
+        "Remove orderBy and sort: a stream never ends, so it has no final order. Sort where the output is read; the "
+        'greatest row of a window is an aggregate, .groupBy(F.window("ts", "1 hour")).agg(F.max_by("id", "amount")).'
     ),
     "Non-time-based windows": (
-        "A row_number, rank or lag needs all rows of its group at once. Use an aggregate per F.window "
-        "(F.max_by, F.first), dropDuplicatesWithinWatermark, or transformWithState for the row before."
+        "row_number, rank and lag need all rows of a group at once. Use an aggregate per F.window (F.max_by, F.first), "
+        "dropDuplicatesWithinWatermark, or transformWithState to remember the previous row."
     ),
     "Distinct aggregations": (
-        'Drop the duplicates first, .dropDuplicatesWithinWatermark(["id"]), and count in a stage behind it; or use '
+        'Drop the duplicates first, .dropDuplicatesWithinWatermark(["id"]), and count in the next stage; or use '
         'F.approx_count_distinct("id").'
     ),
     "Stream-stream": (
-        "Both inputs of such a join need withWatermark, and its condition has to bound the time between the rows: "
+        "Both inputs of such a join need withWatermark, and its condition must bound the time between the rows: "
         '(left.id == right.id) & right.paid.between(left.ts, left.ts + F.expr("INTERVAL 1 HOUR")).'
     ),
 }
 _OTHERWISE = (
-    "If it is the combination that Spark refuses, write its operators as stages of their own; if it is one operator, "
-    "leave it out here and apply it to the output."
+    "If Spark refuses a combination of operators, split them into separate stages. If it refuses one operator, remove "
+    "it from the stage and apply it where the output is read."
 )
 
 
 def said_by_stage(error: BaseException, columns: list[str]) -> str:
-    """An error that came out of a stage's function. `columns` are those of its inputs."""
+    """Describe an error that a stage's function raised. `columns` are those of its inputs."""
     text = str(error)
     if _RUNS in text:
         return _NO_ACTION.format(method=_called(error))
@@ -62,7 +62,7 @@ def said_by_stage(error: BaseException, columns: list[str]) -> str:
 
 
 def said_at_start(error: BaseException) -> str:
-    """What Spark would refuse when the query starts, and the remedy."""
+    """Describe what Spark would refuse when the query starts, and the remedy."""
     reason = _plain(str(error))
     remedy = next((instead for part, instead in _INSTEAD.items() if part in reason), _OTHERWISE)
     return f"{reason.rstrip('.')}. {remedy}"
@@ -78,11 +78,11 @@ def _plain(text: str) -> str:
 def _no_column(name: str, columns: list[str]) -> str:
     near = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
     meant = f" Is {near[0]!r} meant?" if near else ""
-    return f"a DataFrame of it has no column {name!r}.{meant} There are {', '.join(columns)}."
+    return f"one of its DataFrames has no column {name!r}.{meant} The columns are {', '.join(columns)}."
 
 
 def _operator(error: BaseException) -> str:
-    """The method of pyspark that the stage has called."""
+    """The pyspark method that the stage called."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((frame.name for frame in frames if frame.filename.startswith(_PYSPARK)), "a function")
 

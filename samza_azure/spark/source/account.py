@@ -1,7 +1,7 @@
 """The storage account for Spark's own processes, which know neither the job file nor the container.
 
-The settings travel in the environment, which only this user can read: not on disk, not in a data source's options,
-which Spark shows and logs.
+The settings are passed in the environment, which only this user can read: not on disk, and not in a data source's
+options, which Spark shows and logs.
 """
 
 import json
@@ -41,7 +41,7 @@ class _Settings:
 
 
 def to_environment(storage: StorageSettings) -> dict[str, str]:
-    """The variable that `account` reads in a process started with it."""
+    """The environment variable from which `account` reads the settings in a child process."""
     settings = {
         "connect": storage.connect.get_secret_value() if storage.connect else None,
         "connect_file": str(storage.connect_file) if storage.connect_file else None,
@@ -75,7 +75,7 @@ def hints() -> "Hints":
 
 
 def positions() -> "Positions":
-    """Where the named readers stand, as a running task sees them."""
+    """The positions of the named readers, as a running task sees them."""
     rows: Positions = _Patient(account().readers())
     return rows
 
@@ -89,9 +89,9 @@ def segments(table: str) -> "SegmentStore":
 
 
 class _Patient:
-    """Access that is taken away while a task runs may come back: a token ran out, a rule changed. So it is an outage.
+    """Treat denied access as an outage, since a running task may get it back: a token expired, a rule changed.
 
-    A key that was wrong from the beginning never gets here: the supervisor has tried it first.
+    A key that was wrong from the beginning is found earlier, by the supervisor.
     """
 
     def __init__(self, storage: Any) -> None:

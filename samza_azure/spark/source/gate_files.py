@@ -1,11 +1,11 @@
-"""The files through which the container and its sources agree. Spark runs the sources in processes of their own.
+"""The files through which the container and its sources communicate. Spark runs the sources in separate processes.
 
-The container writes: the permit and the hints, once for all tasks; a gate per task. A source writes an
-acknowledgement: which gate it has seen, and which offset it gave out last. Each file is replaced as a whole by a
-rename, so that no reader sees half of one. Nothing here is durable, and nothing is secret.
+The container writes the permit and the hints, once for all tasks, and a gate per task. A source writes an
+acknowledgement: which gate it has seen, and which offset it returned last. Each file is replaced atomically by a
+rename. Nothing here is durable, and nothing is secret.
 
-Why acknowledgements: a gate that is shut does not recall a `latestOffset` that has begun. Only when a source has
-answered under the new gate is it certain that no batch under the old one is still to come.
+Why acknowledgements: shutting a gate does not recall a `latestOffset` call that has begun. Only when a source has
+answered under the new gate can no batch under the old one follow.
 """
 
 import json
@@ -21,32 +21,32 @@ from samza_azure.messages import ends_from
 
 
 def write_json(path: Path, value: object) -> None:
-    """Replace the file as a whole. Two threads may write different files, not the same one."""
+    """Replace the file atomically. Two threads may write different files, but not the same one."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}")
     fresh.write_text(json.dumps(value, separators=(",", ":")))
     fresh.rename(path)
 
 
 class PermitFile:
-    """Until when batches may be started and appends sent. Readable by every process of the container."""
+    """The time until which batches may start and appends be sent. Every process of the container can read it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self.set(0.0)
 
     def set(self, until: float) -> None:
-        """The supervisor has renewed it."""
+        """Write the time until which the supervisor has renewed the permit."""
         self._until = until
         write_json(self._path, until)
 
     def holds(self) -> bool:
-        """Whether it holds now."""
+        """Whether the permit is valid now."""
         return boot_time() < self._until
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a task's sources may do. `version` rises with each change."""
+    """What a task's sources may do. `version` increases with each change."""
 
     version: int = 0
     shut: bool = False  # no further batch
@@ -54,10 +54,10 @@ class Gate:
     ends: Ends | None = None  # where each source partition ends
     step: int = 0
     draining: bool = False  # batches need not wait for task.commit.ms
-    batch_bytes: int | None = None  # of input, where a batch must be smaller than usual
+    batch_bytes: int | None = None  # of input, if a batch must be smaller than usual
 
     def changed(self, **fields: Any) -> "Gate":
-        """The next version of it."""
+        """The next version of the gate, with these fields changed."""
         return replace(self, version=self.version + 1, **fields)
 
     def write(self, path: Path) -> None:
@@ -74,51 +74,51 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """What one source has seen and said."""
+    """What one source has seen and answered."""
 
     version: int  # of the gate under which the last call was answered; -1 before the first answer
-    offset: dict[str, Any] | None = None  # given out last
-    is_at_end: bool = False  # a drain has told the ends, and no row lies between `offset` and them
-    end: dict[str, Any] | None = None  # the offset there, if it is at the end; not given out yet
+    offset: dict[str, Any] | None = None  # returned last
+    is_at_end: bool = False  # a drain has set the ends, and no row is between `offset` and them
+    end: dict[str, Any] | None = None  # the offset of the ends, if `is_at_end`; not returned yet
     is_quiet: bool = False
-    trouble: str | None = None  # storage that does not answer: it is tried again
-    corrupt: str | None = None  # a log that cannot be read, or holds other columns: the task fails
-    too_old_for: int | None = None  # with `corrupt`: the log is well, and has a record of this format, which is later
+    trouble: str | None = None  # the storage does not answer; the source tries again
+    corrupt: str | None = None  # a log cannot be read or has other columns; the task fails
+    too_old_for: int | None = None  # with `corrupt`: the log is intact, but has a record of this later format
 
     def write(self, path: Path) -> None:
-        """Tell the container."""
+        """Write it for the container."""
         write_json(path, asdict(self))
 
     @classmethod
     def read_all(cls, directory: Path) -> list["Acknowledgement"]:
-        """Of all sources that this query has started so far."""
+        """The acknowledgements of all sources that this query has started so far."""
         found = [path for path in sorted(directory.iterdir()) if not path.name.startswith(".")]
         return [cls(**json.loads(path.read_text())) for path in found]
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a source process must know. Written once, when its query starts."""
+    """What a source process must know. The container writes it once, when the query starts."""
 
     stream: str
     producers: Sequence[tuple[str, Sequence[int], str | None]]  # prefix, destinations, source partition
     starts: Sequence[tuple[int, int]]
     is_source_stream: bool
-    group_id: str | None  # of the logs; a source stream has one of its own, unknown before it is read
+    group_id: str | None  # of the logs; a source stream has its own, which is unknown before it is read
     has_watermark: bool
     idle_timeout_s: float
     commit_s: float
     batch_bytes: int
-    keeps_last_rows: bool = False  # those of a drain, until the batch that fires: see `Pace`
-    key: Sequence[str] = ()  # what the job file says of a source stream: its logs must say the same
-    partitions: int = 0  # the same
+    keeps_last_rows: bool = False  # of a drain, until the batch that fires: see `Pace`
+    key: Sequence[str] = ()  # of a source stream in the job file; its logs must have the same
+    partitions: int = 0  # of a source stream in the job file; its logs must have the same
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements
 
     def write(self, path: Path) -> None:
-        """Leave it for the source."""
+        """Write it for the source."""
         write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> "Spec":
-        """As the container left it."""
+        """Read what the container wrote."""
         return cls(**json.loads(path.read_text()))

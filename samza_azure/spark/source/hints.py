@@ -1,8 +1,8 @@
-"""Which logs have grown: heard from the hint rows, told to the sources on this machine and to other processors.
+"""Which logs have grown: read from the hint rows, passed on to the sources on this machine and to other processors.
 
-Hints are never needed for correctness; late, lost or old ones cost time. So a question that failed is asked again
-later, and a hint that could not be told waits for the log's next one: readers look by themselves meanwhile.
-One table query answers for all tasks of the container; what a task here has appended its neighbours know at once.
+Hints are never needed for correctness; late, lost or old ones only cost time. So a failed query is repeated later, and
+a hint that could not be published is replaced by the log's next one: readers poll the logs themselves meanwhile.
+One table query serves all tasks of the container. Tasks in the same container learn of each other's appends at once.
 """
 
 import json
@@ -20,13 +20,13 @@ from samza_azure.storage.log import hint_position, hint_values
 log = logging.getLogger(__name__)
 
 POLL_S = 0.2
-#: When nothing moves, and after an error.
+#: The interval when no log grows, and after an error.
 POLL_SLOWLY_S = 1.0
 QUIET_POLLS = 25
 
 
 class HintBoard:
-    """All that is known of the lengths of logs, in a file that sources read."""
+    """The known lengths of logs, in a file that sources read."""
 
     def __init__(self, hints: Hints, path: Path) -> None:
         self._hints = hints
@@ -40,19 +40,19 @@ class HintBoard:
         self._write()
 
     def start(self) -> None:
-        """Listen and tell, until the process ends."""
+        """Poll and publish hints until the process ends."""
         threading.Thread(target=self._listen, name="hints-listen", daemon=True).start()
         threading.Thread(target=self._tell, name="hints-tell", daemon=True).start()
 
     def appended(self, prefix: str, end: Position, frontier_us: int | None, drained: bool) -> None:
-        """A task of ours has appended: its readers here hear it now, those elsewhere soon."""
+        """Record that a local task has appended. Local readers learn of it now, remote ones soon."""
         with self._lock:
             self._to_publish[prefix] = hint_values(end, frontier_us, drained)
             self._learn({prefix: end})
         self._publish_now.set()
 
     def end_of(self, prefix: str) -> Position | None:
-        """Where this log ends, as far as was heard."""
+        """The end of this log according to the latest hint."""
         with self._lock:
             return self._known.get(prefix)
 
@@ -83,7 +83,7 @@ class HintBoard:
                     moved = self._learn({prefix: end for prefix, end in ends.items() if end is not None})
                 quiet = 0 if moved else quiet + 1
             except SamzaAzureError as error:
-                log.info("Hints were not heard: %s", error)
+                log.info("Hints could not be read: %s", error)
                 quiet = QUIET_POLLS
 
     def _tell(self) -> None:
@@ -96,4 +96,4 @@ class HintBoard:
                 try:
                     self._hints.publish(prefix, values)
                 except SamzaAzureError as error:
-                    log.info("The hint of %s was not told: %s", prefix, error)
+                    log.info("The hint of %s could not be published: %s", prefix, error)

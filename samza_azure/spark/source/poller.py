@@ -1,8 +1,9 @@
-"""What a source does: looks for new records, decides on the next offset, and reads what it has promised.
+"""The work of a source: look for new records, decide on the next offset, and read the rows up to it.
 
-Promised: `latest` never raises and never waits longer than a second; raising would kill the query. On a storage error
-it stays where it is, leaves a note for the container and tries again. What it has promised is readable: small ranges
-are downloaded before the offset is returned, larger ones are read in a worker, which tries until the permit ends.
+Promised: `latest` never raises and never waits longer than a second; raising would kill the query. After a storage
+error it returns the old offset, writes an acknowledgement with the error and tries again. The rows of a returned offset
+can be read: small ranges are downloaded before it is returned, larger ones in a worker, which tries until the permit
+ends.
 """
 
 import json
@@ -35,23 +36,23 @@ from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import Offset, Place, State
 from samza_azure.streams.pace import Pace, Progress, next_offset
 
-#: `latest` gives its answer within this time, whatever the storage does.
+#: `latest` returns within this time, whatever the storage does.
 PATIENCE_S = 0.8
-#: Every producer is asked at least so often, whatever its hint says; with many of them less often.
+#: The interval at which a producer's log is read without a hint; it grows with the number of producers.
 UNASKED_S = 5.0
 UNASKED_EACH_S = 0.5
-#: The same while a run flushes: what is waited for is seconds away.
+#: The same interval while a run flushes: the producers' last records come within seconds.
 LAST_WORDS_S = 0.2
 LAST_WORDS_EACH_S = 0.01
 #: At the end of a drain: how long one call waits for the container's answer, and how often it looks.
 STEP_PATIENCE_S = 0.1
 STEP_LOOK_S = 0.005
-#: A hint that was ahead of the log is not believed again at once.
+#: How long a log is not read again after a hint that was ahead of it.
 DOUBT_S = 1.0
 #: After a storage error.
 BACK_OFF_S = 1.0
 TICK_S = 1.0
-#: Ranges up to here are handed to Spark with the offset (a worker costs 10 ms, but is faster from about here on).
+#: Ranges up to this size are returned with the offset. A worker costs 10 ms, but is faster for larger ranges.
 PREFETCH_ROWS = 2_000
 PREFETCH_BYTES = 256 << 10
 
@@ -59,7 +60,7 @@ PREFETCH_BYTES = 256 << 10
 def read_range(
     path: str, schema: StructType, start: Mapping[str, Any], end: Mapping[str, Any], found: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows between two offsets, producer by producer. `found` is a file with what the scan has found of them."""
+    """All rows between two offsets, producer by producer. `found` is a file with the parts that the scan has found."""
     spec = Spec.read(Path(path))
     first, last = Offset.from_json(start), Offset.from_json(end)
     known: list[list[Part]] | None = None if found is None else pickle.loads(Path(found).read_bytes())  # noqa: S301
@@ -71,14 +72,14 @@ def read_range(
                 yield from _batches(slices, arrow_schema(schema), spec.stream)
     except StorageUnavailable:
         raise
-    except SamzaAzureError as error:  # Spark would wrap it into pages of its own
+    except SamzaAzureError as error:  # Spark would bury it in pages of its own text
         note = Path(spec.files["acknowledgements"]) / f"{os.getpid()}-read"
         Acknowledgement(version=-1, corrupt=str(error), too_old_for=_needs(error)).write(note)
         raise
 
 
 def _needs(error: SamzaAzureError) -> int | None:
-    """The format of a record that a later release has written, if that is what is wrong."""
+    """The format that is needed, if the error is a record written by a later release."""
     return error.needs if isinstance(error, TooOld) else None
 
 
@@ -91,7 +92,7 @@ def _readers(spec: Spec, logs: Blobs | None = None) -> list[LogReader]:
 def patiently(
     reader: LogReader, start: Position, end: Position, parts: list[Part] | None, spec: Spec
 ) -> Iterator[bytes]:
-    """The slices of a range. A storage error is waited out while the permit holds; no slice comes twice."""
+    """The slices of a range, each once. Retry after storage errors while the permit is valid."""
     given = 0
     while True:
         try:
@@ -118,7 +119,7 @@ def _permit(spec: Spec) -> float:
 
 
 class Poller:
-    """Looks for records beyond the offset where Spark stands. One round at a time, in a thread of its own."""
+    """Look for records beyond Spark's current offset. One round runs at a time, in a separate thread."""
 
     def __init__(self, path: str, schema: StructType, logs: Blobs | None = None) -> None:
         self.spec = spec = Spec.read(Path(path))
@@ -136,18 +137,18 @@ class Poller:
         self.parts: list[list[Part]] = []
         self.due = [0.0] * len(self.readers)
         self.silent_since: list[float | None] = [None] * len(self.readers)
-        self.is_checked = [False] * len(self.readers)  # partitioned as the job file says
+        self.is_checked = [False] * len(self.readers)  # whether it is known to be partitioned as the job file says
         self.resting_until = 0.0
-        self.has_more = False  # beyond what the last look has found
+        self.has_more = False  # beyond what the last round has found
         self.last_rows = self.last_tick = -1e9
         self.at_end_since: float | None = None  # in a drain
-        self.new_since: float | None = None  # something was found beyond where Spark stands
+        self.new_since: float | None = None  # since when something beyond Spark's offset is known
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
         self.found: tuple[str, str, list[list[Part]]] | None = None  # of a range that a worker reads
         self.questioned_at = -1e9
 
     def initial(self) -> dict[str, Any]:
-        """Where a task without a batch begins."""
+        """The offset at which a task without a batch begins."""
         places = tuple(Place((blob, position)) for blob, position in self.spec.starts)
         return Offset(self.spec.stream, 0, None, places).to_json()
 
@@ -178,11 +179,11 @@ class Poller:
         asked_under, future = self.round
         wait([future], PATIENCE_S)
         if not future.done():
-            return start  # the round goes on, and is answered in a later call
+            return start  # the round continues; a later call returns its result
         offset = future.result()
         self.round = None
         if asked_under.version != gate.version:
-            return start  # decided under another gate; the next call asks again
+            return start  # decided under another gate; the next call starts a new round
         result = start if offset.to_json() == start else offset.to_json()
         if result is not start:
             self._given()
@@ -190,12 +191,12 @@ class Poller:
         return result
 
     def _awaits_step(self, gate: Gate) -> bool:
-        """Whether the container is about to answer what we have said, so that Spark need not ask again first."""
+        """Whether the container is about to answer our acknowledgement, so that it is worth waiting for."""
         said = self.acknowledged
         return self.spec.keeps_last_rows and not gate.step and said is not None and said.is_at_end
 
     def _next_gate(self, gate: Gate) -> Gate | None:
-        """The gate after this one, if it comes within a moment."""
+        """The next gate, if it is written within STEP_PATIENCE_S and is not shut."""
         until = boot_time() + STEP_PATIENCE_S
         while boot_time() < until:
             if (found := Gate.read(Path(self.spec.files["gate"]))).version != gate.version:
@@ -204,13 +205,13 @@ class Poller:
         return None
 
     def _has_only_the_end_before_it(self, start: dict[str, Any], gate: Gate) -> bool:
-        """Whether the flush needs no batch to get to the end first: no row lies before it, or rows that it may have."""
+        """Whether the flush can take all that remains: no rows are before the end, or it may contain these rows."""
         if self.based_on is None or self.based_on[0].to_json() != start:
-            return False  # what was seen is about another place
+            return False  # the last round started from another offset
         return (self.spec.keeps_last_rows or not any(self.parts)) and self._is_at_end(self.heads, gate)
 
     def prefetched(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[pa.RecordBatch] | None:
-        """The rows of this range, if they are here. None: a worker reads them."""
+        """The rows of this range, if they were downloaded. None if a worker must read them."""
         if Offset.from_json(start).positions == Offset.from_json(end).positions:
             return iter(())
         if self.ready is None or self.ready[:2] != (_text(start), _text(end)):
@@ -220,7 +221,7 @@ class Poller:
     def handed_on(self, start: dict[str, Any], end: dict[str, Any]) -> str | None:
         """A file with what the last scan has found in this range, so that no worker downloads it again.
 
-        Small records come whole with their headers. The file of one batch is replaced by that of the next.
+        A scan gets small records in full, together with their headers. Each batch replaces the file of the last one.
         """
         if self.found is None or self.found[:2] != (_text(start), _text(end)):
             return None
@@ -230,13 +231,13 @@ class Poller:
         fresh.rename(path)
         return str(path)
 
-    # One round: scan who is due, decide, download what is small. Runs in the poller's thread.
+    # One round: scan the logs that are due, decide, download small ranges. It runs in the poller's thread.
 
     def _look(self, start: Offset, gate: Gate) -> Offset:
-        """What lies beyond `start`. A round that took too long is answered in a later call, for the same start."""
-        under = replace(gate, version=0, step=0)  # the last step changes nothing of what there is
+        """The next offset after `start`. If this takes too long, a later call with the same start gets the result."""
+        under = replace(gate, version=0, step=0)  # what was found stays valid in the last step
         if self.based_on != (start, under):
-            if self.heads != list(start.at):  # what was seen beyond is seen again
+            if self.heads != list(start.at):  # records found beyond `start` must be scanned again
                 self.due = [0.0] * len(self.readers)
             self.based_on, self.heads = (start, under), list(start.at)
             self.new_since = None
@@ -267,7 +268,7 @@ class Poller:
         return offset
 
     def _question_the_idle(self, now: float) -> None:
-        """Who is idle holds nobody back, but only if there is still nothing to read where it stood: asked now."""
+        """An idle producer does not hold back the watermark, but only if its log, read again now, is unchanged."""
         questioned = in_question(self.heads)
         is_due = now - self.questioned_at >= TICK_S
         if questioned and is_due:
@@ -294,12 +295,12 @@ class Poller:
             return False
         end = self._end(number, gate)
         if self.spec.is_source_stream and gate.frozen:
-            return end is not None and head.position < end  # there is more for certain: nobody has to hint at it
+            return end is not None and head.position < end  # there is more, so no hint is needed
         hint = hints[number]
         return now >= self.due[number] or (hint is not None and hint > head.position)
 
     def _end(self, number: int, gate: Gate) -> Position | None:
-        """Where a drain ends this producer's log. A source partition of which nobody read anything has no end: 0."""
+        """Where a drain ends this producer's log. (0, 0) for a source partition of which nothing was read."""
         partition = self.spec.producers[number][2]
         if partition is None or gate.ends is None:
             return None
@@ -322,31 +323,31 @@ class Poller:
             self.heads[number] = Place(found.end, head.frontier_us, head.state)
         if found.at_end:
             self._at_its_end(number, now, hints)
-            if gate.ends is not None:  # the producers are about to say their last words
+            if gate.ends is not None:  # the producers are about to append their last records
                 self.due[number] = min(self.due[number], now + max(LAST_WORDS_S, LAST_WORDS_EACH_S * len(self.readers)))
         else:
             self.due[number] = 0.0
         return found.size
 
     def _check_partitioning(self, number: int) -> None:
-        """Rows that were not partitioned as the job file says would be looked for in the wrong task."""
+        """Raise ConfigError if rows are not partitioned as the job file says: they would reach the wrong task."""
         if not self.spec.key or self.is_checked[number]:
             return
         reader = self.readers[number]
-        first = reader.opening(self.heads[number].position[0])  # retention may have deleted those before it
+        first = reader.opening(self.heads[number].position[0])  # retention may have deleted earlier blobs
         if first is None:
             return
         theirs, ours = partitioning_of(first.meta), (tuple(self.spec.key), self.spec.partitions)
         if theirs != ours:
             raise ConfigError(
-                f"The job file says of stream {self.spec.stream} {in_words(ours)}, but {reader.prefix} was begun with "
-                f"{in_words(theirs)}. Take streams.{self.spec.stream}.key out, so that the rows are routed where they "
-                "have to be; or produce them into another stream."
+                f"For stream {self.spec.stream} the job file declares {in_words(ours)}, but {reader.prefix} was begun "
+                f"with {in_words(theirs)}. Remove streams.{self.spec.stream}.key, so that the rows are routed; or "
+                "produce them into another stream."
             )
         self.is_checked[number] = True
 
     def _at_its_end(self, number: int, now: float, hints: Sequence[Position | None]) -> None:
-        """Nothing more for now. Silence makes a source partition idle; of a task only its owner may say so."""
+        """Handle the end of a log. Silence makes a source partition idle; only a task's owner can declare it idle."""
         hint, head = hints[number], self.heads[number]
         believed = hint is None or hint <= head.position
         self.due[number] = now + (self._unasked_s() if believed else DOUBT_S)
@@ -362,7 +363,7 @@ class Poller:
         return min(max(UNASKED_S, UNASKED_EACH_S * len(self.readers)), 60.0)
 
     def _is_at_end(self, places: Sequence[Place], gate: Gate) -> bool:
-        """Whether a drain can flush: source streams stand at their ends, all producing tasks are drained."""
+        """Whether a drain can flush: source streams are read to their ends, and all producing tasks are drained."""
         if gate.ends is None:
             return False
         if not self.spec.is_source_stream:
@@ -371,9 +372,9 @@ class Poller:
         for (prefix, _, _), end, place in zip(self.spec.producers, ends, places, strict=True):
             if place.position > end:
                 raise CorruptState(
-                    f"The drain ends this source log at {end}, and this task has read further: the next run would read "
-                    "those rows again. Nothing is drained. Was an older control.json put back? Then restore the newest "
-                    "copy and start again",
+                    f"The drain ends this source log at {end}, but this task has read further, so the next run would "
+                    "read those rows again. Nothing is drained. If an older control.json was restored, restore the "
+                    "newest copy and start again",
                     blob=blob_name(prefix, place.position[0]),
                     position=place.position[1],
                 )
@@ -395,7 +396,7 @@ class Poller:
         batches = list(_batches(slices, self.schema, self.spec.stream))
         self.ready = (_text(start.to_json()), _text(offset.to_json()), batches)
 
-    # What was found, told to Spark and to the container.
+    # Reports to Spark and to the container.
 
     def _given(self) -> None:
         now = boot_time()
@@ -404,7 +405,7 @@ class Poller:
         self.last_tick = now
 
     def _answered(self, gate: Gate, offset: dict[str, Any], at_end: bool) -> None:
-        """The container waits for this after each change of the gate, and in a drain for the end."""
+        """Acknowledge. The container waits for this after each change of the gate, and in a drain for the end."""
         places = Offset.from_json(offset).at
         self._acknowledge(
             Acknowledgement(
@@ -419,7 +420,7 @@ class Poller:
     def _failed(
         self, *, trouble: str | None = None, corrupt: str | None = None, too_old_for: int | None = None
     ) -> None:
-        """Rest, and leave a note. Silence that could not be listened to does not count."""
+        """Back off and acknowledge the error. Time in which the logs could not be read does not count as silence."""
         self.round, self.resting_until = None, boot_time() + BACK_OFF_S
         self.silent_since = [None] * len(self.readers)
         self._acknowledge(Acknowledgement(version=-1, trouble=trouble, corrupt=corrupt, too_old_for=too_old_for))
@@ -431,7 +432,7 @@ class Poller:
 
 
 class HintFile:
-    """How long the producers' logs are, as the container has heard. Read again only when the file has changed."""
+    """The lengths of the producers' logs, as the container knows them. The file is read only when it has changed."""
 
     def __init__(self, path: Path, prefixes: Sequence[str]) -> None:
         self.path = path
@@ -441,7 +442,7 @@ class HintFile:
         self.doubted: list[Position | None] = [None] * len(prefixes)
 
     def read(self) -> list[Position | None]:
-        """By producer; None: no hint, or one that turned out to be wrong."""
+        """The hints by producer. None if there is no hint, or if it was wrong."""
         try:
             stamp = self.path.stat().st_mtime_ns
             if stamp != self.stamp:
@@ -453,7 +454,7 @@ class HintFile:
         return [None if hint == wrong else hint for hint, wrong in zip(self.known, self.doubted, strict=True)]
 
     def doubt(self, number: int) -> None:
-        """Do not believe this one again before it changes."""
+        """Ignore this producer's hint until it changes."""
         self.doubted[number] = self.known[number]
 
     @staticmethod

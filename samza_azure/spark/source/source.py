@@ -1,9 +1,9 @@
-"""The Python data source over logs, as Spark sees it. Spark runs it in processes of its own.
+"""The Python data source for logs, as Spark sees it. Spark runs it in separate processes.
 
-Spark loads this module in every Python process that plans a query, so it imports little; what finds and reads records
-is in `samza_azure.spark.source.poller`, imported by those that need it.
-`_SimpleStreamReaderWrapper` is private to pyspark: only what derives from it may hand over rows with the offset
-(`getCache`). One test pins it; `read` alone would do, 10 ms slower.
+Spark loads this module in every Python process that plans a query, so it imports little. The code that finds and reads
+records is in `samza_azure.spark.source.poller`, which is imported when needed.
+`_SimpleStreamReaderWrapper` is private to pyspark: only a subclass may return rows with the offset (`getCache`). One
+test pins it; `read` alone would work, but is 10 ms slower.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class LogSource(DataSource):
 
 
 class Range(InputPartition):
-    """All that one batch reads, in one piece: the order of a partition's rows is kept."""
+    """All that one batch reads, as one partition of Spark's, so that the order of rows is kept."""
 
     def __init__(self, start: dict[str, Any], end: dict[str, Any], found: str | None) -> None:
         self.start = start
@@ -46,7 +46,7 @@ class Range(InputPartition):
 
 
 class LogStreamReader(_SimpleStreamReaderWrapper):
-    """What Spark calls. It is pickled for the workers, so the poller is made where it is first needed."""
+    """The reader that Spark calls. It is pickled for the workers, so the poller is created at its first use."""
 
     def __init__(self, spec: str, schema: StructType) -> None:
         self.spec = spec
@@ -58,7 +58,7 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
 
     @cached_property
     def poller(self) -> Poller:
-        """The part that looks for new records, in this process only."""
+        """The object that looks for new records, in this process only."""
         from samza_azure.spark.source.poller import Poller
 
         return Poller(self.spec, self.schema)
@@ -85,4 +85,4 @@ class LogStreamReader(_SimpleStreamReaderWrapper):
         return read_range(self.spec, self.schema, partition.start, partition.end, partition.found)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the log of the task that reads says how far it is."""
+        """Do nothing: the reading task's own log records its progress."""

@@ -48,7 +48,7 @@ from .case import (
 #: What a message begins its advice with.
 ADVICE = re.compile(
     r"(?:^|[.:;,] )(?:or )?(?:use|add|write|set|give|keep|name|declare|split|put|take|break|make|return|say|run|read|"
-    r"move|drop|turn|insert|leave|replace|rename|partition|install)\b",
+    r"move|drop|turn|insert|leave|remove|replace|rename|partition|install)\b",
     re.IGNORECASE,
 )
 
