@@ -61,6 +61,7 @@ class StagePlan:
     routed_by: tuple[str, ...] = ()  # and by which expressions
     partitions: int = 1  # of the output
     table: str = ""  # it runs no query: its tasks publish the rows of its input as segments of this table
+    files: str = ""  # or puts them as Parquet files into this folder
     flush_s: float = 0.0  # and how often
     at_once: int = 0  # it runs no query but a handler, with so many messages in flight; 0: it runs none
 

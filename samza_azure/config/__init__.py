@@ -9,6 +9,7 @@ and the environment, and importing it is cheap: the supervisor must beat within 
 """
 
 from samza_azure.config.check import Config
+from samza_azure.config.files import Files, files_of
 from samza_azure.config.sections import (
     AZURE_FACTORY,
     App,
@@ -29,6 +30,7 @@ __all__ = [
     "Config",
     "Coordinator",
     "DrainMonitor",
+    "Files",
     "Processor",
     "Storage",
     "Stream",
@@ -37,5 +39,6 @@ __all__ = [
     "check_processor_id",
     "check_timing",
     "doubtful_timing",
+    "files_of",
     "table_of",
 ]
