@@ -130,6 +130,19 @@ def test_a_name_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
         analyse_pipeline(spark, app, config_of(tmp_path, STREAMS), tmp_path)
 
 
+def test_rows_are_not_routed_through_a_stage_that_delivers_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Both would be called big-files."""
+    app = Application()
+
+    @app.stage("files", output="big")
+    def big(files: DataFrame) -> DataFrame:
+        return files.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "id").count()
+
+    streams = STREAMS.replace("orders", "files").replace('table.time = "ts"', 'files = "out"')
+    with pytest.raises(PipelineRefused, match=r"called 'big-files'\. A stream .* has this name already"):
+        analyse_pipeline(spark, app, config_of(tmp_path, streams), tmp_path)
+
+
 def stage_of(read: str, output: str) -> Stage:
     app = Application()
     app.stage(read, output=output)(lambda rows: rows)
@@ -177,9 +190,11 @@ def test_what_spark_puts_out_is_delivered_as_files(fleet: Callable[[Application,
     assert task.report.phase is Phase.RELEASED
     task = deliver(2)
     writer.write(pa.table({"v": [3]}))
+    run.until_all_is_read("parts")
     run.drain()
     task.follow(run.drain_order)
     run.until(lambda: task.is_over)
+    assert sorted(row["v"] for row in run.rows("wholes")) == [2, 4, 6]
     assert (task.report.phase, delivered()) == (Phase.DRAINED, [2, 4, 6]), task.report
 
 

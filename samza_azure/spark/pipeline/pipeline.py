@@ -141,6 +141,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
     streams: dict[str, AnalysedStream] = {}
     analysed: dict[str, AnalysedStage] = {}
     sinks: list[tuple[StagePlan, Table | Files]] = []
+    sink_names = [sink for name in config.streams for sink in sinks_of(name, config.streams)]
     for stage in stages:
         for name in stage.inputs:
             if name not in writers and name not in streams:
@@ -155,7 +156,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         inputs = list(stage.inputs)
         routers: dict[int, AnalysedStage] = {}
         for number, route in sorted(analysis.placement.routes.items()):
-            taken = {*writers, *streams, *(router.plan.name for router in routers.values())}
+            taken = {*writers, *streams, *(router.plan.name for router in routers.values()), *sink_names}
             routers[number] = _router(stage, number, route, streams, config, taken)
         _check_meeting(stage, list(routers.values()))
         for number, router in routers.items():
