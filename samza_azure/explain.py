@@ -71,7 +71,8 @@ class Flow:
     stage: str
     tasks: int
     producers: int  # logs that each of its tasks reads, all inputs together
-    flush_s: float = 0.0  # how often a sink publishes, in seconds; 0: not a sink
+    flush_s: float = 0.0  # how often a sink writes its rows, in seconds; 0: not a sink
+    is_table: bool = True  # whether that sink is a table's
 
     @property
     def links(self) -> int:
@@ -150,33 +151,40 @@ def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
 
 
 def publishing(flow: Flow) -> Operations:
-    """The operations of a table's tasks while each flush has rows of one interval, and each file is merged once.
+    """The operations of a sink's tasks while each flush has rows.
+
+    Into a folder: a file and the records before and after it. Into a table: rows of one interval, and each file is
+    merged once.
 
     A flush writes a file and a record, reads the position, and publishes in one transaction. A merge reads `MERGED`
     files and writes one, under two locks, each acquired and released. Once an hour the garbage collection lists the
     files, and deletes in batches.
     """
     flushes = flow.tasks * per_hour(flow.flush_s)
+    if not flow.is_table:
+        return Operations(write=3 * flushes)
     merges = flushes / MERGED
     once = Operations(table=HOUSE_TABLE, write=2)
     return Operations(table=2 * flushes + 12 * merges, read=flushes, write=2 * flushes + merges) + once
 
 
-def flush_of(plan: Plan, table: str) -> Flow:
-    """The sink of one table."""
-    stage = next(stage for stage in plan.stages if stage.table == table)
-    return Flow(stage.name, stage.tasks, _producers(plan, stage, stage.inputs[0]), stage.flush_s)
-
-
 def published(plan: Plan) -> list[str]:
-    """A line for each table: whose rows it holds, and its price."""
-    return [
-        f"the rows of {stage.inputs[0]} go to the table {stage.table}, a file per task and interval every "
-        f"{stage.flush_s:g} s: up to ${publishing(flush_of(plan, stage.table)).dollars_per_month:,.2f} per month if "
-        "all rows of a flush are in one interval; almost nothing while there are no rows"
-        for stage in plan.stages
-        if stage.table
-    ]
+    """A line for each table and folder: whose rows it holds, and its price."""
+    found = []
+    for stage, flow in zip(plan.stages, flows_of(plan), strict=True):
+        price = f"up to ${publishing(flow).dollars_per_month:,.2f} per month" if flow.flush_s else ""
+        if stage.table:
+            found.append(
+                f"the rows of {stage.inputs[0]} go to the table {stage.table}, a file per task and interval every "
+                f"{stage.flush_s:g} s: {price} if all rows of a flush are in one interval; almost nothing while there "
+                "are no rows"
+            )
+        if stage.files:
+            found.append(
+                f"the rows of {stage.inputs[0]} go to the folder files/{stage.files}, a file per task every "
+                f"{stage.flush_s:g} s: {price}; nothing while there are no rows"
+            )
+    return found
 
 
 def idle(flows: Sequence[Flow], processors: int) -> Operations:
@@ -222,7 +230,8 @@ def flows_of(plan: Plan) -> list[Flow]:
             stage.name,
             stage.tasks,
             sum(_producers(plan, stage, stream) for stream in stage.inputs),
-            stage.flush_s if stage.table else 0.0,
+            stage.flush_s if stage.table or stage.files else 0.0,
+            is_table=not stage.files,
         )
         for stage in plan.stages
     ]
@@ -268,8 +277,9 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
         if stage.at_once:
             flight = "one message" if stage.at_once == 1 else f"up to {stage.at_once} messages"
             found.append(f"  calls   a handler, {flight} in flight in each task")
-        if stage.table:
-            found.append(f"  writes  the table {stage.table}, every {stage.flush_s:g} s")
+        if stage.table or stage.files:
+            where = f"the table {stage.table}" if stage.table else f"the folder files/{stage.files}"
+            found.append(f"  writes  {where}, every {stage.flush_s:g} s")
             continue
         by = stage.routed_by or stage.partition_by
         said = f" by {', '.join(by)}" if by else ", one per task"

@@ -61,6 +61,7 @@ class StagePlan:
     routed_by: tuple[str, ...] = ()  # and the expressions to route by
     partitions: int = 1  # of the output
     table: str = ""  # if set, the tasks run no query, but publish the rows of the input as segments of this table
+    files: str = ""  # if set, they write these rows as Parquet files into this folder
     flush_s: float = 0.0  # and how often, in seconds
     at_once: int = 0  # if set, the tasks run no query but a handler, with up to this many messages in flight
 

@@ -205,3 +205,17 @@ def test_a_table_costs_what_its_flushes_cost() -> None:
     said = pipeline_lines(found, 1.0)
     assert "  writes  the table delays, every 60 s" in said
     assert any("go to the table delays" in line for line in said)
+
+
+def test_a_folder_costs_a_file_and_two_records_for_each_flush() -> None:
+    sink = StagePlan("out-files", ("out",), "out-files", 2, files="delays", flush_s=60.0)
+    found = plan(CLEAN, replace(DAILY, output="out"), sink, flights=4)
+    queries, flow = flows_of(found)[:-1], flows_of(found)[-1]
+    assert publishing(flow) == Operations(write=3 * 120)
+    assert busy([*queries, flow], 3, 1.0).write - busy(queries, 3, 1.0).write == 360
+    said = pipeline_lines(found, 1.0)
+    assert "  writes  the folder files/delays, every 60 s" in said
+    price = publishing(flow).dollars_per_month
+    assert any(
+        f"go to the folder files/delays, a file every 60 s and task: up to ${price:,.2f}" in line for line in said
+    )

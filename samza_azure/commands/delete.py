@@ -29,7 +29,7 @@ from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of
 
 #: The prefixes of all that a job writes, except its control blob.
-OURS = ("runs/", "streams/", "tables/", "locks/")
+OURS = ("runs/", "streams/", "tables/", "files/", "locks/")
 
 Listing = Sequence[tuple[str, int]]
 
@@ -40,7 +40,8 @@ def command(
     stream: Annotated[str, typer.Option("--stream", help="A source or output stream, of all runs.")] = "",
     reader: Annotated[str, typer.Option("--reader", help="With --stream: only forget this named reader of it.")] = "",
     everything: Annotated[
-        bool, typer.Option("--all", help="All data of the job in the account: runs, streams, tables, its group.")
+        bool,
+        typer.Option("--all", help="All data of the job in the account: runs, streams, tables, files, its group."),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask; for scripts.")] = False,
 ) -> None:
@@ -116,7 +117,7 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
 
 
 def delete_all(config: Config, account: Account, *, yes: bool) -> str:
-    """Delete all logs, tables and rows of the job. The container and the table stay, empty."""
+    """Delete all logs, tables, files and rows of the job. The container and the table stay, empty."""
     blobs = account.blobs()
     every = blobs.list("")
     found = [each for each in every if each[0].startswith(OURS)]

@@ -10,6 +10,7 @@ second of its start.
 """
 
 from samza_azure.config.check import Config
+from samza_azure.config.files import Files, files_of
 from samza_azure.config.sections import (
     AZURE_FACTORY,
     App,
@@ -30,6 +31,7 @@ __all__ = [
     "Config",
     "Coordinator",
     "DrainMonitor",
+    "Files",
     "Processor",
     "Storage",
     "Stream",
@@ -38,5 +40,6 @@ __all__ = [
     "check_processor_id",
     "check_timing",
     "doubtful_timing",
+    "files_of",
     "table_of",
 ]

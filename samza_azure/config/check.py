@@ -17,6 +17,7 @@ from samza_azure.config.account import (
     default_table,
     valid_connect,
 )
+from samza_azure.config.files import mistakes_of_files
 from samza_azure.config.sections import (
     AZURE_FACTORY,
     STREAM_ID,
@@ -133,6 +134,7 @@ class _Check:
         drain_monitor = self._section(DrainMonitor)
         streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
         self.mistakes += mistakes_of_tables(self.values, streams)
+        self.mistakes += mistakes_of_files(self.values, streams)
         single = self._section(Single)
         spark = self._spark()
         if self.mistakes:

@@ -20,9 +20,9 @@ __all__ = ["Flat", "JobFile", "MissingVariable", "parse", "read"]
 #: Values by dotted key. A table without keys is a value too: `[streams.by-carrier]` names a stream.
 Flat: TypeAlias = dict[str, Any]
 
-#: `table.name` of a stream is the long form of `table`, and `retention.time` that of `retention`.
-_LONG_FORMS = {"table": "name", "retention": "time"}
-_LONG_FORM = re.compile(r"^(streams\..*\.(?:table(?=\.name)|retention(?=\.time)))\.\w+$")
+#: `table.name` of a stream is the long form of `table`, and so on.
+_LONG_FORMS = {"table": "name", "files": "folder", "retention": "time"}
+_LONG_FORM = re.compile(r"^(streams\..*\.(?:table(?=\.name)|files(?=\.folder)|retention(?=\.time)))\.\w+$")
 _VARIABLE = re.compile(r"\$\$\{|\$\{([^}]*)\}?")
 
 
@@ -91,14 +91,14 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     if longer != text and re.match(r"Cannot (declare|overwrite|mutate)", what):
         hint = (
             " Name a stream's table once, by table = … or table.name = …, and write its other keys beside it, as "
-            "table.time = …, table.granularity = …, not in a section of their own; likewise retention and "
-            "retention.bytes."
+            "table.time = …, table.granularity = …, not in a section of their own; likewise files and "
+            "retention."
         )
     raise ConfigError(f"{path}, line {line}, column {column}: this is not TOML. {what.removesuffix('.')}.{hint}")
 
 
 def _with_long_forms(text: str) -> str:
-    """Replace `table = …` by `table.name = …`, and `retention` by `retention.time`, in the sections of streams.
+    """Replace `table = …` by `table.name = …`, likewise `files` and `retention`, in the sections of streams.
 
     TOML does not allow `table = "x"` and `table.time = "y"` in one section, and both are natural to write.
     """
@@ -106,7 +106,7 @@ def _with_long_forms(text: str) -> str:
     for line in text.split("\n"):
         if line.lstrip().startswith("["):
             in_stream = line.lstrip().startswith("[streams.")
-        short = re.match(r"\s*(table|retention)(?=\s*=)", line) if in_stream else None
+        short = re.match(r"\s*(table|files|retention)(?=\s*=)", line) if in_stream else None
         lines.append(f"{short[0]}.{_LONG_FORMS[short[1]]}{line[short.end() :]}" if short else line)
     return "\n".join(lines)
 

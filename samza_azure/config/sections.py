@@ -44,6 +44,7 @@ _HOST = matching(r"[A-Za-z0-9.:-]+", "should be an address of this machine, like
 TABLE_PATTERN = r"[a-z0-9][a-z0-9_-]{0,62}"
 _TABLE = matching(TABLE_PATTERN, "should be 1 to 63 of a-z, 0-9, _ and -, a letter or digit first")
 STREAM_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}"
+_FOLDER = matching(STREAM_ID, "should be 1 to 63 letters, digits, underscores and hyphens, a letter or digit first")
 
 # The sections of the file. A field's alias is its key. CoordinatorKeys, StorageKeys and Single hold the file's keys;
 # `check.py` makes the values of `Config` from them.
@@ -190,6 +191,10 @@ class Stream:
     retention_s: Annotated[LongDuration | None, Field(alias="retention")] = None
     retention_bytes: Annotated[Size | None, Field(alias="retention.bytes")] = None
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
+    files: Annotated[str | None, Field(alias="files"), _FOLDER] = None
+    files_flush_s: Annotated[PositiveDuration, Field(alias="files.flush")] = 60.0
+    files_rows: Annotated[int, Field(alias="files.rows", ge=1, le=100_000_000)] = 1_000_000
+    files_bytes: Annotated[Size, Field(alias="files.bytes")] = 64 << 20
     table: Annotated[str | None, Field(alias="table"), _TABLE] = None
     table_time: Annotated[str | None, Field(alias="table.time", min_length=1)] = None
     table_granularity: Annotated[Granularity, Field(alias="table.granularity")] = Granularity.DAY

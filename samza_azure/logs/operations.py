@@ -34,6 +34,8 @@ T = TypeVar("T")
 #: How much is read at a time: doubled up to the maximum while reading is sequential, since then all of it is used.
 CHUNK = 256 << 10
 CHUNK_MAX = 4 << 20
+#: What is read of a record of which only the index is wanted.
+INDEX = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,13 +155,15 @@ def fetch(reference: Reference) -> Rule[bytes]:
 class Window:
     """The bytes of one blob that were read last, and the rules that read on."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, ahead: int = CHUNK) -> None:
+        """A read that does not go straight on brings `ahead` bytes, if no more are asked for."""
         self.name = name
+        self._ahead = ahead
         self.reads = 0
         self._start = 0
         self._data = memoryview(b"")
         self._size = 0
-        self._chunk = CHUNK
+        self._chunk = ahead
 
     def has(self, position: int, length: int) -> bool:
         """Whether these bytes can be viewed without reading."""
@@ -205,7 +209,7 @@ class Window:
 
     def _read(self, position: int, length: int) -> Rule[bool]:
         straight_on = self.reads > 0 and self._start <= position <= self._start + len(self._data)
-        self._chunk = min(2 * self._chunk, CHUNK_MAX) if straight_on else CHUNK
+        self._chunk = min(2 * self._chunk, CHUNK_MAX) if straight_on else self._ahead
         span: Span | None = yield Read(self.name, position, max(length, self._chunk))
         self.reads += 1
         if span is None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samza_azure.errors import CorruptState
-from samza_azure.logs.operations import CHUNK, Read, Rule, Span, Window, blob_name, fetch, indexes, next_blob
+from samza_azure.logs.operations import CHUNK, INDEX, Read, Rule, Span, Window, blob_name, fetch, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import (
     TRAILER_LENGTH,
@@ -26,6 +26,8 @@ from samza_azure.logs.record import (
 STOOD_AT = "stood_at"
 #: The most ranged reads of one scan. A longer scan ends early, and the next one goes on from there.
 READS_MAX = 32
+#: A record from here on is large: less than a quarter of it comes along with what is read ahead.
+LARGE = 4 * CHUNK
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class Scan:
     at_end: bool = False  # there was nothing more to read
     group_id: bytes | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)  # of a blob's first record, if that is in between
+    ahead: int = CHUNK  # what the next scan had better read of a record at once
 
     @property
     def rows(self) -> int:
@@ -84,20 +87,22 @@ def scan(
     until: Position | None = None,
     max_bytes: int | None = None,
     reads_max: int | None = READS_MAX,
+    ahead: int = CHUNK,
 ) -> Rule[Scan]:
     """Read on from `start` to the end of the log, or to `until`, or until `max_bytes` of our rows are found.
 
     The first record with rows for us is always included, however large. `destinations` None means all. Raise
-    CorruptState for a record of another group than `group_id`, which defaults to the first record's.
+    CorruptState for a record of another group than `group_id`, which defaults to the first record's. `ahead`
+    is what the previous scan returned; it decides how much is read at once, and nothing else.
     """
-    found = _Found(start, group_id)
-    window = Window(blob_name(prefix, start[0]))
+    found = _Found(start, group_id, ahead)
+    window = Window(blob_name(prefix, start[0]), ahead)
     reads = 0
     while until is None or found.end < until:
         index, position = found.end
         if window.name != blob_name(prefix, index):
             reads += window.reads
-            window = Window(blob_name(prefix, index))
+            window = Window(blob_name(prefix, index), ahead)
         is_here = window.has(position, 1) or window.at_end(position)
         if reads_max is not None and reads + window.reads >= reads_max and not is_here:
             break
@@ -113,6 +118,11 @@ def scan(
             break
         if entries and header.length <= CHUNK:  # small: one more read gets the rest of it and what follows
             yield from window.reach(position, header.length)
+        if header.entries:
+            # Most rows of a large record take a read of their own in any case, so its index is enough before that. Of
+            # a smaller one the rows come along: calls cost money, and bytes within a region do not.
+            is_index_enough = header.length > LARGE and len(entries) < len(header.entries)
+            found.ahead = max(INDEX, header.size) if is_index_enough else CHUNK
         found.add(header, [_part(window, found.end, entry) for entry in entries])
     return found.scan()
 
@@ -187,6 +197,7 @@ class _Found:
 
     start: Position
     group_id: bytes | None
+    ahead: int
     end: Position = field(init=False)
     parts: list[Part] = field(default_factory=list)
     size: int = 0
@@ -238,6 +249,7 @@ class _Found:
             self.at_end,
             self.group_id,
             self.meta,
+            self.ahead,
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import Kept, kept, outdated
-from samza_azure.logs.operations import Rule
+from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
 from samza_azure.logs.record import Buffer, Header, Kind, Reference, Slice, Writer
@@ -242,6 +242,7 @@ class LogReader:
         self.group_id = group_id
         self._blobs = blobs
         self._destinations = destinations
+        self._ahead = CHUNK
 
     def scan(self, position: Position, max_bytes: int | None = None, until: Position | None = None) -> Scan:
         """What is new since `position`, up to `max_bytes` of our rows but at least one record of them.
@@ -284,9 +285,14 @@ class LogReader:
         return drive(unchanged(self.prefix, position), self._blobs)
 
     def _scan(self, position: Position, **arguments: Any) -> Scan:
-        rule = scan(self.prefix, position, destinations=self._destinations, group_id=self.group_id, **arguments)
-        found = drive(rule, self._blobs)
-        self.group_id = found.group_id
+        given: dict[str, Any] = {
+            "destinations": self._destinations,
+            "group_id": self.group_id,
+            "ahead": self._ahead,
+            **arguments,
+        }
+        found = drive(scan(self.prefix, position, **given), self._blobs)
+        self.group_id, self._ahead = found.group_id, found.ahead
         return found
 
 

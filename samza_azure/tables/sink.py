@@ -11,7 +11,7 @@ publish may have are published in several; the position then says up to which in
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
@@ -19,9 +19,9 @@ import pyarrow as pa
 from samza_azure.config import Table
 from samza_azure.errors import StateLost, Superseded
 from samza_azure.logs.position import Position
-from samza_azure.logs.record import Kind
+from samza_azure.messages import ends_from
 from samza_azure.segments import Advance, Interval, Owner, Refused, Task
-from samza_azure.storage.arrow import decode
+from samza_azure.storage.intake import Intake
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.files import later
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 
 #: So many intervals go into one publish: with their locks, their segments and the position they fit one transaction.
 INTERVALS_MAX = 45
-#: Of a log at once.
-SCAN_BYTES = 4 << 20
 #: Who appends goes before who compacts.
 APPEND_PRIORITY = 50
 
@@ -62,8 +60,8 @@ class Place:
         until = value["until"]
         return cls(
             (value["writer"][0], value["writer"][1]),
-            _positions(value["at"]),
-            None if until is None else _positions(until),
+            ends_from(value["at"]),
+            None if until is None else ends_from(until),
             value["before_us"],
             value["drained"],
         )
@@ -105,18 +103,13 @@ class Sink:
         widened: Callable[[pa.Table], pa.Table] = lambda rows: rows,
     ) -> None:
         self._store, self._table, self._schema = store, table, schema
-        self._readers = {reader.prefix: reader for reader in readers}
+        self._intake = Intake(readers, rows=table.rows, size=table.bytes, widened=widened)
         self._task, self._stream, self._writer = task, f"{run}/{task}", writer
-        self._widened = widened
         self._appender: Appender | None = None
         self.place = Place(writer)
-        self._read: dict[str, Position] = {}  # up to where rows are in memory
-        self._rows: list[pa.RecordBatch] = []
-        self._drained: set[str] = set()
         self._flush: _Flush | None = None
         self._tries: dict[str, _Try] = {}  # since `place` was reached, by the place as the table has it
         self._refused = ""  # why the last publish was, if it was
-        self.held_rows = self.held_bytes = 0
         self.published_rows = 0  # under this writer
         self.expired_rows = 0  # that it has left out
 
@@ -150,7 +143,7 @@ class Sink:
         if not divide(self._store, self._table.granularity, self._stream, str(self.place)):
             raise Superseded(f"{self._stream} has a later writer than {self._writer} by now.")
         self._appender = Appender(self._store, self._lock_task)
-        self._read = {prefix: self.place.at.get(prefix, (0, 0)) for prefix in self._readers}
+        self._intake.begin(self.place.at)
         if self.place.until is not None:
             self._read_again(self.place.until)
         return True
@@ -182,10 +175,7 @@ class Sink:
 
     def _read_again(self, until: Mapping[str, Position]) -> None:
         """The rest of what an owner before us has published a part of."""
-        for prefix, end in until.items():
-            for found in self._readers[prefix].scans(self._read[prefix], end):
-                self._take(self._readers[prefix].fetch(found.parts))
-            self._read[prefix] = end
+        self._intake.read_again(until)
         self._begin_flush()
         before = self.place.before_us
         if self._flush is not None and before is not None:
@@ -198,45 +188,26 @@ class Sink:
     @property
     def is_full(self) -> bool:
         """Whether there are enough rows for a flush. No more are read then."""
-        return self._flush is not None or self.held_rows >= self._table.rows or self.held_bytes >= self._table.bytes
+        return self._flush is not None or self._intake.is_full
 
     @property
     def has_rows(self) -> bool:
         """Whether a flush would publish anything."""
-        return self._flush is not None or self.held_rows > 0
+        return self._flush is not None or self._intake.rows > 0
 
     @property
     def is_at_end(self) -> bool:
         """Whether nothing more comes: all logs have ended for good, and are read."""
-        return self._drained >= self._readers.keys()
+        return self._intake.is_at_end
 
     def read_to(self, prefix: str) -> Position:
         """Up to where a log is read."""
-        return self._read[prefix]
+        return self._intake.at[prefix]
 
     def read(self, prefix: str, *, ends: bool = False) -> None:
         """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
-        reader = self._readers[prefix]
-        while not self.is_full and prefix not in self._drained:
-            found = reader.scan(self._read[prefix], SCAN_BYTES)
-            self._take(reader.fetch(found.parts))
-            self._read[prefix] = found.end
-            if found.drained:
-                self._drained.add(prefix)
-            if found.at_end:
-                break
-        if ends and prefix not in self._drained and not self.is_full:
-            # Its last record may have been read by an owner before us.
-            last = reader.tail()
-            if last is not None and last.header.kind is Kind.DRAINED and last.end == self._read[prefix]:
-                self._drained.add(prefix)
-
-    def _take(self, slices: Iterator[bytes]) -> None:
-        for data in slices:
-            for batch in decode(data):
-                self._rows.append(batch)
-                self.held_rows += batch.num_rows
-                self.held_bytes += batch.nbytes
+        if self._flush is None:
+            self._intake.read(prefix, ends=ends)
 
     # Publishing.
 
@@ -275,9 +246,9 @@ class Sink:
         So what a sink without rows has read can be deleted, and whoever comes next does not read it again. False: it
         is not so, or as in `flush`.
         """
-        if self.has_rows or not any(at[0] > self.place.at.get(log, (0, 0))[0] for log, at in self._read.items()):
+        if self.has_rows or not self._intake.is_in_later_blob(self.place.at):
             return False
-        return self._move(replace(self.place, at={**self.place.at, **self._read}))
+        return self._move(replace(self.place, at={**self.place.at, **self._intake.at}))
 
     def finish(self, expired_us: int | None = None) -> bool:
         """Say that all is published, and give the locks back. False: as in `flush`."""
@@ -299,16 +270,12 @@ class Sink:
             self._appender.close()
 
     def _begin_flush(self, expired_us: int | None = None) -> None:
-        if self._flush is not None or not self._rows:
+        if self._flush is not None or (rows := self._intake.take()) is None:
             return
-        rows = pa.concat_tables(
-            [self._widened(pa.Table.from_batches([batch])) for batch in self._rows], promote_options="permissive"
-        )
         every = list(by_bucket(rows, self._table.time, self._table.granularity))
         parts = [(bucket, part) for bucket, part in every if expired_us is None or bucket.end > expired_us]
         self.expired_rows += sum(len(part) for _, part in every) - sum(len(part) for _, part in parts)
-        self._flush = _Flush(parts, dict(self._read))
-        self._rows, self.held_rows, self.held_bytes = [], 0, 0
+        self._flush = _Flush(parts, dict(self._intake.at))
 
     def _move(self, place: Place) -> bool:
         """Move the position, and publish nothing."""
@@ -356,10 +323,6 @@ class Sink:
             log.info("%s: not published yet, and tried again: %s", self._stream, refused)
             self._refused = refused
         return False
-
-
-def _positions(value: Mapping[str, Sequence[int]]) -> dict[str, Position]:
-    return {log: (int(blob), int(position)) for log, (blob, position) in value.items()}
 
 
 def group_of(task: str) -> str:

@@ -1,13 +1,16 @@
-"""A stream between two stages is a table, too: its sinks are killed and drained like any other task."""
+"""A stream between two stages is a table and files, too: its sinks are killed and drained like any other task."""
 
+import io
 import signal
 import time
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from samza_azure import tables
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Chunk
 
 from .world import PARTITIONS, PATIENCE_S, World, cleaned, daily, daily_rows, rows_of
 
@@ -22,16 +25,29 @@ def delays(world: World) -> tuple[pa.Table, int]:
         account.close()
 
 
+def delivered(world: World) -> pa.Table:
+    """The rows of all files now."""
+    account = Account.from_config(world.fleet.config.storage)
+    try:
+        blobs = account.blobs()
+        found = [blobs.read(name, 0) for name, _ in blobs.list("files/delays/")]
+        return pa.concat_tables([pq.read_table(io.BytesIO(each.data)) for each in found if isinstance(each, Chunk)])
+    finally:
+        account.close()
+
+
 @pytest.mark.long  # what it rests on is shown by tests/storage/test_sink.py and test_crowd.py
 def test_each_row_of_a_stream_is_in_its_table_once(world: World) -> None:
     """A processor is killed while rows come, the run is drained, and the next one appends to the same table."""
     job = world.fleet.job.read_text().replace(
         "[streams.by-carrier]",
-        '[streams.by-carrier]\ntable = "delays"\ntable.time = "ts"\ntable.granularity = "month"\ntable.flush = "1 s"',
+        '[streams.by-carrier]\ntable = "delays"\ntable.time = "ts"\ntable.granularity = "month"\ntable.flush = "1 s"\n'
+        'files = "delays"\nfiles.flush = "1 s"',
     )
     world.fleet.job.write_text(job)
     shown = world.start("p0", "p1")
-    assert {f"by-carrier-table-{number}" for number in range(PARTITIONS)} <= {each["name"] for each in shown["tasks"]}
+    sinks = {f"by-carrier-{kind}-{number}" for kind in ("table", "files") for number in range(PARTITIONS)}
+    assert sinks <= {each["name"] for each in shown["tasks"]}
     producer = world.producing(6_000, rate=1_000)
     deadline = time.monotonic() + PATIENCE_S
     while delays(world)[0].num_rows == 0:
@@ -46,4 +62,5 @@ def test_each_row_of_a_stream_is_in_its_table_once(world: World) -> None:
     found, locks = delays(world)
     assert rows_of(found) == rows_of(cleaned(world.flights.slice(0, world.produced)))
     assert locks == 0
+    assert rows_of(delivered(world)) == rows_of(cleaned(world.flights.slice(0, world.produced)))
     assert daily_rows(world.stream("daily-delays")) == daily(world.flights.slice(0, world.produced))

@@ -1,25 +1,31 @@
 """Streams that become tables, as the analysis of a pipeline has them."""
 
+import io
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure import tables
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config
+from samza_azure.config import Config, Files, Table
 from samza_azure.errors import PipelineRefused
-from samza_azure.messages import Progress
+from samza_azure.messages import Phase, Progress, StartTask
 from samza_azure.segments import Granularity, Interval, Owner, Task
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
-from samza_azure.spark.task.sink import after_publish
+from samza_azure.spark.task.sink import SinkTask, after_publish
+from samza_azure.spark.task.tasks import task_of
 from samza_azure.storage.connection import Account
+from samza_azure.storage.interface import Chunk
 
-from .fleet import config_of
+from .fleet import Fleet, config_of
 from .session import Settings
 
 STREAMS = """
@@ -55,11 +61,28 @@ def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_pa
     (read,) = found.inputs_of("big-table-1", "r1")
     assert [producer.prefix for producer in read.producers] == ["runs/r1/large-1"]
     assert found.readers_of("runs/r1/large-1", "r1") == ["runs/r1/big-table-1"], "what it has not published is kept"
-    table = found.table_of("big-table-1")
-    assert table is not None
+    table = found.sink_of("big-table-1")
+    assert isinstance(table, Table)
     assert (table.name, table.time) == ("big", "ts")
-    assert found.table_of("large-1") is None
+    assert found.sink_of("large-1") is None
     assert found.plan.described["stage big-table"]["table"] == "big"
+
+
+def test_a_folder_is_such_a_stage_beside_the_table(spark: SparkSession, tmp_path: Path) -> None:
+    found = pipeline(spark, tmp_path, STREAMS + 'files = "out"\nfiles.flush = "5 s"\n')
+    large, _, files = found.plan.stages
+    assert (files.name, files.inputs, files.tasks, files.files) == ("big-files", ("big",), 3, "out")
+    assert (files.table, files.flush_s, files.schema) == ("", 5.0, large.schema)
+    assert found.readers_of("runs/r1/large-1", "r1") == ["runs/r1/big-table-1", "runs/r1/big-files-1"]
+    assert found.sink_of("big-files-1") == Files("out", 5.0, 1_000_000, 64 << 20)
+    assert found.plan.described["stage big-files"] == {"inputs": "big", "tasks": "3", "files": "out"}
+    alone = pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', 'files = "out"'))
+    assert [stage.name for stage in alone.plan.stages] == ["large", "big-files"]
+    other = pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', 'files = "other"'))
+    slower = pipeline(spark, tmp_path, STREAMS.replace('table.time = "ts"', 'files = "out"\nfiles.flush = "1 h"'))
+    fingerprints = [each.plan.fingerprint for each in (found, alone, other)]
+    assert len({*fingerprints, pipeline(spark, tmp_path).plan.fingerprint}) == 4
+    assert slower.plan.fingerprint == alone.plan.fingerprint
 
 
 def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) -> None:
@@ -79,6 +102,8 @@ def test_another_table_is_another_pipeline(spark: SparkSession, tmp_path: Path) 
         ('table.time = "w"', "for a window, select its start"),
         ('table.time = "day"\ntable.granularity = "hour"', "'day' is a date, which has no time of day"),
         ('table.time = "ts"\n[streams.orders-2]\ntable.time = "ts"', "no stage writes this stream"),
+        ('[streams.orders-2]\nfiles = "out"', "orders-2.files is 'out', and no stage writes this stream. Files are"),
+        ('files = "out"\nretention = "1 d"', "retention has no effect: stage big-files reads it"),
     ],
 )
 def test_mistakes(spark: SparkSession, tmp_path: Path, line: str, message: str) -> None:
@@ -105,6 +130,19 @@ def test_a_name_that_is_taken(spark: SparkSession, tmp_path: Path) -> None:
         analyse_pipeline(spark, app, config_of(tmp_path, STREAMS), tmp_path)
 
 
+def test_rows_are_not_routed_through_a_stage_that_delivers_files(spark: SparkSession, tmp_path: Path) -> None:
+    """Both would be called big-files."""
+    app = Application()
+
+    @app.stage("files", output="big")
+    def big(files: DataFrame) -> DataFrame:
+        return files.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "id").count()
+
+    streams = STREAMS.replace("orders", "files").replace('table.time = "ts"', 'files = "out"')
+    with pytest.raises(PipelineRefused, match=r"called 'big-files'\. A stream .* has this name already"):
+        analyse_pipeline(spark, app, config_of(tmp_path, streams), tmp_path)
+
+
 def stage_of(read: str, output: str) -> Stage:
     app = Application()
     app.stage(read, output=output)(lambda rows: rows)
@@ -117,6 +155,47 @@ def test_publishes_are_batches_with_their_time_and_their_pace() -> None:
     assert first == Progress(batches=1, rows=600, rows_out=600, seconds=0.25, pace=10.0)
     second = after_publish(first, rows=900, seconds=0.5, since_s=30.0)
     assert second == Progress(batches=2, rows=900, rows_out=900, seconds=0.75, pace=10.0)
+
+
+def test_what_spark_puts_out_is_delivered_as_files(fleet: Callable[[Application, str], Fleet]) -> None:
+    """The delivery moves in between, and the drain puts what is left."""
+    app = Application()
+
+    @app.stage("parts", output="wholes")
+    def double(rows: DataFrame) -> DataFrame:
+        return rows.select((F.col("v") * 2).alias("v"), F.lit(1.5).cast("decimal(4,2)").alias("d"), F.array("v"))
+
+    streams = '[streams.parts]\nschema = "v bigint"\n[streams.wholes]\nfiles = "FOLDER"\nfiles.flush = "1 ms"\n'
+    run = fleet(app, streams.replace("FOLDER", folder := uuid.uuid4().hex))
+    blobs, writer = run.account.blobs(), run.writer("parts", 1, flush_rows=1, event_time=None)
+
+    def delivered() -> list[int]:
+        found = [blobs.read(name, 0) for name, _ in blobs.list(f"files/{folder}/")]
+        files = [pq.read_table(io.BytesIO(each.data)) for each in found if isinstance(each, Chunk)]
+        assert all(file.schema.types[1:] == [pa.decimal128(4, 2), pa.list_(pa.int64())] for file in files)
+        return sorted(value for file in files for value in file["v"].to_pylist())
+
+    def deliver(attempt: int) -> SinkTask:
+        start = StartTask("wholes-files-0", 1, attempt, attempt == 1, run.run_id, run.group_id)
+        task = task_of(run._around, start)
+        assert isinstance(task, SinkTask)
+        task.start()
+        return task
+
+    run.start("double-0")
+    task = deliver(1)
+    writer.write(pa.table({"v": [1, 2]}))
+    run.until(lambda: delivered() == [2, 4])
+    task.release(20)
+    assert task.report.phase is Phase.RELEASED
+    task = deliver(2)
+    writer.write(pa.table({"v": [3]}))
+    run.until_all_is_read("parts")
+    run.drain()
+    task.follow(run.drain_order)
+    run.until(lambda: task.is_over)
+    assert sorted(row["v"] for row in run.rows("wholes")) == [2, 4, 6]
+    assert (task.report.phase, delivered()) == (Phase.DRAINED, [2, 4, 6]), task.report
 
 
 def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account: Account) -> None:

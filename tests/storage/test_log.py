@@ -16,7 +16,7 @@ from samza_azure.errors import (
     Superseded,
     Unsettled,
 )
-from samza_azure.logs.operations import CHUNK, large_prefix
+from samza_azure.logs.operations import CHUNK, INDEX, large_prefix
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import Limits
 from samza_azure.storage.interface import Blobs, Chunk, Missing, Refused
@@ -611,6 +611,27 @@ def test_large_rows_for_us_are_read_once_and_alone() -> None:
     counted.reads.clear()
     assert [len(data) for data in rows(counted, 0)] == [3 << 20]
     assert counted.reads == [CHUNK, 3 << 20]
+
+
+def test_of_large_records_with_a_small_share_only_the_index_is_read() -> None:
+    """Each of 64 tasks read 256 KiB of each record."""
+    counted = Counted(MemoryAccount().blobs())
+    writer, _ = own(counted, OLD, first=True)
+    reader, at, data = LogReader(counted, PREFIX, frozenset({40})), writer.position, bytes(30_000)
+    for number in range(5):
+        writer.append(number, slices=tuple(Slice(each, data, 1) for each in range(64)))
+        counted.reads.clear()
+        found = reader.scan(at)
+        at = found.end
+        assert list(reader.fetch(found.parts)) == [data]
+        assert counted.reads == [INDEX if number else CHUNK, len(data)]
+    writer.append(5, slices=(Slice(40, data, 1), Slice(41, bytes(60_000), 1)))
+    found = reader.scan(at)
+    assert found.parts[0].data == data, "a smaller one comes whole"
+    writer.append(6, slices=(Slice(40, data, 1), Slice(41, bytes(60_000), 1)))
+    counted.reads.clear()
+    assert reader.scan(found.end).parts[0].data == data
+    assert len(counted.reads) == 1, "and so does the next one at once"
 
 
 def test_small_records_are_read_whole_however_the_reads_fall() -> None:

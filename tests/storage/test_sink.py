@@ -13,7 +13,7 @@ import pytest
 
 from samza_azure import segments, tables
 from samza_azure.application import Stage
-from samza_azure.config import Config, Table, table_of
+from samza_azure.config import Config, Files, Stream, Table, files_of, table_of
 from samza_azure.errors import (
     ConfigError,
     PipelineRefused,
@@ -27,7 +27,7 @@ from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import Limits
 from samza_azure.messages import StagePlan
 from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
-from samza_azure.spark.pipeline.tables import check_producers, name_mistakes
+from samza_azure.spark.pipeline.sinks import check_producers, name_mistakes
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Refused
 from samza_azure.storage.log import LogReader, LogWriter, take_over
@@ -567,6 +567,12 @@ connect = "UseDevelopmentStorage=true"
         ('[streams.a]\ntable = "x"\ntable.time = "at"\ntable.granularty = "day"', "nearest is .*a.table.granularity"),
         ('[streams.a]\ntable = "x"\n[streams.a.table]\ntime = "at"', "line 9, .* not in a section of their own"),
         ('[streams.a]\ntable.time = "at"\ntable.flush = "soon"', r"streams.a.table.flush .*'soon'"),
+        ('[streams.a]\nfiles.flush = "1 s"', r"files.flush has no effect without streams.a.files"),
+        ('[streams.a]\nfiles = "a/b"', "streams.a.files = 'a/b' cannot be used: it should be 1 to 63 letters"),
+        ('[streams.a]\nfiles = ""', "streams.a.files = '' cannot be used"),
+        ('[streams.a]\nfiles = ".."', "streams.a.files = '..' cannot be used"),
+        ('[streams.a]\nfiles = "x"\n[streams.b]\nfiles = "x"', r"streams.a and streams.b both go to the folder 'x'"),
+        ('[streams.a]\nfiles = "x"\nfiles.rows = 0', "streams.a.files.rows .*greater than or equal to 1"),
     ],
 )
 def test_mistakes_of_a_job_file(text: str, message: str) -> None:
@@ -585,3 +591,12 @@ def test_a_table_in_a_job_file(name: str) -> None:
     assert table is not None
     assert (table.name, table.time, table.granularity, table.flush_s) == ("delays", "at", Granularity.MONTH, 60.0)
     assert config.storage.table == "rows1"
+
+
+@pytest.mark.parametrize("name", ['files = "out"', 'files.folder = "out"'])
+def test_a_folder_in_a_job_file(name: str) -> None:
+    """Beside a table."""
+    config = Config.parse(f'{JOB}[streams.a]\n{name}\nfiles.flush = "5 s"\ntable = "x"\ntable.time = "at"\n')
+    assert files_of(config.streams["a"]) == Files("out", 5.0, 1_000_000, 64 << 20)
+    assert table_of("a", config.streams["a"]) is not None
+    assert files_of(Stream()) is None

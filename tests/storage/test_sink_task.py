@@ -16,8 +16,8 @@ from samza_azure.logs.task_log import NEEDS, Limits
 from samza_azure.messages import Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hints import HintBoard
-from samza_azure.spark.task import sink as sink_task
-from samza_azure.spark.task.sink import SinkTask
+from samza_azure.spark.task import table_task
+from samza_azure.spark.task.table_task import TableTask
 from samza_azure.spark.task.task import Surroundings
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.log import LogReader, take_over
@@ -52,7 +52,7 @@ class World:
             {"out-table": TABLE},
         )
         self.store = SegmentStore(rows, self.blobs, TABLE.name, wait=lambda tries: None)
-        monkeypatch.setattr(sink_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
+        monkeypatch.setattr(table_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
         self.changed = threading.Event()
         self.permit: Callable[[], bool] = yes
         self.around = Surroundings(
@@ -72,8 +72,8 @@ class World:
     def may_append(self) -> bool:
         return self.permit()
 
-    def task(self) -> SinkTask:
-        return SinkTask(self.around, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()))
+    def task(self) -> TableTask:
+        return TableTask(self.around, StartTask("out-table-0", 1, 1, True, "r1", GROUP.hex()), TABLE)
 
 
 def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

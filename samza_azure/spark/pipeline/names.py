@@ -10,11 +10,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Stream, table_of
+from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.handlers import handler_mistakes
 from samza_azure.spark.pipeline.places import noted, place_of_function
-from samza_azure.spark.pipeline.tables import name_mistakes
+from samza_azure.spark.pipeline.sinks import name_mistakes, sinks_of
 
 TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
 #: The words of Spark's simple types, as `storage.ddl` and Spark know them; a test compares them.
@@ -94,8 +94,11 @@ def _retention_mistakes(stages: Sequence[Stage], config: Config) -> Iterator[str
         if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
             continue
         readers = [each.name for each in stages if stage.output in each.inputs]
-        if readers or table_of(stage.output, declared) is not None:
-            by = f"stage {readers[0]} reads it" if readers else "it is published as a table, which table.keep governs"
+        sinks = sinks_of(stage.output, config.streams)
+        if readers or sinks:
+            by = f"stage {(*readers, *sinks)[0]} reads it"
+            if f"{stage.output}-table" in sinks and not readers:
+                by = "it is published as a table, which table.keep governs"
             yield (
                 f"streams.{stage.output}.retention has no effect: {by}, and the log is deleted as it is consumed. "
                 "Remove the line."

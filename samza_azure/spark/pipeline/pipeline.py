@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Stream, Table
+from samza_azure.config import Config, Files, Stream, Table
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Plan, StagePlan, partitions_of
@@ -28,8 +28,8 @@ from samza_azure.spark.pipeline.names import check_names, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.places import noted, place_of_function
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
+from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
 from samza_azure.spark.pipeline.state import check_chosen, kind_of_state
-from samza_azure.spark.pipeline.tables import check_producers, check_time, sink_plan, tables_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,11 @@ class Pipeline:
     plan: Plan
     stages: Mapping[str, AnalysedStage]
     streams: Mapping[str, "AnalysedStream"]
-    tables: Mapping[str, Table] = field(default_factory=dict)  # by the stage that publishes their segments
+    sinks: Mapping[str, Table | Files] = field(default_factory=dict)  # by the stage that puts rows there
 
-    def table_of(self, task: str) -> Table | None:
-        """The table whose segments a task publishes. None if the task runs a query or a handler."""
-        return self.tables.get(self.plan.stage_of(task).name)
+    def sink_of(self, task: str) -> Table | Files | None:
+        """The table or folder that a task writes rows to. None if the task runs a query or a handler."""
+        return self.sinks.get(self.plan.stage_of(task).name)
 
     def stage_of(self, task: str) -> AnalysedStage:
         """The stage of a task."""
@@ -140,8 +140,8 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
     writers = {stage.output: stage for stage in stages}
     streams: dict[str, AnalysedStream] = {}
     analysed: dict[str, AnalysedStage] = {}
-    tables = tables_of(config.streams)
-    sinks: dict[str, tuple[StagePlan, Table]] = {}
+    sinks: list[tuple[StagePlan, Table | Files]] = []
+    sink_names = [sink for name in config.streams for sink in sinks_of(name, config.streams)]
     for stage in stages:
         for name in stage.inputs:
             if name not in writers and name not in streams:
@@ -156,7 +156,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         inputs = list(stage.inputs)
         routers: dict[int, AnalysedStage] = {}
         for number, route in sorted(analysis.placement.routes.items()):
-            taken = {*writers, *streams, *(router.plan.name for router in routers.values())}
+            taken = {*writers, *streams, *(router.plan.name for router in routers.values()), *sink_names}
             routers[number] = _router(stage, number, route, streams, config, taken)
         _check_meeting(stage, list(routers.values()))
         for number, router in routers.items():
@@ -164,17 +164,18 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
             streams[router.plan.output] = _intermediate_stream(router, config, ())
             inputs[number] = router.plan.output
         analysed[stage.name] = done = _analysed_stage(stage, inputs, analysis, streams, config)
-        if stage.output in tables or any(stage.output in other.inputs for other in stages):
+        goes_to = sinks_of(stage.output, config.streams)
+        if goes_to or any(stage.output in other.inputs for other in stages):
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
-        if (table := tables.get(stage.output)) is not None:
-            check_time(stage.output, table, analysis.schema)
-            if done.partitions is not None:  # then each task of the sink reads all tasks of the stage
-                check_producers(stage.output, done.plan)
-            sink = sink_plan(stage.output, table, done.plan, config)
-            sinks[sink.name] = sink, table
+        for sink, to in goes_to.items():
+            if isinstance(to, Table):
+                check_time(stage.output, to, analysis.schema)
+                if done.partitions is not None:  # each sink reads all tasks of the stage then
+                    check_producers(stage.output, done.plan)
+            sinks.append((sink_plan(sink, stage.output, to, done.plan, config), to))
     sources = {name: stream.partitions for name, stream in sorted(streams.items()) if stream.writer is None}
-    plan = _plan(list(analysed.values()), list(sinks.values()), sources, streams, config, warnings)
-    return Pipeline(plan, analysed, streams, {name: table for name, (_, table) in sinks.items()})
+    plan = _plan(list(analysed.values()), sinks, sources, streams, config, warnings)
+    return Pipeline(plan, analysed, streams, {sink.name: to for sink, to in sinks})
 
 
 def _source_stream(spark: SparkSession, stage: Stage, name: str, config: Config) -> AnalysedStream:
@@ -372,7 +373,7 @@ def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, Analy
 
 def _plan(
     stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, Table]],
+    sinks: Sequence[tuple[StagePlan, Table | Files]],
     sources: Mapping[str, int],
     streams: Mapping[str, AnalysedStream],
     config: Config,
@@ -408,11 +409,13 @@ def _plan(
             for name, stream in streams.items()
         },
     }
-    if sinks:
+    if tables := [(sink, to) for sink, to in sinks if isinstance(to, Table)]:
         described["tables"] = [
             {"stream": sink.inputs[0], "tasks": sink.tasks, "table": table.name, "time": table.time}
-            for sink, table in sinks
+            for sink, table in tables
         ]
+    if folders := [sink for sink, _ in sinks if sink.files]:
+        described["files"] = [{"stream": sink.inputs[0], "tasks": sink.tasks, "folder": sink.files} for sink in folders]
     canonical = json.dumps(described, sort_keys=True, separators=(",", ":"))
     return Plan(
         stages=(*(stage.plan for stage in stages), *(sink for sink, _ in sinks)),
@@ -426,7 +429,7 @@ def _plan(
 
 def _described(
     stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, Table]],
+    sinks: Sequence[tuple[StagePlan, Table | Files]],
     streams: Mapping[str, AnalysedStream],
 ) -> dict[str, dict[str, str]]:
     """All facts of the pipeline. Empty if they are too large to be stored with the run."""
@@ -447,13 +450,9 @@ def _described(
         )
         if stage.plan.output not in streams:
             found[f"stream {stage.plan.output}"] = columns(stage.analysis.schema)
-    for sink, table in sinks:
-        found[f"stage {sink.name}"] = {
-            "inputs": sink.inputs[0],
-            "tasks": str(sink.tasks),
-            "table": table.name,
-            "time": table.time,
-        }
+    for sink, to in sinks:
+        goes = {"table": to.name, "time": to.time} if isinstance(to, Table) else {"files": to.folder}
+        found[f"stage {sink.name}"] = {"inputs": sink.inputs[0], "tasks": str(sink.tasks), **goes}
     for name, stream in streams.items():
         found[f"stream {name}"] = _said(
             {

@@ -1,20 +1,22 @@
-"""A task without a query: it publishes the rows of a stream as segments of a table.
+"""A task without a query: it follows the logs of a stream and puts the rows where they are to go.
 
 It has a log like any other task. There its writer's rank stands, how far it has read (so that old blobs of what it
-reads can go), and in the end DRAINED. What its rows are published by is the table's own position (`tables.sink`), so
-between a publish and the record that follows it a crash does no harm.
+reads can go), and in the end DRAINED. Where the rows go, and how each gets there once, is in `table_task` and
+`files_task`.
 """
 
 import logging
 import threading
-import time
 import traceback
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
-from samza_azure.errors import CorruptState, PermitExpired, StorageUnavailable, Superseded, TooOld
+from samza_azure.errors import PermitExpired, StorageUnavailable, Superseded, TooOld
 from samza_azure.explain import unasked_s
-from samza_azure.logs.record import Kind, Writer
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Buffer, Kind, Writer
 from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
@@ -26,16 +28,9 @@ from samza_azure.messages import (
     StartTask,
     TaskError,
     TaskReport,
-    stage_and_number,
 )
-from samza_azure.segments import Owner
-from samza_azure.spark.pipeline.schema import arrow_schema
-from samza_azure.spark.source.account import segments
 from samza_azure.spark.task.task import PACE_S, Surroundings
-from samza_azure.storage.log import LogReader, LogWriter, take_over
-from samza_azure.tables.housekeeping import LOOK_MOST_S, Housekeeping
-from samza_azure.tables.housekeeping import LOOK_S as HOUSE_S
-from samza_azure.tables.sink import Sink
+from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +39,44 @@ LOOK_S = 0.2
 RETRY_S = 0.5
 
 
-class SinkTask:
-    """One task of a table under one writer."""
+class At(Protocol):
+    """Where a sink is: rows up to these positions have been put out."""
+
+    @property
+    def at(self) -> Mapping[str, Position]:
+        """By log."""
+
+
+class Taker(Protocol):
+    """What takes the rows in and puts them out: `tables.sink.Sink`, `tables.delivery.Delivery`."""
+
+    published_rows: int
+    expired_rows: int
+
+    @property
+    def place(self) -> At: ...
+    @property
+    def is_full(self) -> bool: ...
+    @property
+    def has_rows(self) -> bool: ...
+    @property
+    def is_at_end(self) -> bool: ...
+    def read_to(self, prefix: str) -> Position: ...
+    def read(self, prefix: str, *, ends: bool = False) -> None: ...
+    def pass_over(self) -> bool: ...
+
+
+class SinkTask(ABC):
+    """One task of a table or a folder under one writer."""
 
     tried_bytes = None  # it has no batch that could be too large
 
     def __init__(self, around: Surroundings, start: StartTask) -> None:
         self.start_message = start
         self.name = start.task
-        table = around.pipeline.table_of(start.task)
-        assert table is not None
-        self._around, self._table = around, table
+        to = around.pipeline.sink_of(start.task)
+        assert to is not None
+        self._around, self._flush_s = around, to.flush_s
         (self._input,) = around.pipeline.inputs_of(start.task, start.run_id)
         self._prefix = f"runs/{start.run_id}/{start.task}"
         self._lock = threading.Lock()
@@ -65,12 +87,44 @@ class SinkTask:
         self._finishing = False
         self.is_finished = threading.Event()
         self._writer: LogWriter | None = None
-        self._sink: Sink | None = None
+        self._sink: Taker | None = None
         self._asked: dict[str, float] = {}
         self._published_at = boot_time()  # the last time, or when the task was given to us
-        self._house: threading.Thread | None = None
-        self._house_ends = threading.Event()
         self._oldest: float | None = None  # since when there are rows that are not published
+
+    @abstractmethod
+    def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
+        """Begin where our predecessor was. False: all was put out before, and nothing more comes."""
+
+    @abstractmethod
+    def _flush(self) -> bool:
+        """Put out what was read. False: call it again."""
+
+    def _finish(self) -> bool:
+        """The same, for the last time."""
+        return self._flush()
+
+    def _begun(self) -> None:  # noqa: B027  # nothing, if need be
+        """It runs."""
+
+    def _rests(self) -> None:  # noqa: B027
+        """A look at the logs is over."""
+
+    def _ends(self) -> None:  # noqa: B027
+        """All logs are read to their end; `_finish` follows."""
+
+    def _leaves(self) -> None:  # noqa: B027
+        """Nothing is put out any more under this writer."""
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        """What its log says of it."""
+        return {"stream": self._around.pipeline.plan.stage_of(self.name).output, INTERMEDIATE: True}
+
+    @property
+    def _files(self) -> Mapping[str, Buffer]:
+        """What a record has to hold for whoever takes over."""
+        return {}
 
     @property
     def report(self) -> TaskReport:
@@ -103,7 +157,7 @@ class SinkTask:
 
     def count(self) -> None:
         """What it has done is told with each publish. Without a publish the pace falls to 0."""
-        now, lately_s = boot_time(), max(PACE_S, 2 * self._table.flush_s)
+        now, lately_s = boot_time(), max(PACE_S, 2 * self._flush_s)
         with self._lock:
             done = self._report.progress
             if done is not None and done.pace and now > self._published_at + lately_s:
@@ -145,9 +199,7 @@ class SinkTask:
                     if self._report.phase is Phase.STARTING:  # it may have been released meanwhile
                         self._report = replace(self._report, phase=Phase.RUNNING)
                 self._around.changed()
-                if stage_and_number(self.name)[1] == 0:
-                    self._house = threading.Thread(target=self._keep_house, name=f"{self.name}-house", daemon=True)
-                    self._house.start()
+                self._begun()
                 while not self._closing.is_set() and not self.is_over:
                     self._turn()
                     self._closing.wait(LOOK_S)
@@ -159,21 +211,12 @@ class SinkTask:
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
             self._end(Phase.FAILED, error)
         finally:
-            self._end_house()
-            if self._sink is not None:
-                self._give_back(self._sink)
+            self._leaves()
             self._ended.set()
             self._around.changed()
 
-    def _give_back(self, sink: Sink) -> None:
-        """Our locks, so that nobody has to end them. Whoever takes over does that otherwise."""
-        try:
-            sink.close()
-        except Exception as error:  # noqa: BLE001
-            log.info("%s: its locks were not given back: %s", self.name, error)
-
     def _begin(self) -> bool:
-        """Take over log and table. False: all was published before."""
+        """Take over log and place. False: all was put out before."""
         start, around = self.start_message, self._around
         self._writer, restored = take_over(
             around.blobs,
@@ -183,61 +226,22 @@ class SinkTask:
             writer=Writer(start.generation, start.attempt),
             first=start.first,
             may_append=around.may_append,
-            meta={
-                "stream": around.pipeline.plan.stage_of(self.name).output,
-                "table": self._table.name,
-                INTERMEDIATE: True,
-            },
+            meta=self._meta,
         )
         self._tell(batch=restored.last_batch)
         if restored.drained:
             self._end_drained()
             return False
-        schema = arrow_schema(self._input.schema)
+        began = boot_time()
         readers = [
             LogReader(around.blobs, each.prefix, each.destinations, group_id=bytes.fromhex(start.group_id))
             for each in self._input.producers
         ]
-        self._sink = Sink(
-            segments(self._table.name),
-            self._table,
-            schema,
-            run=start.run_id,
-            task=self.name,
-            writer=(start.generation, start.attempt),
-            readers=readers,
-            widened=lambda rows: rows.cast(schema),
-        )
-        began = boot_time()
-        if not self._sink.claim(first=restored.last_batch < 0):
+        if not self._claim(restored, readers):
             self._append(Kind.DRAINED, began)
             self._end_drained()
             return False
         return True
-
-    def _keep_house(self) -> None:
-        """Compaction, retention and garbage, beside the publishes. A failure of it is none of the task's."""
-        table, incarnation = self._table, f"{self.start_message.generation}.{self.start_message.attempt}"
-        owner = Owner(f"{self.start_message.run_id}/{self.name}", incarnation)
-        house = Housekeeping(segments(table.name), table, self.name, owner, self._may_keep_house)
-        pause = HOUSE_S
-        while not self._house_ends.wait(pause):
-            try:
-                did = house.turn(time.time_ns() // 1000)
-                pause = HOUSE_S if did or house.is_written_to else min(2 * pause, LOOK_MOST_S)
-            except Exception as error:  # noqa: BLE001
-                log.info("%s: housekeeping: %s", self.name, error)
-                pause = LOOK_MOST_S if isinstance(error, CorruptState) else HOUSE_S
-
-    def _may_keep_house(self) -> bool:
-        leaves = self._house_ends.is_set() or self._closing.is_set() or self._drain.step is not None
-        return self._around.may_append() and not leaves
-
-    def _end_house(self) -> None:
-        """Wait for the group of segments that is being merged: its locks are given back then."""
-        self._house_ends.set()
-        if self._house is not None:
-            self._house.join(self._around.config.task.shutdown_ms / 1000)
 
     def _turn(self) -> None:
         """Read what is new, publish what is due, and end with the drain."""
@@ -253,30 +257,25 @@ class SinkTask:
                 self._oldest = boot_time()
             if flushes and sink.is_at_end:
                 self._tell(drain=DrainPhase.FLUSHING)
-                self._end_house()
+                self._ends()
                 began = boot_time()
-                if sink.finish(self._expired_us()):
+                if self._finish():
                     self._append(Kind.DRAINED, began)
                     self._end_drained()
-            elif self._is_due(sink) and sink.flush(self._expired_us()):
+            elif self._is_due(sink) and self._flush():
                 self._oldest = None
                 self._append(Kind.BATCH, began)
             elif sink.pass_over():
                 self._append(Kind.BATCH, began)  # after the position: what the record gives up is not read again
-            sink.release_older(boot_time())
+            self._rests()
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)
             self._closing.wait(RETRY_S)
 
-    def _expired_us(self) -> int | None:
-        """Retention drops the intervals that have ended by then."""
-        keep_s = self._table.keep_s
-        return None if keep_s is None else time.time_ns() // 1000 - round(keep_s * 1e6)
+    def _is_due(self, sink: Taker) -> bool:
+        return sink.is_full or (self._oldest is not None and boot_time() - self._oldest >= self._flush_s)
 
-    def _is_due(self, sink: Sink) -> bool:
-        return sink.is_full or (self._oldest is not None and boot_time() - self._oldest >= self._table.flush_s)
-
-    def _read(self, sink: Sink, *, ends: bool) -> None:
+    def _read(self, sink: Taker, *, ends: bool) -> None:
         """Ask the logs of which a hint says that they have grown, and now and then the others."""
         producers = self._input.producers
         for prefix in (each.prefix for each in producers):
@@ -288,17 +287,24 @@ class SinkTask:
 
     def _append(self, kind: Kind, began: float) -> None:
         """The record of what was published, which began then."""
-        writer, sink = self._writer, self._sink
-        assert writer is not None and sink is not None
-        ours = f"runs/{self.start_message.run_id}/"
-        needs = {log: blob for log, (blob, _) in sink.place.at.items() if blob > 0 and log.startswith(ours)}
-        batch = writer.last_batch + 1
-        writer.append(batch, kind=kind, needs=needs)
+        sink = self._sink
+        assert sink is not None
+        batch = self._record(kind)
         now, report = boot_time(), self.report
         since_s, self._published_at = now - self._published_at, now
         done = after_publish(report.progress or Progress(), sink.published_rows, now - began, since_s)
         late = sink.expired_rows
         self._tell(batch=batch, appended_at=report.appended_at or now, progress=done, late=late)
+
+    def _record(self, kind: Kind = Kind.BATCH) -> int:
+        """Append where the sink is; the number of the record."""
+        writer, sink = self._writer, self._sink
+        assert writer is not None and sink is not None
+        ours = f"runs/{self.start_message.run_id}/"
+        needs = {log: blob for log, (blob, _) in sink.place.at.items() if blob > 0 and log.startswith(ours)}
+        batch = writer.last_batch + 1
+        writer.append(batch, kind=kind, needs=needs, files=self._files)
+        return batch
 
     def _end_drained(self) -> None:
         self._tell(drain=DrainPhase.COMMITTED)

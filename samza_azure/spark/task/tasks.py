@@ -7,6 +7,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from samza_azure.config import Files, Table
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     Alive,
@@ -23,9 +24,11 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.files_task import FilesTask
 from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink import SinkTask
+from samza_azure.spark.task.table_task import TableTask
 from samza_azure.spark.task.task import Surroundings, Task
 
 log = logging.getLogger(__name__)
@@ -173,9 +176,12 @@ class Tasks:
 
 
 def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
-    """A task of its kind: its query is Spark's or the loop of a handler, or it has none and publishes a table."""
-    if around.pipeline.table_of(start.task) is not None:
-        return SinkTask(around, start)
+    """A task of its kind: its query is Spark's or the loop of a handler, or it has none and puts rows elsewhere."""
+    match around.pipeline.sink_of(start.task):
+        case Table() as table:
+            return TableTask(around, start, table)
+        case Files() as files:
+            return FilesTask(around, start, files)
     kind = HandlerTask if around.pipeline.stage_of(start.task).plan.at_once else Task
     return kind(around, start, tried_bytes)
 

@@ -1,11 +1,11 @@
-"""Streams that become tables. For each, a stage without a query is added; its tasks publish the rows as segments."""
+"""Streams that go to tables and folders. For each, a stage without a query is added; its tasks write the rows there."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
 
 from samza_azure.application import Stage
-from samza_azure.config import Config, Stream, Table, table_of
+from samza_azure.config import Config, Files, Stream, Table, files_of, table_of
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import StagePlan
 from samza_azure.tables.write import WITHIN_A_DAY
@@ -14,37 +14,44 @@ from samza_azure.tables.write import WITHIN_A_DAY
 _POSITION_MAX, _RUN_MAX = 32_000, 32
 
 
-def tables_of(streams: Mapping[str, Stream]) -> dict[str, Table]:
-    """The tables of a job, by stream."""
-    found = {name: table_of(name, stream) for name, stream in streams.items()}
-    return {name: table for name, table in found.items() if table is not None}
-
-
-def sink_name(stream: str) -> str:
-    """The stage that publishes a stream's rows."""
-    return f"{stream}-table"
+def sinks_of(stream: str, streams: Mapping[str, Stream]) -> dict[str, Table | Files]:
+    """Where the rows of a stream go, by the name of the stage that puts them there."""
+    declared = streams.get(stream, Stream())
+    found = {f"{stream}-table": table_of(stream, declared), f"{stream}-files": files_of(declared)}
+    return {name: to for name, to in found.items() if to is not None}
 
 
 def name_mistakes(stages: Sequence[Stage], streams: Mapping[str, Stream]) -> Iterator[str]:
-    """Yield the mistakes about tables that can be found without Spark."""
+    """Yield the mistakes about tables and folders that can be found without Spark."""
     written = {stage.output: stage for stage in stages}
     taken = {name for stage in stages for name in (stage.name, stage.output, *stage.inputs)}
-    for stream, table in tables_of(streams).items():
-        if stream not in written:
-            yield (
-                f"streams.{stream}.table is {table.name!r}, but no stage writes this stream. A table is made from the "
-                "output of a stage; a stage that returns its input unchanged will do."
-            )
-        elif written[stream].output_mode == "update":
-            yield (
-                f"streams.{stream}.table is {table.name!r}, but stage {written[stream].name} writes a row for each "
-                "change of a group (output mode update), and the table would keep them all. Use output mode append."
-            )
-        if sink_name(stream) in taken:
-            yield (
-                f"The stage that publishes the stream {stream!r} would be called {sink_name(stream)!r}, but a stage or "
-                "stream of the pipeline already has this name. Rename that one."
-            )
+    for stream in streams:
+        for sink, to in sinks_of(stream, streams).items():
+            yield from _sink_mistakes(stream, sink, to, written.get(stream), taken)
+
+
+def _sink_mistakes(
+    stream: str, sink: str, to: Table | Files, written_by: Stage | None, taken: Collection[str]
+) -> Iterator[str]:
+    if isinstance(to, Table):
+        said, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
+    else:
+        said, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
+    if written_by is None:
+        yield (
+            f"{said}, but no stage writes this stream. {made} from the output of a stage; a stage that returns its "
+            "input unchanged will do."
+        )
+    elif isinstance(to, Table) and written_by.output_mode == "update":
+        yield (
+            f"{said}, but stage {written_by.name} writes a row for each change of a group (output mode update), and "
+            "the table would keep them all. Use output mode append."
+        )
+    if sink in taken:
+        yield (
+            f"The stage that publishes the stream {stream!r} would be called {sink!r}, but a stage or stream of the "
+            "pipeline already has this name. Rename that one."
+        )
 
 
 def check_time(stream: str, table: Table, schema: StructType) -> None:
@@ -79,15 +86,16 @@ def check_producers(stream: str, written_by: StagePlan) -> None:
         )
 
 
-def sink_plan(stream: str, table: Table, written_by: StagePlan, config: Config) -> StagePlan:
-    """The stage of a table. It has a task per partition of the stream, but at most `task.count`."""
+def sink_plan(name: str, stream: str, to: Table | Files, written_by: StagePlan, config: Config) -> StagePlan:
+    """The stage of a table or folder. It has a task per partition of the stream, but at most `task.count`."""
     most = config.task.count or written_by.partitions
     return StagePlan(
-        name=sink_name(stream),
+        name=name,
         inputs=(stream,),
-        output=sink_name(stream),
+        output=name,
         tasks=min(written_by.partitions, most),
         schema=written_by.schema,
-        table=table.name,
-        flush_s=table.flush_s,
+        table=to.name if isinstance(to, Table) else "",
+        files=to.folder if isinstance(to, Files) else "",
+        flush_s=to.flush_s,
     )

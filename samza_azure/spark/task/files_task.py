@@ -1,0 +1,53 @@
+"""A task that puts the rows of a stream into a folder, as Parquet files. Its log says what each of them holds."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from samza_azure.config import Files
+from samza_azure.logs.record import Buffer
+from samza_azure.messages import StartTask
+from samza_azure.spark.pipeline.schema import arrow_schema
+from samza_azure.spark.task.sink import SinkTask
+from samza_azure.spark.task.task import Surroundings
+from samza_azure.storage.log import LogReader, Restored
+from samza_azure.tables.delivery import Delivery
+
+#: In each record of such a task: the place of its delivery.
+PLACE = "delivery.json"
+
+
+class FilesTask(SinkTask):
+    """One task of a folder under one writer."""
+
+    _sink: Delivery | None
+
+    def __init__(self, around: Surroundings, start: StartTask, to: Files) -> None:
+        super().__init__(around, start)
+        self._to = to
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        return {**super()._meta, "files": self._to.folder}
+
+    @property
+    def _files(self) -> Mapping[str, Buffer]:
+        assert self._sink is not None
+        return {PLACE: bytes(self._sink.place)}
+
+    def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
+        self._sink = Delivery(
+            self._around.blobs,
+            self._to,
+            arrow_schema(self._input.schema),
+            run=self.start_message.run_id,
+            task=self.name,
+            readers=readers,
+            record=self._record,
+            may_write=self._around.may_append,
+        )
+        self._sink.claim(restored.files.get(PLACE))
+        return True
+
+    def _flush(self) -> bool:
+        assert self._sink is not None
+        return self._sink.flush()

@@ -1,0 +1,117 @@
+"""A task that publishes the rows of a stream as segments of a table.
+
+What its rows are published by is the table's own position (`tables.sink`), so between a publish and the record that
+follows it a crash does no harm.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from samza_azure.config import Table
+from samza_azure.errors import CorruptState
+from samza_azure.machine import boot_time
+from samza_azure.messages import StartTask, stage_and_number
+from samza_azure.segments import Owner
+from samza_azure.spark.pipeline.schema import arrow_schema
+from samza_azure.spark.source.account import segments
+from samza_azure.spark.task.sink import SinkTask
+from samza_azure.spark.task.task import Surroundings
+from samza_azure.storage.log import LogReader, Restored
+from samza_azure.tables.housekeeping import LOOK_MOST_S, LOOK_S, Housekeeping
+from samza_azure.tables.sink import Sink
+
+log = logging.getLogger(__name__)
+
+
+class TableTask(SinkTask):
+    """One task of a table under one writer."""
+
+    _sink: Sink | None
+
+    def __init__(self, around: Surroundings, start: StartTask, table: Table) -> None:
+        super().__init__(around, start)
+        self._table = table
+        self._house: threading.Thread | None = None
+        self._house_ends = threading.Event()
+
+    @property
+    def _meta(self) -> Mapping[str, Any]:
+        return {**super()._meta, "table": self._table.name}
+
+    def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
+        start, schema = self.start_message, arrow_schema(self._input.schema)
+        self._sink = Sink(
+            segments(self._table.name),
+            self._table,
+            schema,
+            run=start.run_id,
+            task=self.name,
+            writer=(start.generation, start.attempt),
+            readers=readers,
+            widened=lambda rows: rows.cast(schema),
+        )
+        return self._sink.claim(first=restored.last_batch < 0)
+
+    def _flush(self) -> bool:
+        assert self._sink is not None
+        return self._sink.flush(self._expired_us())
+
+    def _finish(self) -> bool:
+        assert self._sink is not None
+        return self._sink.finish(self._expired_us())
+
+    def _begun(self) -> None:
+        if stage_and_number(self.name)[1] == 0:
+            self._house = threading.Thread(target=self._keep_house, name=f"{self.name}-house", daemon=True)
+            self._house.start()
+
+    def _rests(self) -> None:
+        assert self._sink is not None
+        self._sink.release_older(boot_time())
+
+    def _ends(self) -> None:
+        self._end_house()
+
+    def _leaves(self) -> None:
+        self._end_house()
+        if self._sink is not None:
+            self._give_back(self._sink)
+
+    def _expired_us(self) -> int | None:
+        """Retention drops the intervals that have ended by then."""
+        keep_s = self._table.keep_s
+        return None if keep_s is None else time.time_ns() // 1000 - round(keep_s * 1e6)
+
+    def _keep_house(self) -> None:
+        """Compaction, retention and garbage, beside the publishes. A failure of it is none of the task's."""
+        table, incarnation = self._table, f"{self.start_message.generation}.{self.start_message.attempt}"
+        owner = Owner(f"{self.start_message.run_id}/{self.name}", incarnation)
+        house = Housekeeping(segments(table.name), table, self.name, owner, self._may_keep_house)
+        pause = LOOK_S
+        while not self._house_ends.wait(pause):
+            try:
+                did = house.turn(time.time_ns() // 1000)
+                pause = LOOK_S if did or house.is_written_to else min(2 * pause, LOOK_MOST_S)
+            except Exception as error:  # noqa: BLE001
+                log.info("%s: housekeeping: %s", self.name, error)
+                pause = LOOK_MOST_S if isinstance(error, CorruptState) else LOOK_S
+
+    def _may_keep_house(self) -> bool:
+        leaves = self._house_ends.is_set() or self._closing.is_set() or self._drain.step is not None
+        return self._around.may_append() and not leaves
+
+    def _end_house(self) -> None:
+        """Wait for the group of segments that is being merged: its locks are given back then."""
+        self._house_ends.set()
+        if self._house is not None:
+            self._house.join(self._around.config.task.shutdown_ms / 1000)
+
+    def _give_back(self, sink: Sink) -> None:
+        """Our locks, so that nobody has to end them. Whoever takes over does that otherwise."""
+        try:
+            sink.close()
+        except Exception as error:  # noqa: BLE001
+            log.info("%s: its locks were not given back: %s", self.name, error)

@@ -1,0 +1,101 @@
+"""Rows of logs in memory, until they are written elsewhere: what all tasks without a query begin with.
+
+Promised: what lies between two positions of a log is the same rows in the same order, however it was read. Nothing is
+read while there are as many rows as one flush is to have.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from samza_azure.logs.position import Position
+from samza_azure.logs.record import Kind
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.log import LogReader
+
+#: Of a log at once.
+SCAN_BYTES = 4 << 20
+
+
+class Intake:
+    """The logs of one task, and what was read of them. For one thread.
+
+    It is full with so many `rows`, or a `size` of so many bytes, as they are in memory. `widened` brings rows into one
+    schema.
+    """
+
+    def __init__(
+        self,
+        readers: Sequence[LogReader],
+        *,
+        rows: int,
+        size: int,
+        widened: Callable[[pa.Table], pa.Table],
+    ) -> None:
+        self._readers = {reader.prefix: reader for reader in readers}
+        self._rows_max, self._size_max = rows, size
+        self._widened = widened
+        self.at: dict[str, Position] = {}  # up to where rows are in memory
+        self._held: dict[str, list[pa.RecordBatch]] = {prefix: [] for prefix in self._readers}
+        self._drained: set[str] = set()
+        self.rows = self.size = 0  # that are held
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough rows for a flush."""
+        return self.rows >= self._rows_max or self.size >= self._size_max
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing more comes: all logs have ended for good, and are read."""
+        return self._drained >= self._readers.keys()
+
+    def begin(self, at: Mapping[str, Position]) -> None:
+        """Read on from these positions; a log that is not among them from its start."""
+        self.at = {prefix: at.get(prefix, (0, 0)) for prefix in self._readers}
+
+    def read(self, prefix: str, *, ends: bool = False) -> None:
+        """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
+        reader = self._readers[prefix]
+        while not self.is_full and prefix not in self._drained:
+            found = reader.scan(self.at[prefix], SCAN_BYTES)
+            self._take(prefix, reader.fetch(found.parts))
+            self.at[prefix] = found.end
+            if found.drained:
+                self._drained.add(prefix)
+            if found.at_end:
+                break
+        if ends and prefix not in self._drained and not self.is_full:
+            # Its last record may have been read by an owner before us.
+            last = reader.tail()
+            if last is not None and last.header.kind is Kind.DRAINED and last.end == self.at[prefix]:
+                self._drained.add(prefix)
+
+    def read_again(self, until: Mapping[str, Position]) -> None:
+        """Take in what an owner before us had read up to these positions."""
+        for prefix, end in until.items():
+            for found in self._readers[prefix].scans(self.at[prefix], end):
+                self._take(prefix, self._readers[prefix].fetch(found.parts))
+            self.at[prefix] = end
+
+    def take(self) -> pa.Table | None:
+        """The rows that are held, log by log, which are given up then; None if there are none."""
+        held = [batch for batches in self._held.values() for batch in batches]
+        for batches in self._held.values():
+            batches.clear()
+        self.rows = self.size = 0
+        if not held:
+            return None
+        rows = [self._widened(pa.Table.from_batches([batch])) for batch in held]
+        return pa.concat_tables(rows, promote_options="permissive")
+
+    def is_in_later_blob(self, at: Mapping[str, Position]) -> bool:
+        """Whether a log is read up to a later blob than that of its position there."""
+        return any(now[0] > at.get(log, (0, 0))[0] for log, now in self.at.items())
+
+    def _take(self, prefix: str, slices: Iterator[bytes]) -> None:
+        for data in slices:
+            for batch in decode(data):
+                self._held[prefix].append(batch)
+                self.rows += batch.num_rows
+                self.size += batch.nbytes

@@ -1,0 +1,293 @@
+"""Files of a stream are each put once: whoever is killed between record and file, whoever wakes up late."""
+
+import io
+import random
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+
+from samza_azure.application import Stage
+from samza_azure.config import Config, Files
+from samza_azure.errors import CorruptState, Superseded
+from samza_azure.logs.record import Kind, Writer
+from samza_azure.logs.task_log import NEEDS, Limits
+from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
+from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
+from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.task.files_task import FilesTask
+from samza_azure.spark.task.task import Surroundings
+from samza_azure.storage.arrow import one_slice
+from samza_azure.storage.interface import Chunk
+from samza_azure.storage.log import LogReader, LogWriter, take_over
+from samza_azure.storage.memory import MemoryAccount
+from tests.storage.conftest import AnyAccount
+from tests.storage.test_sink import JOB, SCHEMA, START
+
+COLUMNS = StructType([StructField("at", TimestampType()), StructField("number", LongType())])
+GROUP = bytes(16)
+FILES = Files("out", 0.0, 1_000, 1 << 20)
+FLUSH = Drain(DrainStep.FLUSH)
+
+
+class World:
+    """A stage of two tasks that writes a stream, and the task that puts its rows into a folder."""
+
+    def __init__(self, account: AnyAccount, directory: Path, *, roll_records: int = 100) -> None:
+        self.blobs = account.blobs()
+        count = StagePlan("count", (), "out", 2, partitions=1)
+        stage = Stage("count", (), "out", ("number",), "append", print)
+        pipeline = Pipeline(
+            Plan((count, StagePlan("out-files", ("out",), "out-files", 1, files=FILES.folder)), {}, ""),
+            {"count": AnalysedStage(stage, count, None, 1, None, 0)},  # type: ignore[arg-type]
+            {"out": AnalysedStream(1, COLUMNS, None, 0.0, "count", ())},
+            {"out-files": FILES},
+        )
+        self.around = Surroundings(
+            spark=None,  # type: ignore[arg-type]  # it runs no query
+            config=Config.parse(JOB),
+            pipeline=pipeline,
+            blobs=self.blobs,
+            positions=account.readers(),
+            hints=HintBoard(account.hints(), directory / "hints"),
+            directory=directory,
+            may_append=lambda: True,
+            clean=str,
+            changed=lambda: None,
+            starting=threading.Lock(),
+        )
+        self.logs = [self._log(number, roll_records) for number in range(2)]
+        self.attempt = 0
+
+    def _log(self, number: int, roll_records: int) -> LogWriter:
+        writer, _ = take_over(
+            self.blobs, f"runs/r1/count-{number}", group_id=GROUP, task=f"count-{number}", writer=Writer(1, 1),
+            first=True, may_append=lambda: True, meta={"stream": "out"}, limits=Limits(roll_records=roll_records),
+        )  # fmt: skip
+        return writer
+
+    def put(self, log: int, *numbers: int, kind: Kind = Kind.BATCH) -> None:
+        rows = pa.table([[START] * len(numbers), list(numbers)], schema=SCHEMA)
+        slices = [one_slice(0, rows)] if numbers else []
+        end = self.logs[log].append(self.logs[log].last_batch + 1, kind=kind, slices=slices)
+        self.around.hints.appended(f"runs/r1/count-{log}", end, None, kind is Kind.DRAINED)
+
+    def owner(self) -> FilesTask:
+        """The next one, which has taken over."""
+        self.attempt += 1
+        task = FilesTask(
+            self.around, StartTask("out-files-0", 1, self.attempt, self.attempt == 1, "r1", GROUP.hex()), FILES
+        )
+        assert task._begin()
+        return task
+
+    def dies_before_the_file(self) -> FilesTask:
+        """An owner that is stopped between its record and the file."""
+        task = self.owner()
+        delivery = task._sink
+        assert delivery is not None
+        delivery._may_write = lambda: False
+        task._turn()
+        assert delivery.place.until is not None
+        return task
+
+    def files(self) -> dict[str, list[int]]:
+        """The numbers of the rows in each file."""
+        return {
+            name: pq.read_table(io.BytesIO(self.bytes_of(name)))["number"].to_pylist()
+            for name, _ in self.blobs.list("files/")
+        }
+
+    def bytes_of(self, name: str) -> bytes:
+        found = self.blobs.read(name, 0)
+        assert isinstance(found, Chunk)
+        return found.data
+
+    def last(self) -> tuple[Kind, dict[str, int]]:
+        """The last record of the task, and what it needs of other logs."""
+        tail = LogReader(self.blobs, "runs/r1/out-files-0", group_id=GROUP).tail()
+        assert tail is not None
+        return tail.header.kind, tail.header.meta.get(NEEDS, {})
+
+
+def name(number: int) -> str:
+    return f"files/out/r1.out-files-0.{number:08d}.parquet"
+
+
+@pytest.fixture
+def memory(tmp_path: Path) -> World:
+    return World(MemoryAccount(), tmp_path)
+
+
+def test_each_row_is_in_one_file_and_a_drain_puts_what_is_left(account: AnyAccount, tmp_path: Path) -> None:
+    world = World(account, tmp_path)
+    task = world.owner()
+    task._turn()
+    assert world.files() == {}, "no rows, no file"
+    world.put(1, 10, 11)
+    world.put(0, 0, 1)
+    task._turn()
+    world.put(0, 2)
+    task._turn()
+    assert world.files() == {name(0): [0, 1, 10, 11], name(1): [2]}, "log by log"
+    world.put(0, 3, kind=Kind.DRAINED)
+    world.put(1, kind=Kind.DRAINED)
+    task.follow(FLUSH)
+    while not task.is_over:
+        task._turn()
+    assert world.files() == {name(0): [0, 1, 10, 11], name(1): [2], name(2): [3]}
+    assert (task.report.phase, world.last()[0]) == (Phase.DRAINED, Kind.DRAINED)
+    done = task.report.progress
+    assert done is not None
+    assert (done.rows, done.batches) == (6, 3)
+
+
+def test_who_takes_over_puts_the_file_that_was_recorded(account: AnyAccount, tmp_path: Path) -> None:
+    """With the rows of the record, whatever has come since; and the old owner that wakes up puts no other one."""
+    world = World(account, tmp_path)
+    world.put(0, 0, 1)
+    world.put(1, 10)
+    stale = world.dies_before_the_file()
+    assert world.files() == {}
+    world.put(0, 2)
+    task = world.owner()
+    task._turn()
+    assert world.files() == {name(0): [0, 1, 10]}
+    task._turn()
+    assert world.files() == {name(0): [0, 1, 10], name(1): [2]}
+    first = world.bytes_of(name(0))
+    world.blobs.delete(name(0))  # so that the old owner's own is seen
+    assert stale._sink is not None
+    stale._sink._may_write = lambda: True
+    with pytest.raises(Superseded):
+        stale._turn()
+    assert world.bytes_of(name(0)) == first, "byte by byte"
+    assert world.files() == {name(0): [0, 1, 10], name(1): [2]}
+
+
+def test_a_stale_owner_that_has_recorded_nothing_puts_nothing(memory: World) -> None:
+    stale, _ = memory.owner(), memory.owner()
+    memory.put(0, 0, 1)
+    with pytest.raises(Superseded):
+        stale._turn()
+    assert memory.files() == {}
+
+
+def test_an_owner_that_dies_behind_the_file_leaves_it_as_it_is(memory: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory.put(0, 0, 1)
+    task = memory.owner()
+    assert task._sink is not None
+    task._read(task._sink, ends=False)
+    assert task._sink.flush()  # its record is missing
+    assert memory.files() == {name(0): [0, 1]}
+    memory.put(0, 2)
+    after = memory.owner()
+    after._turn()
+    after._turn()
+    assert memory.files() == {name(0): [0, 1], name(1): [2]}
+
+
+def test_an_empty_stream_is_drained_without_a_file(memory: World) -> None:
+    task = memory.owner()
+    for log in range(2):
+        memory.put(log, kind=Kind.DRAINED)
+    task.follow(FLUSH)
+    task._turn()
+    assert (task.report.phase, memory.files(), memory.last()[0]) == (Phase.DRAINED, {}, Kind.DRAINED)
+
+
+def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: World) -> None:
+    out = io.BytesIO()
+    pq.write_table(pa.table([[START], [7]], schema=SCHEMA), out)
+    memory.blobs.put(name(0), out.getvalue())
+    memory.put(0, 0)
+    with pytest.raises(CorruptState, match=r"somebody else has written it.*r1\.out-files-0\.00000000"):
+        memory.owner()._turn()
+
+
+def test_the_same_rows_in_other_bytes_are_the_same_file(memory: World) -> None:
+    """Another release of Arrow may have put it, before its owner died."""
+    memory.put(0, 0)
+    memory.dies_before_the_file()
+    out = io.BytesIO()
+    pq.write_table(pa.table([[START], [0]], schema=SCHEMA), out, compression="none")
+    memory.blobs.put(name(0), out.getvalue())
+    memory.owner()._turn()
+    assert memory.bytes_of(name(0)) == out.getvalue()
+
+
+def test_what_a_file_will_hold_is_kept_until_it_is_there(tmp_path: Path) -> None:
+    """Blobs of the logs that it reads are deleted by what its records need."""
+    world = World(MemoryAccount(), tmp_path, roll_records=1)
+    for number in range(3):
+        world.put(0, number)
+    world.dies_before_the_file()
+    assert world.last()[1] == {}, "from the first blob on"
+    task = world.owner()
+    task._turn()
+    ends = world.logs[0].position[0]
+    assert ends > 0
+    assert world.last()[1] == {"runs/r1/count-0": ends}
+
+
+def test_a_task_without_rows_lets_the_logs_go(tmp_path: Path) -> None:
+    world = World(MemoryAccount(), tmp_path, roll_records=1)
+    for _ in range(3):
+        world.put(0)
+    world.owner()._turn()
+    assert (world.files(), world.last()[1]) == ({}, {"runs/r1/count-0": world.logs[0].position[0]})
+
+
+def die_between(task: FilesTask) -> None:
+    """Record and file are there, the record behind them is not."""
+    assert task._sink is not None
+    task._read(task._sink, ends=False)
+    task._sink.flush()
+
+
+def die_before(task: FilesTask) -> None:
+    """The record is there, the file is not."""
+    assert task._sink is not None
+    task._sink._may_write = lambda: False
+    task._turn()
+
+
+def wakes_up(task: FilesTask) -> None:
+    assert task._sink is not None
+    task._sink._may_write = lambda: True
+    task._turn()
+    task._record()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whoever_dies_wherever(seed: int, tmp_path: Path) -> None:
+    """Owners one after the other, each killed somewhere or fenced; the rows are those of the logs, once."""
+    dice = random.Random(seed)
+    world = World(MemoryAccount(), tmp_path, roll_records=dice.choice([1, 3, 100]))
+    put = 0
+    stale: list[FilesTask] = []
+    ends: Sequence[Callable[[FilesTask], None]] = (die_between, die_before, lambda _: None)
+    for _ in range(dice.randint(2, 8)):
+        task = world.owner()
+        for _ in range(dice.randint(0, 4)):
+            for _ in range(dice.randint(0, 3)):
+                world.put(dice.randrange(2), *range(put, put := put + dice.randint(0, 3)))
+            task._turn()
+        dice.choice(ends)(task)
+        stale.append(task)
+    last = world.owner()
+    for task in stale:
+        with pytest.raises(Superseded):
+            wakes_up(task)
+    for log in range(2):
+        world.put(log, kind=Kind.DRAINED)
+    last.follow(FLUSH)
+    while not last.is_over:
+        last._turn()
+    found = world.files()
+    assert sorted(row for rows in found.values() for row in rows) == list(range(put))
+    assert list(found) == [name(number) for number in range(len(found))], "no number is left out"
