@@ -82,7 +82,7 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if report.phase is Phase.SUPERSEDED:
         # If we only have not heard yet who has the task now, the blob names that owner, and nobody believes this.
         return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
-    if report.phase is Phase.RESTART or (report.phase is Phase.FAILED and _tries_on(view, report.task, local)):
+    if starts_again(view, report.task, local):
         return replace(report, phase=Phase.STARTING)
     return report
 
@@ -113,7 +113,7 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
             return False
         if local.generation == owner.generation:
             # Earlier owners had let go when it started first.
-            return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and _tries_on(view, task, local))
+            return starts_again(view, task, local)
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
@@ -130,10 +130,9 @@ def retry_at(view: View, task: str, local: LocalTask) -> float:
     return local.closed_at
 
 
-def _tries_on(view: View, task: str, local: LocalTask) -> bool:
-    """A failed task is tried here again, after a while."""
-    here, _ = view.tries(task)
-    return local.failures < here
+def starts_again(view: View, task: str, local: LocalTask) -> bool:
+    """Whether a task that ended here is to run again under the same generation; one that failed does after a while."""
+    return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and local.failures < view.tries(task)[0])
 
 
 def _is_given(view: View, report: TaskReport) -> bool:

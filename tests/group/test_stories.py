@@ -1150,6 +1150,19 @@ def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: P
     )
 
 
+@pytest.mark.parametrize("phase", [None, Phase.RESTART, Phase.FAILED, Phase.RELEASED])
+def test_others_wait_for_what_a_leader_may_start_before_it_knows_that_it_gave_it_away(phase: Phase | None) -> None:
+    """Its write took seconds to land, and in between it started the task that the write gave to another."""
+    tasks = dict.fromkeys(("clean-0", "clean-1"), Assignment(owner("p1"), first=False))
+    uneven = replace(CONTROL, tasks={**tasks, "daily-0": Assignment(owner("p2"), first=False)})
+    ended = {} if phase is None else {task: LocalTask(2, 1, NOW, report(task, phase)) for task in tasks}
+    for ending in (None, Finish(0, "told to leave")):
+        view = leader(uneven, tasks=ended, ending=ending)
+        after = next_control(view, uneven, NOW)
+        moved = {each.after for each in after.tasks.values() if each.owner not in (owner("p1"), owner("p2"))}
+        assert moved == {() if ending is not None or phase is Phase.RELEASED else (owner("p1"),)}
+
+
 def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None:
     """In a group whose members come and go for months there would be thousands."""
     waits = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3", 9), (owner("p2"),))})

@@ -48,6 +48,12 @@ def test_an_upgrade_that_comes_before_the_drain_loses_and_doubles_nothing(seed: 
     assert result.violation is None, "\n".join(result.history)
 
 
+def test_a_leader_starts_no_task_that_others_believe_to_be_free() -> None:
+    """A write that took seconds gave away what the leader had yet to start; it started it, and so did the gainer."""
+    result = play(replace(draw(1000033), seed=1000040))
+    assert result.violation is None, "\n".join(result.history)
+
+
 #: Keys are rotated, and roles are taken from a machine for a while.
 REFUSED = replace(
     UPGRADE,
