@@ -198,7 +198,7 @@ class Wait(Enum):
 
 def waits_for(view: View, now: float) -> Wait | None:
     """What a processor that ends waits for first; None if it can go."""
-    if _has_open_tasks(view, now):
+    if tasks.may_let_go(view, now):
         return Wait.OWN_TASKS
     if (duty := _duty(view, now)) is not None:
         return duty
@@ -254,15 +254,6 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
             "is stored the next owner finds in the log. Nothing is lost or doubled."
         )
     return replace(ending, message=" ".join(said)) if said else ending
-
-
-def _has_open_tasks(view: View, now: float) -> bool:
-    """A task of ours can append still, and the time for letting go is not over."""
-    patience = tasks.PATIENCE * view.settings.shutdown_s
-    return view.work.container and any(
-        not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
-        for local in view.work.tasks.values()
-    )
 
 
 def _duty(view: View, now: float) -> Wait | None:

@@ -31,7 +31,7 @@ def commands(view: View, now: float) -> list[Action]:
     if not view.work.container:
         return []
     actions: list[Action] = []
-    until = max(0.0, view.permit_until) if view.life.etag is not None else 0.0
+    until = 0.0 if view.life.etag is None or _is_cut_short(view, now) else max(0.0, view.permit_until)
     if until != view.work.permit_told:
         actions.append(Tell(Permit(until)))
     drain = wanted_drain(view)
@@ -47,6 +47,21 @@ def commands(view: View, now: float) -> list[Action]:
             Tell(_start(view, task, owner)) for task, owner in mine.items() if _may_start(view, task, owner, now)
         ]
     return actions
+
+
+def may_let_go(view: View, now: float) -> bool:
+    """A task of ours can append still, and the time for letting go is not over."""
+    patience = PATIENCE * view.settings.shutdown_s
+    return view.work.container and any(
+        not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
+        for local in view.work.tasks.values()
+    )
+
+
+def _is_cut_short(view: View, now: float) -> bool:
+    """We end without a task that has not let go in time, so before our last word it must append no more."""
+    has_open = any(not local.closed for local in view.work.tasks.values())
+    return view.ending is not None and has_open and not may_let_go(view, now)
 
 
 def assigned(view: View) -> Mapping[str, Owner]:
