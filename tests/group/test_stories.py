@@ -1405,6 +1405,15 @@ def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> N
     assert view.others.ages["p3"].seconds == 0
 
 
+def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
+    """Nobody could write for half a minute. Seeing that others could, a leader believed that the silent were dead."""
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 29)
+    rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
+    learn(view, ScanMembers(), rows, sent_at=NOW + 30, now=NOW + 30)
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 31, now=NOW + 31)
+    assert view.others.ages["p3"].seconds == 0
+
+
 def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_that_landed() -> None:
     view = view_of("p3")
     lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
