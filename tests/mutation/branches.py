@@ -28,11 +28,6 @@ class Branch:
     text: str  # of its line
     way: str  # true, false, or case
 
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """By which it is explained."""
-        return self.path, self.function, self.text, self.way
-
     def __str__(self) -> str:
         return f"{self.path} {self.function}: {self.text} [{self.way}]"
 

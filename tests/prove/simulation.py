@@ -39,7 +39,7 @@ from samza_azure.sim.scenario import FAULTS, Scenario, draw, wide
 from samza_azure.sim.simulate import HOUR_S, Tally, command, verdict
 from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
 from samza_azure.sim.world import play
-from tests.mutation.unmet import UNMET
+from tests.mutation.unmet import why
 from tests.sim.pieces.examine import examine
 
 #: A run of full length takes less than six minutes.
@@ -190,9 +190,9 @@ def unmet(met: Met) -> list[str]:
     few = sorted((times, str(branch)) for branch, times in fleets.items() if times)[:10]
     print("met by the fewest fleets:", *(f"{times} {branch}" for times, branch in few), sep="\n  ")
     never = [branch for branch, times in anything.items() if not times]
-    explained = [f"{branch}: {UNMET[branch.key]}" for branch in never if branch.key in UNMET]
+    explained = [f"{branch}: {reason}" for branch in never if (reason := why(branch)) is not None]
     print(f"nothing has met {len(explained)} that are explained:", *explained, sep="\n  ")
-    return [f"nothing has met {branch}" for branch in never if branch.key not in UNMET]
+    return [f"nothing has met {branch}" for branch in never if why(branch) is None]
 
 
 def main() -> int:

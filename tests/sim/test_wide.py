@@ -8,7 +8,8 @@ from samza_azure.group.timing import PROFILES
 from samza_azure.sim.scenario import draw, wide
 from samza_azure.sim.world import play
 
-SIMULATION = Path(__file__).parents[1] / "prove" / "simulation.py"
+ROOT = Path(__file__).parents[2]
+SIMULATION = ROOT / "tests" / "prove" / "simulation.py"
 
 
 def test_a_wide_fleet_may_be_any() -> None:
@@ -33,6 +34,23 @@ def test_a_write_meets_a_lease_that_has_run_out() -> None:
     assert result.violation is None
     assert result.seen["control write refused LeaseLost"] > 0
     assert result.seen["idle record"] > 0
+
+
+STALE = """
+from tests.mutation.branches import BRANCHES
+from tests.mutation.unmet import UNMET, why
+explained = {why(branch) for branch in BRANCHES.names}
+for (path, function, text, way), reason in UNMET.items():
+    there = [each for each in BRANCHES.names if (each.path, each.function) == (f"samza_azure/{path}", function)]
+    assert any(each.text.startswith(text) and way in ("", each.way) for each in there), (path, function, text, way)
+assert set(UNMET.values()) | {None} == explained
+"""
+
+
+def test_each_branch_that_nothing_need_meet_is_there() -> None:
+    """In a process of its own, since the packages are loaded anew."""
+    process = subprocess.run([sys.executable, "-c", STALE], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
 
 
 def test_a_long_simulation_says_how_far_a_short_one_came() -> None:
