@@ -117,7 +117,7 @@ class Habits:
     release_s: float = 0.05
     slow_release: float = 0.0
     shutdown_s: float = 5.0
-    poisoned: bool = False  # user code fails
+    poisoned: float = 0.0  # part of the batches in which user code fails
     bad: set[str] = field(default_factory=set)  # the processors on whose machines it always fails
     forgets: bool = False  # old blobs of what lies between the stages are deleted
     pauses: bool = False  # there are times without new rows, and who reads the source says so
@@ -125,7 +125,7 @@ class Habits:
 
     def cure(self) -> None:
         """User code fails no more."""
-        self.poisoned = False
+        self.poisoned = 0.0
         self.bad.clear()
 
     def available(self, instant: float, partition: int) -> int:
@@ -485,7 +485,7 @@ class Work:
         if slow > 1.0:
             container.steps.meet("slow batch", lasts=habits.work_s * slow)
         await asyncio.sleep(habits.work_s * dice.random() * slow)
-        if habits.poisoned and dice.random() < 0.5:
+        if habits.poisoned and dice.random() < habits.poisoned:
             raise RuntimeError("simulated user code fails")
         self.try_out()
         batch = self.log.last_batch + 1

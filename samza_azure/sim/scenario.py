@@ -72,7 +72,7 @@ class Scenario:
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
     timing: Timing | None = None  # a job's own; else the profile's
     rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that half of those that wait, wait for
-    lasting: bool = False  # faults last long, some longer than a lease, and a write may land when its outage is over
+    lasting: bool = False  # faults outlast leases and versions, writes land after an outage, the last drain's run fails
     throttled: bool = False  # one of the outages is a service that takes only a part of the calls
     pauses: bool = False  # sources have nothing new at times, and their readers say so
 

@@ -39,6 +39,8 @@ from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
 #: Whatever is still wrong so long after the last fault is a fault of ours. In heartbeats.
 HEALS_WITHIN = 12.0
+#: A run fails within this time if all its tasks do, unless it is drained before.
+FAILS_WITHIN_S = 90.0
 #: So often the world looks whether all is well.
 LOOK_S = 0.25
 #: Under mild trouble each task runs for at least this part of the time (L2).
@@ -116,7 +118,6 @@ class World:
         self.faults = 0
         self.again = ""  # the drained run after which the same code begins another
         self.blind = ""  # a processor that never reaches the blob again
-        self._incurable_until = 0.0  # until then user code fails
         self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
         self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
@@ -359,13 +360,9 @@ class World:
                 steps.meet(kind)
                 self._garbage()
             case "poison":
-                if self.scenario.lasting and dice.random() < 0.5:  # long enough for a run to fail as it drains
-                    lasts = dice.uniform(40, 90)
-                    self.ask(RequestKind.DRAIN)
-                    self._incurable_until = self.loop.time() + lasts
                 steps.meet(kind, lasts=lasts)
-                self.habits.poisoned = True
-                self.loop.call_later(lasts, self._cure)
+                self.habits.poisoned = 0.5
+                self.loop.call_later(lasts, self.habits.cure)
             case "bad machine":
                 if (victim := self._victim(who, kind)) is not None:
                     self._spoil(victim)
@@ -382,10 +379,6 @@ class World:
                 victim = self._victim(who, kind)
                 if victim is not None:
                     self._harm(kind, victim, lasts)
-
-    def _cure(self) -> None:
-        if self.loop.time() >= self._incurable_until:
-            self.habits.cure()
 
     def _new_code(self) -> str:
         """Of the upgrade that comes too early: with a stage in front, or with another name for a stage."""
@@ -751,6 +744,8 @@ class World:
         assert control is not None
         if control.phase is RunPhase.RUNNING:
             self.ask(RequestKind.DRAIN)
+            if self.scenario.lasting:
+                await self._fail_in_the_drain()
         since, bound = self.loop.time(), self.heals_within()
         while self.loop.time() < since + bound:
             await self._wait(0.5)
@@ -768,6 +763,14 @@ class World:
         found = self.ledger.list("runs/")
         left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]
         demand(not left, f"S12: {left} were left after the clean-up")
+
+    async def _fail_in_the_drain(self) -> None:
+        """User code fails until the run has failed. Who comes back then goes on with the drain."""
+        self.habits.poisoned = 1.0
+        failed, until = self.ledger.seen["phase FAILED"], self.loop.time() + FAILS_WITHIN_S
+        while self.ledger.seen["phase FAILED"] == failed and self.loop.time() < until:
+            await self._wait(LOOK_S)
+        self.habits.cure()
 
     # S7: each row exactly once.
 

@@ -1,6 +1,6 @@
 """Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
 
-Plays busy fleets, five processors of the default profile to which everything happens all the time. Every third fleet
+Plays busy fleets, five processors of the default profile to which everything happens all the time. Every fourth fleet
 is a *wide* one: of any style, 1 to 12 processors, any profile, often with wrong clocks, with faults that last, a
 service that throttles, and sources that pause (`sim/scenario.py:wide`). With --every-style storms and mild trouble of
 the usual sizes are played, too. Before each fleet the pieces that it is made of are tried by themselves
@@ -45,7 +45,7 @@ from tests.sim.pieces.examine import examine
 #: A run of full length takes less than six minutes.
 FULL_S = 340.0
 #: Of so many fleets the last is a wide one.
-WIDE = 3
+WIDE = 4
 #: A branch that fewer wide fleets have met is rare.
 FEW = 3
 #: Every second seed is steered to so many pairs of a fault and a step that have met least often so far.
@@ -61,13 +61,13 @@ BARS = {
     "blob forgotten": ("blobs that no reader needs deleted", 150),
     "control write refused": ("writes of the control blob refused, for whatever reason", 20),
     "control write refused LeaseLost": ("those under a lease that had run out", 1),
-    "phase FAILED": ("runs that failed", 5),
-    "failed run is resumed, and drains on": ("runs that failed while they drained, and were resumed", 1),
+    "phase FAILED": ("runs that failed", 25),
+    "failed run is resumed, and drains on": ("runs that failed while they drained, and were resumed", 15),
     "barrier TIMEOUT": ("versions that somebody did not adopt in time", 5),
     "outage access": ("calls that were refused for want of a right", 100),
     "outage throttled": ("calls that were throttled", 100),
     "idle record": ("records of a source without new rows", 100),
-    "wide fleet": ("wide fleets", 50),
+    "wide fleet": ("wide fleets", 40),
 }
 
 
@@ -113,7 +113,8 @@ def job(first: int, step: int, seconds: float, every_style: bool) -> tuple[Tally
             break
         examine(seed)
         met.add_pieces()
-        is_steered, of = number % 2 == 1, seed if number % WIDE == WIDE - 1 else None
+        rounds, at = divmod(number, WIDE)
+        is_steered, of = (rounds + at) % 2 == 1, seed if at == WIDE - 1 else None
         if is_steered and of is not None:
             of = met.scenario(seed)
         rare = rarest(tally.seen) if is_steered else ()
