@@ -198,7 +198,7 @@ class Wait(Enum):
 
 def waits_for(view: View, now: float) -> Wait | None:
     """What an ending processor waits for first. None if it can exit."""
-    if _has_open_tasks(view, now):
+    if tasks.may_let_go(view, now):
         return Wait.OWN_TASKS
     if (duty := _duty(view, now)) is not None:
         return duty
@@ -254,15 +254,6 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
             "in the log whether the last batch is stored. Nothing is lost or duplicated."
         )
     return replace(ending, message=" ".join(said)) if said else ending
-
-
-def _has_open_tasks(view: View, now: float) -> bool:
-    """Whether a task of ours can still append, and its time to be released is not over."""
-    patience = tasks.PATIENCE * view.settings.shutdown_s
-    return view.work.container and any(
-        not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
-        for local in view.work.tasks.values()
-    )
 
 
 def _duty(view: View, now: float) -> Wait | None:

@@ -446,7 +446,11 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         now,
         frozenset(alive),
     )
-    view.others.write_seen_at = view.others.scan_sent_at if changed else view.others.write_seen_at
+    if changed:  # after the last scan, by somebody else
+        evident = max(view.life.accepted_at, view.others.write_seen_at)
+        view.others.write_seen_at = view.others.scan_sent_at
+        if view.others.write_seen_at > evident + 2 * max(view.timing.heartbeat_s, interval):
+            _forget_ages(view, now)  # the first sign that rows can be written again
     view.others.scan_sent_at, view.others.back = sent_at, back
     view.others.well = _running_well(view, now)
     deposed = view.control.deposed if isinstance(view.control, Control) else None

@@ -28,7 +28,7 @@ from samza_azure.group.notification import timed
 from samza_azure.group.reports import counts, report_of
 from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
 from samza_azure.group.rows import ProcessorRow, Request, State
-from samza_azure.group.tasks import has_let_go
+from samza_azure.group.tasks import has_let_go, starts_again
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
 from samza_azure.logs.position import Ends
@@ -196,7 +196,7 @@ def with_assignment(view: View, control: Control, able: Mapping[str, ProcessorRo
             tasks[task] = assignment
             continue
         after = [owner for owner in assignment.after if not has_let_go(view, task, owner)]
-        if before is not None and _is(rows.get(before.processor), before) and not _own_and_closed(view, task, before):
+        if before is not None and _is(rows.get(before.processor), before) and not _own_and_over(view, task, before):
             after.append(before)
         tasks[task] = replace(assignment, owner=owners[to] if to is not None else None, after=tuple(after))
     return replace(
@@ -277,11 +277,15 @@ def _is(row: ProcessorRow | None, owner: Owner) -> bool:
     return row is not None and row.incarnation == owner.incarnation
 
 
-def _own_and_closed(view: View, task: str, owner: Owner) -> bool:
+def _own_and_over(view: View, task: str, owner: Owner) -> bool:
+    """Ours, and it does not run here any more. What we may yet start, we may start before this write is answered."""
     if not view.is_me(owner):
         return False
     local = view.work.tasks.get(task)
-    return local is None or local.closed
+    if view.ending is not None:
+        return local is None or local.closed
+    is_closed = local is not None and local.generation == owner.generation and local.closed
+    return local is not None and is_closed and not starts_again(view, task, local)
 
 
 def _has_log(rows: dict[str, ProcessorRow], task: str, owner: Owner) -> bool:

@@ -31,7 +31,7 @@ def commands(view: View, now: float) -> list[Action]:
     if not view.work.container:
         return []
     actions: list[Action] = []
-    until = max(0.0, view.permit_until) if view.life.etag is not None else 0.0
+    until = 0.0 if view.life.etag is None or _is_cut_short(view, now) else max(0.0, view.permit_until)
     if until != view.work.permit_told:
         actions.append(Tell(Permit(until)))
     drain = wanted_drain(view)
@@ -47,6 +47,21 @@ def commands(view: View, now: float) -> list[Action]:
             Tell(_start(view, task, owner)) for task, owner in mine.items() if _may_start(view, task, owner, now)
         ]
     return actions
+
+
+def may_let_go(view: View, now: float) -> bool:
+    """A task of ours can append still, and the time for letting go is not over."""
+    patience = PATIENCE * view.settings.shutdown_s
+    return view.work.container and any(
+        not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
+        for local in view.work.tasks.values()
+    )
+
+
+def _is_cut_short(view: View, now: float) -> bool:
+    """We end without a task that has not let go in time, so before our last word it must append no more."""
+    has_open = any(not local.closed for local in view.work.tasks.values())
+    return view.ending is not None and has_open and not may_let_go(view, now)
 
 
 def assigned(view: View) -> Mapping[str, Owner]:
@@ -82,7 +97,7 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if report.phase is Phase.SUPERSEDED:
         # If we only have not read the latest blob, it names another owner, and this report does not count.
         return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
-    if report.phase is Phase.RESTART or (report.phase is Phase.FAILED and _tries_on(view, report.task, local)):
+    if starts_again(view, report.task, local):
         return replace(report, phase=Phase.STARTING)
     return report
 
@@ -113,7 +128,7 @@ def _may_start(view: View, task: str, owner: Owner, now: float) -> bool:
             return False
         if local.generation == owner.generation:
             # Earlier owners had released it before its first start.
-            return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and _tries_on(view, task, local))
+            return starts_again(view, task, local)
     return all(_let_go(view, task, earlier, now) for earlier in control.tasks[task].after)
 
 
@@ -130,10 +145,9 @@ def retry_at(view: View, task: str, local: LocalTask) -> float:
     return local.closed_at
 
 
-def _tries_on(view: View, task: str, local: LocalTask) -> bool:
-    """Whether a failed task is tried here again."""
-    here, _ = view.tries(task)
-    return local.failures < here
+def starts_again(view: View, task: str, local: LocalTask) -> bool:
+    """Whether a task that ended here is to run again under the same generation; one that failed does after a while."""
+    return local.phase is Phase.RESTART or (local.phase is Phase.FAILED and local.failures < view.tries(task)[0])
 
 
 def _is_given(view: View, report: TaskReport) -> bool:

@@ -73,6 +73,8 @@ CLEANERS = ("clean", "tidy")
 WINDOW = 20
 KEYS = 7
 INFINITY = 1 << 60
+#: A source that pauses has new rows for so long, and then none for as long.
+PAUSE_S = 12.0
 CALL_S = 10.0
 #: Small, so that logs roll often.
 LIMITS = Limits(roll_bytes=12_000, roll_records=60, record_bytes=3_000)
@@ -115,18 +117,22 @@ class Habits:
     release_s: float = 0.05
     slow_release: float = 0.0
     shutdown_s: float = 5.0
-    poisoned: bool = False  # user code fails
+    poisoned: float = 0.0  # part of the batches in which user code fails
     bad: set[str] = field(default_factory=set)  # the processors on whose machines it always fails
     forgets: bool = False  # old blobs of what lies between the stages are deleted
+    pauses: bool = False  # there are times without new rows, and who reads the source says so
     limits: Limits = LIMITS
 
     def cure(self) -> None:
         """User code fails no more."""
-        self.poisoned = False
+        self.poisoned = 0.0
         self.bad.clear()
 
-    def available(self, instant: float) -> int:
-        """How many rows each source partition has by now."""
+    def available(self, instant: float, partition: int) -> int:
+        """How many rows a source partition has by now."""
+        if self.pauses:  # each at its own times
+            times, within_s = divmod(instant + 7.0 * partition, 2 * PAUSE_S)
+            instant = times * PAUSE_S + min(within_s, PAUSE_S)
         return int(instant * self.rows_per_s)
 
 
@@ -248,6 +254,7 @@ class Work:
         )
         self.rows: list[Row] = []  # read, and to be passed on with the next batch
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
+        self.told = 0  # the frontier that came without rows
         self.blob = 0  # of the log, that the last record went to
         self.state = State(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
@@ -368,11 +375,13 @@ class Work:
                 self.ends, self.frozen_for = None, ""
                 self.report(Phase.RUNNING)
             flush = drain.step is DrainStep.FLUSH
-            now = habits.available(asyncio.get_running_loop().time())
+            now = habits.available(asyncio.get_running_loop().time(), self.number)
             to = min(drain.ends.get(partition, (0, 0))[1] if flush else now, state.at + 40)
             demand(to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}")
             rows = [Row(self.number, number) for number in range(state.at, to)]
             if not rows and not flush:
+                if habits.pauses and self.told != state.at:
+                    await self.tell_idle(state.at)
                 await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
                 continue
             state.at = to
@@ -383,6 +392,11 @@ class Work:
                 return
             if habits.commit_s and not flush:
                 await self.idle(habits.commit_s)
+
+    async def tell_idle(self, frontier: int) -> None:
+        """Say that nothing is new, and that what comes is not older than this."""
+        self.told = frontier
+        await self.drive(append(self.log, lambda: log_record(self.log, Kind.FRONTIER, frontier_us=frontier, idle=True)))
 
     def slices(self, stage: StagePlan, rows: list[Row]) -> list[Slice]:
         """Rows as they go into the log: to the partition of their key, or to the one of the same number."""
@@ -471,7 +485,7 @@ class Work:
         if slow > 1.0:
             container.steps.meet("slow batch", lasts=habits.work_s * slow)
         await asyncio.sleep(habits.work_s * dice.random() * slow)
-        if habits.poisoned and dice.random() < 0.5:
+        if habits.poisoned and dice.random() < habits.poisoned:
             raise RuntimeError("simulated user code fails")
         self.try_out()
         batch = self.log.last_batch + 1
@@ -484,6 +498,7 @@ class Work:
                     Kind.DRAINED if final else Kind.BATCH,
                     batch=batch,
                     frontier_us=frontier if frontier >= 0 else None,
+                    idle=False,
                     slices=slices,
                     files=files,
                     needs=self.needs if habits.forgets else None,

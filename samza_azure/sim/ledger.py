@@ -76,6 +76,8 @@ INVARIANTS = {
 }
 #: Nobody works in a run of such a phase, so nothing of it is taken back.
 _OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)
+#: Who comes after a failure goes on where it was.
+FAILED_DRAIN = (RunPhase.FAILED, RunPhase.DRAINING)
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
 #: An outage tells nobody's age, so for this part of the timeout after it nobody can be old enough to be marked.
@@ -374,6 +376,7 @@ class Ledger(MemoryStorage):
             note(f"drain: {_step(after.drain) or 'none'}")
         if after.phase != before.phase:
             seen[f"phase {after.phase}"] += 1
+            seen["failed run is resumed, and drains on"] += (before.phase, after.phase) == FAILED_DRAIN
             note(f"run {after.run_id} is {after.phase}")
         for task, assignment in after.tasks.items():
             if assignment.owner is not None:
@@ -574,6 +577,7 @@ class Ledger(MemoryStorage):
             self.steps.end("task moves", header.task)
         else:
             demand(log.writer == header.writer, f"S2: {where} without EPOCH, after writer {log.writer}")
+        self.seen["idle record"] += header.kind is Kind.FRONTIER
         if header.kind in (Kind.BATCH, Kind.DRAINED):
             demand(header.batch > log.batch, f"S2: {where} after batch {log.batch}")
             log.batch = header.batch

@@ -22,14 +22,18 @@ T = TypeVar("T")
 #: Calls that change nothing.
 READS = frozenset({"control.read", "rows.get", "rows.query", "blobs.read", "blobs.list", "hints.poll"})
 
+#: A service that throttles refuses this part of the calls, before they have an effect.
+THROTTLED = 0.4
+
 
 @dataclass(slots=True)
 class Outage:
     """Part of the service is down, or denies access. `reaches` says whether an operation is affected."""
 
-    kind: str  # blob, table, writes, all, access
+    kind: str  # blob, table, writes, all, access, throttled
     until: float
     hangs: bool  # calls wait for their timeout, instead of failing at once
+    queues: bool = False  # half of the writes that hang land when it is over
 
     def reaches(self, operation: str) -> bool:
         """Is this call hit?"""
@@ -101,7 +105,9 @@ class FaultyLink(Link):
             if not outage.hangs:
                 await asyncio.sleep(there)
                 raise StorageUnavailable("The simulated service is away.")
-            lands, answers = dice.random() < 0.1, False
+            lands, answers = dice.random() < (0.5 if outage.queues else 0.1), False
+            if outage.queues and operation not in READS:
+                there += outage.until - now
         elif (luck := dice.random()) < weather.refused:
             self._steps.meet("call refused")
             await asyncio.sleep(there)
@@ -147,7 +153,8 @@ class FaultyLink(Link):
 
     def _outage(self, operation: str, now: float) -> Outage | None:
         for outage in (*self._weather.outages, *self.outages):
-            if now < outage.until and outage.reaches(operation):
+            hit = now < outage.until and outage.reaches(operation)
+            if hit and (outage.kind != "throttled" or self._dice.random() < THROTTLED):
                 return outage
         return None
 

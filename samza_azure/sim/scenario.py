@@ -3,12 +3,14 @@
 Each seed has only some of the faults, so that they do not mask each other. There are three styles: a *storm*, in which
 anything happens at any moment; a *busy* fleet, whose leaders, members and runs change all the time; and *mild* trouble
 that never ends, under which the work must continue.
+
+`draw` gives most busy fleets the same size, profile and clocks. `wide` varies those, too, and lets faults last.
 """
 
 from dataclasses import dataclass, replace
 from random import Random
 
-from samza_azure.group.timing import Timing
+from samza_azure.group.timing import PROFILES, Timing
 
 #: What can be done to the fleet. What can happen to a single call is `Weather`.
 FAULTS = (
@@ -40,6 +42,9 @@ BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
+#: Faults last for so many heartbeats of all processors together at most, so that each wide fleet takes seconds.
+WIDE_BEATS = 1200.0
+
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
@@ -67,6 +72,9 @@ class Scenario:
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
     timing: Timing | None = None  # a job's own; else the profile's
     rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that half of those that wait, wait for
+    lasting: bool = False  # faults outlast leases and versions, writes land after an outage, the last drain's run fails
+    throttled: bool = False  # one of the outages is a service that takes only a part of the calls
+    pauses: bool = False  # sources have nothing new at times, and their readers say so
 
 
 def draw(seed: int, *, processors: int | None = None, fault_s: float | None = None) -> Scenario:
@@ -77,6 +85,30 @@ def draw(seed: int, *, processors: int | None = None, fault_s: float | None = No
     # These came later, too.
     forgets, audited = Random(f"forgets {seed}").random() < 0.5, Random(f"audited {seed}").random() < 0.3
     return replace(drawn, forgets=forgets, audited=audited)
+
+
+def wide(seed: int) -> Scenario:
+    """A scenario of any style for this seed, in a fleet of any size, with any profile and clocks.
+
+    By dice of its own, so that what `draw` gives stays as it is.
+    """
+    dice = Random(f"wide {seed}")
+    drawn = draw(dice.getrandbits(31))
+    is_mild = drawn.style == "mild"
+    processors = dice.randint(2 if is_mild else 1, 12)  # of one that dies nobody is left
+    profile = dice.choice(["eco", "default"] if is_mild else list(PROFILES))  # a call of a second is not mild to `fast`
+    most_s = WIDE_BEATS * PROFILES[profile].heartbeat_s / processors
+    return replace(
+        drawn,
+        seed=seed,
+        processors=processors,
+        profile=profile,
+        fault_s=min(drawn.fault_s, most_s),
+        clocks=dice.random() < 0.5,
+        lasting=dice.random() < 0.5,
+        throttled=dice.random() < 0.5,
+        pauses=dice.random() < 0.5,
+    )
 
 
 def _storm(seed: int, dice: Random, processors: int | None, fault_s: float | None) -> Scenario:
@@ -154,4 +186,4 @@ def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None
     )
 
 
-__all__ = ["AIMED", "BUSY", "FAULTS", "Scenario", "draw"]
+__all__ = ["AIMED", "BUSY", "FAULTS", "Scenario", "draw", "wide"]

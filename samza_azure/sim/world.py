@@ -21,7 +21,7 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_columns
 from samza_azure.group.tasks import PATIENCE
-from samza_azure.group.timing import CHURN_MAX, PROFILES
+from samza_azure.group.timing import CHURN_MAX, LEASE_S, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.task_log import Limits
@@ -39,6 +39,8 @@ from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
 #: Whatever is still wrong so long after the last fault is a fault of ours. In heartbeats.
 HEALS_WITHIN = 12.0
+#: A run fails within this time if all its tasks do, unless it is drained before.
+FAILS_WITHIN_S = 90.0
 #: So often the world looks whether all is well.
 LOOK_S = 0.25
 #: Under mild trouble each task runs for at least this part of the time (L2).
@@ -48,6 +50,8 @@ STARTS_WITHIN_S = 10.0
 
 #: In a busy fleet logs roll within the short life of a run.
 SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
+#: Where faults last, this part of a busy fleet's do so.
+LASTING = 0.3
 #: So many faults wait for the same step at most; they happen together.
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
@@ -311,7 +315,7 @@ class World:
         habits = Habits(plan)
         if self.scenario.style == "busy":
             habits = Habits(plan, batch_s=3.0, commit_s=3.0, start_s=0.3, limits=SHORT_LOGS)
-        habits.forgets = self.scenario.forgets
+        habits.forgets, habits.pauses = self.scenario.forgets, self.scenario.pauses
         return habits
 
     def _fingerprint(self) -> str:
@@ -336,9 +340,11 @@ class World:
         self.ledger.seen[f"fault {kind}"] += 1
         timeout = self.timing.heartbeat_timeout_s
         lasts = dice.choice([dice.uniform(0, timeout), dice.uniform(0, 3 * timeout), dice.uniform(0, 8 * timeout)])
-        if self.scenario.style == "busy":
+        if self.scenario.style == "busy" and not (self.scenario.lasting and dice.random() < LASTING):
             lasts = 1.5 * timeout if kind == "crash" and dice.random() < 0.5 else dice.uniform(0, timeout / 4)
         match kind:
+            case "outage" if self.scenario.throttled and dice.random() < 0.2:
+                self._throttle(lasts)
             case "outage":
                 self._outage(dice.choice(["blob", "table", "writes", "all"]), lasts)
             case "joins":
@@ -355,7 +361,7 @@ class World:
                 self._garbage()
             case "poison":
                 steps.meet(kind, lasts=lasts)
-                self.habits.poisoned = True
+                self.habits.poisoned = 0.5
                 self.loop.call_later(lasts, self.habits.cure)
             case "bad machine":
                 if (victim := self._victim(who, kind)) is not None:
@@ -401,13 +407,22 @@ class World:
     def _outage(self, kind: str, lasts: float) -> None:
         now = self.loop.time()
         self.weather.outages = [outage for outage in self.weather.outages if outage.until > now]
-        self.weather.outages.append(Outage(kind, now + lasts, self.dice.random() < 0.5))
+        outlasts = self.scenario.lasting and kind != "table" and self.dice.random() < 0.2
+        if outlasts:  # a lease, and who has it finds that out by a write, before the faults end
+            lasts = min(self.dice.uniform(1.0, 1.5) * LEASE_S, self.scenario.fault_s - now)
+        hangs = outlasts or self.dice.random() < 0.5
+        self.weather.outages.append(Outage(kind, now + lasts, hangs, queues=outlasts))
         if kind != "blob":
             self.facts.no_beats.append((now, now + lasts))
         if kind in ("blob", "all"):
             self.facts.no_blob.append((now, now + lasts))
         self.ledger.steps.meet(f"outage of {kind}", lasts=lasts)
         self.note(f"outage of {kind} for {lasts:.1f} s")
+
+    def _throttle(self, lasts: float) -> None:
+        self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False))
+        self.ledger.steps.meet("throttled", lasts=lasts)
+        self.note(f"throttled for {lasts:.1f} s")
 
     def _victim(self, who: str, kind: str) -> Life | None:
         """Anyone, the leader often, and whoever has just begun something more often. Nobody is sent away twice."""
@@ -454,6 +469,8 @@ class World:
                 self.facts.jumps.append((victim.name, self.loop.time()))
             case "cut off":
                 part = dice.choice(["blob", "table", "writes", "all"])
+                if self.scenario.lasting and part == "blob":  # it beats, and does not adopt the next version
+                    lasts = dice.uniform(1.0, 2.0) * self.timing.barrier_timeout_s
                 victim.link.outages.append(Outage(part, self.loop.time() + lasts, dice.random() < 0.5))
             case "leaves":
                 if not victim.supervisor.frozen:
@@ -514,7 +531,7 @@ class World:
         self.facts.no_blob = [(begun, min(ended, now)) for begun, ended in self.facts.no_blob]
         self.ledger.steps.calm()
         scenario, control = self.scenario, self.ledger.control
-        if not (scenario.tail or scenario.refused or scenario.lost or scenario.late):
+        if not (scenario.tail or scenario.refused or scenario.lost or scenario.late or scenario.throttled):
             changes = self.ledger.takeovers
             demand(changes <= 1 + 2 * self.faults, f"S11: {self.faults} faults, and {changes} times another leader")
         present = control.fingerprint if control is not None else ""
@@ -727,6 +744,8 @@ class World:
         assert control is not None
         if control.phase is RunPhase.RUNNING:
             self.ask(RequestKind.DRAIN)
+            if self.scenario.lasting:
+                await self._fail_in_the_drain()
         since, bound = self.loop.time(), self.heals_within()
         while self.loop.time() < since + bound:
             await self._wait(0.5)
@@ -744,6 +763,14 @@ class World:
         found = self.ledger.list("runs/")
         left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]
         demand(not left, f"S12: {left} were left after the clean-up")
+
+    async def _fail_in_the_drain(self) -> None:
+        """User code fails until the run has failed. Who comes back then goes on with the drain."""
+        self.habits.poisoned = 1.0
+        failed, until = self.ledger.seen["phase FAILED"], self.loop.time() + FAILS_WITHIN_S
+        while self.ledger.seen["phase FAILED"] == failed and self.loop.time() < until:
+            await self._wait(LOOK_S)
+        self.habits.cure()
 
     # S7: each row exactly once.
 

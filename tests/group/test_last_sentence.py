@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from samza_azure.group.actions import Finish
+from samza_azure.group.actions import Finish, MergeOwnRow, Tell
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
 from samza_azure.group.rows import State
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.view import LocalTask, View
-from samza_azure.messages import Phase
+from samza_azure.messages import Permit, Phase
 from tests.group.situation import NOW, decide, report, view_of
 
 
@@ -23,7 +23,7 @@ def leaving(phase: Phase, *, left: bool) -> View:
 
 
 def said(view: View) -> str:
-    [finish] = decide(view, NOW)
+    *_, finish = decide(view, NOW)
     assert isinstance(finish, Finish) and finish.code == 0
     return finish.message
 
@@ -38,6 +38,15 @@ def test_where_the_storage_took_no_last_word_nobody_was_told() -> None:
         "Left the group, but could not write this to the storage: the others were not told; others get daily-0 when it "
         "has been silent for 8 s."
     )
+
+
+def test_what_did_not_end_in_time_appends_nothing_after_the_last_word() -> None:
+    """A clock that jumped ended the patience; LEFT was written, and the task went on until its container was gone."""
+    view = leaving(Phase.RUNNING, left=False)
+    view.ending_since = NOW - 10
+    permit, last_word = (action for action in decide(view, NOW) if isinstance(action, Tell | MergeOwnRow))
+    assert permit == Tell(Permit(0.0))
+    assert isinstance(last_word, MergeOwnRow) and last_word.row.state is State.LEFT
 
 
 def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:

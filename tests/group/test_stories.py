@@ -1150,6 +1150,19 @@ def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: P
     )
 
 
+@pytest.mark.parametrize("phase", [None, Phase.RESTART, Phase.FAILED, Phase.RELEASED])
+def test_others_wait_for_what_a_leader_may_start_before_it_knows_that_it_gave_it_away(phase: Phase | None) -> None:
+    """Its write took seconds to land, and in between it started the task that the write gave to another."""
+    tasks = dict.fromkeys(("clean-0", "clean-1"), Assignment(owner("p1"), first=False))
+    uneven = replace(CONTROL, tasks={**tasks, "daily-0": Assignment(owner("p2"), first=False)})
+    ended = {} if phase is None else {task: LocalTask(2, 1, NOW, report(task, phase)) for task in tasks}
+    for ending in (None, Finish(0, "told to leave")):
+        view = leader(uneven, tasks=ended, ending=ending)
+        after = next_control(view, uneven, NOW)
+        moved = {each.after for each in after.tasks.values() if each.owner not in (owner("p1"), owner("p2"))}
+        assert moved == {() if ending is not None or phase is Phase.RELEASED else (owner("p1"),)}
+
+
 def test_when_a_row_was_read_is_remembered_while_somebody_waits_for_it() -> None:
     """In a group whose members come and go for months there would be thousands."""
     waits = replace(CONTROL, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p3", 9), (owner("p2"),))})
@@ -1389,6 +1402,15 @@ def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> N
     learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 4.9, now=NOW + 5)
     assert view.others.ages["p3"] == silent
     learn(view, MergeOwnRow(ROWS["p1"], "newer"), "newest", sent_at=NOW + 10, now=NOW + 10)
+    assert view.others.ages["p3"].seconds == 0
+
+
+def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
+    """Nobody could write for half a minute. Seeing that others could, a leader believed that the silent were dead."""
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 29)
+    rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
+    learn(view, ScanMembers(), rows, sent_at=NOW + 30, now=NOW + 30)
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 31, now=NOW + 31)
     assert view.others.ages["p3"].seconds == 0
 
 

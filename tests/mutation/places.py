@@ -13,7 +13,7 @@ import importlib.util
 import operator
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
@@ -202,32 +202,30 @@ def places() -> Iterator[Place]:
 class _Loader(SourceFileLoader):
     """Loads a module through a walk, and never from or into a cache."""
 
-    def __init__(self, name: str, path: str, change: int) -> None:
+    def __init__(self, name: str, path: str, walk: ast.NodeTransformer) -> None:
         super().__init__(name, path)
-        self.change = change
+        self.walk = walk
 
     def get_code(self, fullname: str) -> CodeType:
-        path = Path(self.path)
-        tree = Walk(str(path.relative_to(ROOT)), self.change).visit(ast.parse(path.read_text()))
+        tree = self.walk.visit(ast.parse(Path(self.path).read_text()))
         return compile(ast.fix_missing_locations(tree), self.path, "exec", dont_inherit=True)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    def __init__(self, changes: dict[str, tuple[Path, int]]) -> None:
-        self.changes = changes
+    def __init__(self, walks: dict[str, tuple[Path, ast.NodeTransformer]]) -> None:
+        self.walks = walks
 
     def find_spec(self, name: str, path: object, target: ModuleType | None = None) -> ModuleSpec | None:
-        if name not in self.changes:
+        if name not in self.walks:
             return None
-        source, change = self.changes[name]
-        loader = _Loader(name, str(source), change)
-        return importlib.util.spec_from_file_location(name, str(source), loader=loader)
+        source, walk = self.walks[name]
+        return importlib.util.spec_from_file_location(name, str(source), loader=_Loader(name, str(source), walk))
 
 
 def make(place: str) -> None:
     """Make the change with this key, in this process, before anything of the packages is imported."""
     path, _, number = place.partition("#")
-    _find({ROOT / path: int(number)})
+    find({ROOT / path: Walk(path, int(number))})
 
 
 def mark() -> Counter[str]:
@@ -248,14 +246,18 @@ def mark() -> Counter[str]:
 
     setattr(builtins, MARK, note)
     setattr(builtins, MARK_COMPARISON, compare)
-    _find(dict.fromkeys(files(), ALL))
+    find({path: Walk(str(path.relative_to(ROOT)), ALL) for path in files()})
     return met
 
 
-def _find(changes: dict[Path, int]) -> None:
-    named = {}
-    for path, change in changes.items():
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        named[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path, change
+def find(walks: Mapping[Path, ast.NodeTransformer]) -> None:
+    """Let these modules be loaded through these walks."""
+    named = {module_name(path): (path, walk) for path, walk in walks.items()}
     assert not set(named) & set(sys.modules), "the packages are imported already"
     sys.meta_path.insert(0, _Finder(named))
+
+
+def module_name(path: Path) -> str:
+    """As it is imported."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)

@@ -1,11 +1,19 @@
 """Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
 
-Plays busy fleets, five processors of the default profile to which everything happens all the time; with --every-style
-also storms and mild trouble, of all profiles and sizes. Every second fleet is steered: its faults wait for the steps of
-the protocol that they have met least often so far. Before each fleet the pieces that it is made of are tried by
-themselves (`tests/sim/pieces`). Prints what was exercised, beside the bars, and how often each
-fault has met each step of the protocol. Ends with 1 if anything was violated, with the command that replays each seed;
-and, after a run of full length, if a bar was missed. A shorter one only says how far it came.
+Plays busy fleets, five processors of the default profile to which everything happens all the time. Every fourth fleet
+is a *wide* one: of any style, 1 to 12 processors, any profile, often with wrong clocks, with faults that last, a
+service that throttles, and sources that pause (`sim/scenario.py:wide`). With --every-style storms and mild trouble of
+the usual sizes are played, too. Before each fleet the pieces that it is made of are tried by themselves
+(`tests/sim/pieces`).
+
+Every second fleet is steered: its faults wait for the steps of the protocol that they have met least often so far. A
+steered wide one has the scenario of a fleet that met a branch of the pure packages which few have met, with dice of
+its own.
+
+Prints what was exercised, beside the bars, how often each fault has met each step of the protocol, which branches
+(`tests/mutation/branches.py`) few fleets have met, and which nothing has met. Ends with 1 if anything was violated,
+with the command that replays each seed; and, after a run of full length, if a bar was missed, or a branch that
+`tests/mutation/unmet.py` does not explain. A shorter one only says how far it came.
 """
 
 import argparse
@@ -14,7 +22,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -22,14 +30,24 @@ from typing import TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from samza_azure.sim.scenario import FAULTS, draw
+from tests.mutation.branches import BRANCHES, Branch
+
+# isort: split
+# What follows imports the packages whose branches are counted.
+
+from samza_azure.sim.scenario import FAULTS, Scenario, draw, wide
 from samza_azure.sim.simulate import HOUR_S, Tally, command, verdict
 from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
 from samza_azure.sim.world import play
+from tests.mutation.unmet import why
 from tests.sim.pieces.examine import examine
 
 #: A run of full length takes less than six minutes.
 FULL_S = 340.0
+#: Of so many fleets the last is a wide one.
+WIDE = 4
+#: A branch that fewer wide fleets have met is rare.
+FEW = 3
 #: Every second seed is steered to so many pairs of a fault and a step that have met least often so far.
 RARE = 24
 Rare: TypeAlias = tuple[tuple[str, str], ...]
@@ -42,7 +60,14 @@ BARS = {
     # Rare: some tens of seeds have one.
     "blob forgotten": ("blobs that no reader needs deleted", 150),
     "control write refused": ("writes of the control blob refused, for whatever reason", 20),
-    "phase FAILED": ("runs that failed", 5),
+    "control write refused LeaseLost": ("those under a lease that had run out", 1),
+    "phase FAILED": ("runs that failed", 25),
+    "failed run is resumed, and drains on": ("runs that failed while they drained, and were resumed", 15),
+    "barrier TIMEOUT": ("versions that somebody did not adopt in time", 5),
+    "outage access": ("calls that were refused for want of a right", 100),
+    "outage throttled": ("calls that were throttled", 100),
+    "idle record": ("records of a source without new rows", 100),
+    "wide fleet": ("wide fleets", 40),
 }
 
 
@@ -51,21 +76,64 @@ def seeds(first: int, step: int, every_style: bool) -> Iterator[int]:
     return (seed for seed in count(first, step) if every_style or draw(seed).style == "busy")
 
 
-def job(first: int, step: int, seconds: float, every_style: bool) -> Tally:
-    end, tally = time.monotonic() + seconds, Tally()
+@dataclass(slots=True)
+class Met:
+    """How often each branch was met by the pieces alone, and by how many fleets."""
+
+    pieces: list[int] = field(default_factory=lambda: [0] * len(BRANCHES.names))
+    fleets: list[int] = field(default_factory=lambda: [0] * len(BRANCHES.names))
+    wide: list[list[int]] = field(default_factory=lambda: [[] for _ in BRANCHES.names])  # seeds of their scenarios
+
+    def add_pieces(self) -> None:
+        """What was counted since the last fleet."""
+        self.pieces = [before + times for before, times in zip(self.pieces, BRANCHES.take(), strict=True)]
+
+    def add_fleet(self, of: int | None) -> None:
+        """What one fleet has met; a wide one has the scenario of this seed."""
+        for number, times in enumerate(BRANCHES.take()):
+            self.fleets[number] += times > 0
+            if times and of is not None and len(self.wide[number]) < FEW:
+                self.wide[number].append(of)
+
+    def scenario(self, seed: int) -> int:
+        """The seed of a scenario that met what few have met."""
+        dice, rare = Random(f"steering {seed}"), [known for known in self.wide if 0 < len(known) < FEW]
+        return dice.choice(dice.choice(rare)) if rare else seed
+
+    def join(self, other: "Met") -> None:
+        """With what another process has met."""
+        self.pieces = [a + b for a, b in zip(self.pieces, other.pieces, strict=True)]
+        self.fleets = [a + b for a, b in zip(self.fleets, other.fleets, strict=True)]
+
+
+def job(first: int, step: int, seconds: float, every_style: bool) -> tuple[Tally, Met]:
+    end, tally, met = time.monotonic() + seconds, Tally(), Met()
     for number, seed in enumerate(seeds(first, step, every_style)):
         if time.monotonic() > end:
             break
         examine(seed)
-        rare = rarest(tally.seen) if number % 2 else ()
-        result = play(replace(draw(seed), rare=rare))
+        met.add_pieces()
+        rounds, at = divmod(number, WIDE)
+        is_steered, of = (rounds + at) % 2 == 1, seed if at == WIDE - 1 else None
+        if is_steered and of is not None:
+            of = met.scenario(seed)
+        rare = rarest(tally.seen) if is_steered else ()
+        result = play(drawn(seed, of, rare))
+        met.add_fleet(of)
         tally.seeds += 1
         tally.hours += result.seconds / HOUR_S
         tally.seen.update(result.seen)
+        tally.seen.update({"wide fleet": of is not None, f"fleet of style {result.scenario.style}": 1})
         if result.violation is not None:
             tally.failed[seed] = result.violation
-            print(verdict(result, replay(seed, rare)), flush=True)
-    return tally
+            print(verdict(result, replay(seed, of, rare)), flush=True)
+    return tally, met
+
+
+def drawn(seed: int, of: int | None, rare: Rare) -> Scenario:
+    """What is played with the dice of this seed: its own scenario, or a wide one, that of the seed `of`."""
+    scenario = draw(seed) if of is None else replace(wide(of), seed=seed)
+    return replace(scenario, rare=rare)
 
 
 def rarest(seen: Mapping[str, int]) -> Rare:
@@ -79,11 +147,12 @@ def rarest(seen: Mapping[str, int]) -> Rare:
     return tuple(pair for pair, _ in sorted(met.items(), key=lambda each: each[1])[:RARE])
 
 
-def replay(seed: int, rare: Rare) -> str:
+def replay(seed: int, of: int | None, rare: Rare) -> str:
     """What plays a seed again."""
-    if not rare:
+    if of is None and not rare:
         return command(seed)
-    return f"tests/prove/simulation.py --from {seed} --rare '{';'.join(map('/'.join, rare))}'"
+    wide, steered = f" --wide {of}" if of is not None else "", ";".join(map("/".join, rare))
+    return f"tests/prove/simulation.py --from {seed}{wide} --rare '{steered}'"
 
 
 def exercised(seen: Mapping[str, int], name: str) -> int:
@@ -108,18 +177,39 @@ def missed(seen: Mapping[str, int]) -> list[str]:
     ]
 
 
+def unmet(met: Met) -> list[str]:
+    """Says which branches few fleets have met; those that nothing has met and nobody explains."""
+    fleets = dict[Branch, int]()  # what the same line does twice counts together
+    anything = Counter[Branch]()
+    for number, branch in enumerate(BRANCHES.names):
+        fleets[branch] = fleets.get(branch, 0) + met.fleets[number]
+        anything[branch] += met.fleets[number] + met.pieces[number]
+    by_fleets = sum(times > 0 for times in fleets.values())
+    print(
+        f"{len(fleets)} branches; a fleet has met {by_fleets}, a fleet or a piece {sum(map(bool, anything.values()))}"
+    )
+    few = sorted((times, str(branch)) for branch, times in fleets.items() if times)[:10]
+    print("met by the fewest fleets:", *(f"{times} {branch}" for times, branch in few), sep="\n  ")
+    never = [branch for branch, times in anything.items() if not times]
+    explained = [f"{branch}: {reason}" for branch in never if (reason := why(branch)) is not None]
+    print(f"nothing has met {len(explained)} that are explained:", *explained, sep="\n  ")
+    return [f"nothing has met {branch}" for branch in never if why(branch) is None]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--from", dest="first", type=int, default=None, help="the first seed; fresh ones without it")
     parser.add_argument("--seconds", type=float, default=FULL_S)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--rare", help="replays the one seed whose rare pairs these are")
+    parser.add_argument("--rare", help="replays the one seed whose rare pairs these are; may be empty")
+    parser.add_argument("--wide", type=int, help="the seed of the wide scenario that is replayed")
     parser.add_argument("--every-style", action="store_true", help="storms and mild trouble, too; no bars")
     asked = parser.parse_args()
     if asked.rare is not None:
-        rare = tuple((fault, step) for fault, _, step in (each.partition("/") for each in asked.rare.split(";")))
-        result = play(replace(draw(asked.first), rare=rare))
-        print(*result.history, verdict(result, replay(asked.first, rare)), sep="\n")
+        pairs = (each.partition("/") for each in asked.rare.split(";") if each)
+        rare = tuple((fault, step) for fault, _, step in pairs)
+        result = play(drawn(asked.first, asked.wide, rare))
+        print(*result.history, verdict(result, replay(asked.first, asked.wide, rare)), sep="\n")
         return 1 if result.violation else 0
     first = asked.first if asked.first is not None else Random().randrange(1 << 31)
     print(f"seeds from {first}, {asked.seconds:.0f} s, {asked.jobs} jobs", flush=True)
@@ -128,12 +218,16 @@ def main() -> int:
             pool.submit(job, first + number, asked.jobs, asked.seconds, asked.every_style)
             for number in range(asked.jobs)
         ]
-        tallies = [each.result() for each in jobs]
+        tallies, met = [], Met()
+        for each in jobs:
+            tally, branches = each.result()
+            tallies.append(tally)
+            met.join(branches)
     seen = sum((tally.seen for tally in tallies), Counter())
     for name, times in sorted(seen.items()):
         if not name.startswith("met "):
             print(f"{times:9}  {name}")
-    low = missed(seen)
+    low = [*missed(seen), *unmet(met)]
     failed = {seed: text for tally in tallies for seed, text in tally.failed.items()}
     played, hours = sum(tally.seeds for tally in tallies), sum(tally.hours for tally in tallies)
     print(f"{played} seeds, {hours:.1f} simulated hours of a fleet, {len(failed)} violations")

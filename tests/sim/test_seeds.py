@@ -15,7 +15,7 @@ from samza_azure.sim.steps import missing, table
 from samza_azure.sim.world import draw, play
 
 #: What each of them found is in the message of the commit that mended it. The longest ones are played by `make prove`.
-PINNED = [8, 24, 26, 31, 112, 245]
+PINNED = [8, 24, 26, 31, 112, 245, 1000111]
 LONGER = [0, 17, 42, 116, 1091, 168044708]
 #: Fresh seeds are played for so long, and at least so many: a machine may be slow.
 FRESH_S, FRESH_LEAST = 8.0, 3
@@ -45,6 +45,12 @@ UPGRADE = Scenario(
 def test_an_upgrade_that_comes_before_the_drain_loses_and_doubles_nothing(seed: int) -> None:
     """39: the newcomer led and, its container being up at last, drained by its own pipeline: FLUSH ended at 0."""
     result = play(replace(UPGRADE, seed=seed))
+    assert result.violation is None, "\n".join(result.history)
+
+
+def test_a_leader_starts_no_task_that_others_believe_to_be_free() -> None:
+    """A write that took seconds gave away what the leader had yet to start; it started it, and so did the gainer."""
+    result = play(replace(draw(1000033), seed=1000040))
     assert result.violation is None, "\n".join(result.history)
 
 

@@ -96,7 +96,7 @@ class Case:
 
     def forgets_ages(self) -> None:
         """The observer was away: nobody is suspected."""
-        ages = self.before["others.ages"]
+        ages = self.change.get("others.ages", self.before["others.ages"])
         self.change["others.ages"] = {name: Age(age.etag, 0.0, 0, self.now) for name, age in ages.items()}
         self.young_leader()
 
@@ -517,7 +517,10 @@ def scan(case: Case) -> None:
         members = {row.processor: row for row in rows}
         case.change |= {"others.members": members, "others.ages": ages, "others.scanned_at": case.now}
         case.change |= {"others.seen_alive": frozenset(seen), "others.scan_sent_at": case.sent, "others.back": back}
-        case.change["others.write_seen_at"] = before["others.scan_sent_at"] if news else before["others.write_seen_at"]
+        if news:
+            at = case.change["others.write_seen_at"] = before["others.scan_sent_at"]
+            if at > max(before["life.accepted_at"], before["others.write_seen_at"]) + 4.0:
+                case.forgets_ages()
         _looks(case, members)
     case.learns(a.ScanMembers(), answer)
 

@@ -17,9 +17,8 @@ from samza_azure.group.control import (
     RunPhase,
 )
 from samza_azure.group.rows import ProcessorRow
-from samza_azure.group.view import (
-    View,
-)
+from samza_azure.group.view import LocalTask, View
+from samza_azure.messages import Phase
 from samza_azure.sim.ledger import demand
 
 from .drain import word
@@ -104,6 +103,14 @@ def _check_failures(view: View, control: Control, rows: Mapping[str, ProcessorRo
     same("what is given up", after, replace(control, given_up=given_up))
 
 
+def _is_over(view: View, task: str, local: LocalTask | None, owner: Owner) -> bool:
+    """Nothing of this task of ours can run here, now or before the next version is known."""
+    if local is None or local.generation != owner.generation:
+        return view.ending is not None and (local is None or closed(local))
+    may_start = local.phase is Phase.RESTART or (local.phase is Phase.FAILED and local.failures < view.tries(task)[0])
+    return closed(local) and (view.ending is not None or not may_start)
+
+
 def _check_assignment(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> None:
     """What holds of every new assignment, whatever it is."""
     able = {name: rows[name] for name in candidates(view, control)}
@@ -128,7 +135,7 @@ def _check_assignment(view: View, control: Control, rows: Mapping[str, Processor
         if owner is not None and owner.processor in rows and rows[owner.processor].incarnation == owner.incarnation:
             local = view.work.tasks.get(task)
             ours = (owner.processor, owner.incarnation) == ("p0", LIVES[0])
-            if not (ours and (local is None or closed(local))):
+            if not ours or not _is_over(view, task, local, owner):
                 waits.append(owner)
         same(f"whom {task} waits for", list(now.after), waits)
 

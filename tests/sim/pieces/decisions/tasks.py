@@ -137,6 +137,10 @@ def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> Non
         same("commands without a container", said, [])
         return
     until = max(0.0, view.permit_until) if view.life.etag is not None else 0.0
+    late = [local.releasing_since for local in view.work.tasks.values() if not closed(local)]
+    patience = 1.5 * view.settings.shutdown_s
+    if view.ending is not None and late and all(since is not None and since + patience <= NOW for since in late):
+        until = 0.0
     permits = [Permit(until)] if until != view.work.permit_told else []
     same("the permit", [each for each in said if isinstance(each, Permit)], permits)
     news = drain_ != view.work.drain_told and not (view.work.drain_told is None and drain_.step is None)

@@ -1,0 +1,62 @@
+"""Wide fleets: of any size, profile, style and clocks; what lasts in them is met nowhere else."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from samza_azure.group.timing import PROFILES
+from samza_azure.sim.scenario import draw, wide
+from samza_azure.sim.world import play
+
+ROOT = Path(__file__).parents[2]
+SIMULATION = ROOT / "tests" / "prove" / "simulation.py"
+
+
+def test_a_wide_fleet_may_be_any() -> None:
+    fleets = [wide(seed) for seed in range(400)]
+    assert {each.processors for each in fleets} == set(range(1, 13))
+    assert {each.profile for each in fleets} == set(PROFILES)
+    assert {each.style for each in fleets} == {"storm", "busy", "mild"}
+    assert {each.clocks for each in fleets} == {True, False}
+    assert [each.seed for each in fleets] == list(range(400))
+    assert all(each.processors > 1 and each.profile != "fast" for each in fleets if each.style == "mild")
+    assert not any(draw(seed).lasting or draw(seed).throttled or draw(seed).pauses for seed in range(400))
+
+
+def test_a_leader_that_sees_others_write_again_takes_nobody_for_dead() -> None:
+    """Nobody could write for 30 s, and the first who did was another: S10."""
+    result = play(wide(1))
+    assert result.violation is None, "\n".join(result.history)
+
+
+def test_a_write_meets_a_lease_that_has_run_out() -> None:
+    result = play(wide(20))
+    assert result.violation is None
+    assert result.seen["control write refused LeaseLost"] > 0
+    assert result.seen["idle record"] > 0
+
+
+STALE = """
+from tests.mutation.branches import BRANCHES
+from tests.mutation.unmet import UNMET, why
+explained = {why(branch) for branch in BRANCHES.names}
+for (path, function, text, way), reason in UNMET.items():
+    there = [each for each in BRANCHES.names if (each.path, each.function) == (f"samza_azure/{path}", function)]
+    assert any(each.text.startswith(text) and way in ("", each.way) for each in there), (path, function, text, way)
+assert set(UNMET.values()) | {None} == explained
+"""
+
+
+def test_each_branch_that_nothing_need_meet_is_there() -> None:
+    """In a process of its own, since the packages are loaded anew."""
+    process = subprocess.run([sys.executable, "-c", STALE], cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+
+
+def test_a_long_simulation_says_how_far_a_short_one_came() -> None:
+    command = [sys.executable, str(SIMULATION), "--from", "3", "--seconds", "0.1", "--jobs", "1"]
+    process = subprocess.run(command, capture_output=True, text=True)
+    assert process.returncode == 0, process.stdout + process.stderr
+    assert "branches; a fleet has met" in process.stdout
+    assert "not reached yet:" in process.stdout
+    assert process.stdout.count("nothing has met samza_azure/") > 10
