@@ -70,14 +70,15 @@ def released(view: View) -> dict[str, int]:
 
 def reported(view: View, local: LocalTask) -> TaskReport | None:
     """What our row says of a task: nothing, if another incarnation of ours was given it, or if it is closed and not
-    ours any more. A failure that will be tried again is shown, but is not final. Who stands by has failed at nothing.
+    ours any more, or its run is drained: who waits for an upgrade has left that run, and nobody waits for it to go.
+    A failure that will be tried again is shown, but is not final. Who stands by has failed at nothing.
 
     One that was final is told until somebody else has the task; then the control blob remembers it.
     """
     report = local.report
     if report is None or local.former or report.phase is Phase.RELEASED:
         return None
-    if local.closed and (view.too_old_for or not _is_given(view, report)):
+    if local.closed and (view.too_old_for or not _is_given(view, report) or _has_left(view)):
         return None
     if report.phase is Phase.SUPERSEDED:
         # If we only have not heard yet who has the task now, the blob names that owner, and nobody believes this.
@@ -85,6 +86,12 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if report.phase is Phase.RESTART or (report.phase is Phase.FAILED and _tries_on(view, report.task, local)):
         return replace(report, phase=Phase.STARTING)
     return report
+
+
+def _has_left(view: View) -> bool:
+    """Whether we stay although the run is drained."""
+    is_drained = isinstance(view.control, Control) and view.control.phase is RunPhase.DRAINED
+    return is_drained and view.settings.wait_for_upgrade
 
 
 def wanted_drain(view: View) -> Drain:
