@@ -22,6 +22,7 @@ import asyncio
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -197,9 +198,13 @@ def wait_until_idle(processor: psutil.Process) -> None:
 
 
 def used(processor: psutil.Process) -> float:
-    """CPU seconds of a processor's processes."""
-    times = (each.cpu_times() for each in [processor, *processor.children(recursive=True)])
-    return sum(each.user + each.system for each in times)
+    """CPU seconds of a processor's processes, but for those that end meanwhile."""
+    seconds = 0.0
+    for each in [processor, *processor.children(recursive=True)]:
+        with suppress(psutil.NoSuchProcess):
+            times = each.cpu_times()
+            seconds += times.user + times.system
+    return seconds
 
 
 async def watch(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) -> Drained:

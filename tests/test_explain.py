@@ -217,5 +217,5 @@ def test_a_folder_costs_a_file_and_two_records_for_each_flush() -> None:
     assert "  writes  the folder files/delays, every 60 s" in said
     price = publishing(flow).dollars_per_month
     assert any(
-        f"go to the folder files/delays, a file every 60 s and task: up to ${price:,.2f}" in line for line in said
+        f"go to the folder files/delays, a file per task every 60 s: up to ${price:,.2f}" in line for line in said
     )

@@ -84,15 +84,16 @@ def released(view: View) -> dict[str, int]:
 
 
 def reported(view: View, local: LocalTask) -> TaskReport | None:
-    """What our row reports about a task. None if it was given to an earlier incarnation of ours, or if it is closed and
-    we no longer own it or stand by. A failure that will be tried again is reported as STARTING.
+    """What our row reports about a task. None if it was given to an earlier incarnation of ours, if it is closed and we
+    no longer own it or stand by, or if it is closed and its run is drained: a processor that waits for an upgrade has
+    left that run, and the clean-up must not wait for it. A failure that will be tried again is reported as STARTING.
 
     A final failure is reported until another processor has the task; then the control blob records it.
     """
     report = local.report
     if report is None or local.former or report.phase is Phase.RELEASED:
         return None
-    if local.closed and (view.too_old_for or not _is_given(view, report)):
+    if local.closed and (view.too_old_for or not _is_given(view, report) or _has_left(view)):
         return None
     if report.phase is Phase.SUPERSEDED:
         # If we only have not read the latest blob, it names another owner, and this report does not count.
@@ -100,6 +101,12 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
     if starts_again(view, report.task, local):
         return replace(report, phase=Phase.STARTING)
     return report
+
+
+def _has_left(view: View) -> bool:
+    """Whether we stay although the run is drained."""
+    is_drained = isinstance(view.control, Control) and view.control.phase is RunPhase.DRAINED
+    return is_drained and view.settings.wait_for_upgrade
 
 
 def wanted_drain(view: View) -> Drain:

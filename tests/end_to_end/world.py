@@ -227,9 +227,14 @@ class World:
             account.close()
         return pa.Table.from_batches(batches) if batches else pa.table({})
 
-    def kill_at(self, processor: str, kind: str, point: str, how: signal.Signals = signal.SIGKILL) -> None:
-        """From now on the processor's "supervisor" or "container" gets a signal when it comes to a point of a drain."""
-        (self.kills / f"{processor} {kind} {point}").write_text(how.name)
+    def kill_at(
+        self, processor: str, kind: str, point: str, how: signal.Signals = signal.SIGKILL, whom: int | None = None
+    ) -> None:
+        """From now on the processor's "supervisor" or "container" gets a signal when it comes to a point of a drain.
+
+        Or the process `whom` gets it then.
+        """
+        (self.kills / f"{processor} {kind} {point}").write_text(how.name if whom is None else f"{how.name} {whom}")
 
     def kills_to_come(self) -> list[str]:
         """The points that nobody has come to."""

@@ -1,11 +1,16 @@
 """A drain in which a process is killed (SIGKILL) at a named point, once for each point. The output is exact each time.
 
-python tests/prove/drain_kills.py [--only WORDS] [--list]
+python tests/prove/drain_kills.py [--only WORDS …] [--list]
 
-The points are those of tests/end_to_end/killing/sitecustomize.py, for the leader, a follower, and a container. Each
-case is a run of its own, drained in mid-stream. After it: somebody died there, `drain --wait` ended with 0 and so did
-all who were left, the output of all runs so far is that of one batch over each, and once the next run has begun nothing
-is left of the intermediate logs. A supervisor that was killed before DRAINED is started again at once.
+The points are those of tests/end_to_end/killing/sitecustomize.py, for the leader and a follower, and of each for the
+supervisor and the container. Each case is a run of its own, drained in mid-stream. After it: somebody died there,
+`drain --wait` ended with 0 and so did all who were left, the output of all runs so far is that of one batch over each,
+and once the next run has begun nothing is left of the intermediate logs. A supervisor that was killed before DRAINED is
+started again at once.
+
+The leader alone cleans up, and others are gone by then unless they wait for an upgrade: so they do where one of them is
+to die in mid-clean-up. Where it is to die between two batches of the flush there are two processors: each has two tasks
+then, and each of these a last batch.
 """
 
 import argparse
@@ -33,7 +38,15 @@ RATE = 1_500.0
 NAMES = ("p0", "p1", "p2")
 PHASES = ("REQUESTED", "SOURCES_STOPPED", "FLUSHING", "COMMITTED")
 WRITES = ("before FREEZE", "after FREEZE", "before FLUSH", "after FLUSH", "before DRAINED", "after DRAINED")
-APPENDS = ("before a batch", "after a batch", "before the end of daily_delays", "after the end of daily_delays")
+APPENDS = (
+    "before batch 1 of the flush",
+    "after batch 1 of the flush",
+    "before batch 2 of the flush",
+    "after batch 2 of the flush",
+    "before the end of STAGE",
+    "after the end of STAGE",
+)
+CLEAN_UP = "mid-clean-up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,20 +60,34 @@ class Case:
     def __str__(self) -> str:
         return f"{self.role} {self.kind} {self.point}"
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The processors that it takes."""
+        return NAMES[:2] if "of the flush" in self.point else NAMES
+
+    @property
+    def waits(self) -> bool:
+        """Whether they wait for an upgrade, since one of them would be gone else."""
+        return self.point == CLEAN_UP and self.role == "follower"
+
 
 CASES = [
-    *(Case("leader", "supervisor", point) for point in (*WRITES, "mid-clean-up")),
-    *(Case(role, "supervisor", point) for role in ("leader", "follower") for point in (*PHASES, "DRAINED")),
-    *(Case("follower", "container", point) for point in (*PHASES, *APPENDS, "DRAINED")),
+    *(Case("leader", "supervisor", point) for point in WRITES),
+    *(
+        Case(role, kind, point)
+        for role in ("leader", "follower")
+        for kind in ("supervisor", "container")
+        for point in (*PHASES, *(APPENDS if kind == "container" else ()), "DRAINED", CLEAN_UP)
+    ),
 ]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="cases with these words in their name")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="WORDS", help="cases with one of these in the name")
     parser.add_argument("--list", action="store_true")
     chosen = parser.parse_args()
-    cases = [case for case in CASES if chosen.only in str(case)]
+    cases = [case for case in CASES if any(words in str(case) for words in chosen.only)]
     if chosen.list:
         print("\n".join(map(str, cases)))
         return 0
@@ -72,7 +99,7 @@ def main() -> int:
     try:
         for number, case in enumerate(cases):
             begun = time.monotonic()
-            run_id = begin(world)
+            run_id = begin(world, case)
             play(world, case)
             read = world.rows_up_to_positions(positions)
             positions = world.fleet.status()["positions"]
@@ -80,7 +107,7 @@ def main() -> int:
             assert daily_rows(world.stream("daily-delays")) == expected, f"{case}: the output is another"
             leftovers[run_id] = case
             if number + 1 == len(cases):
-                begin(world)  # whose leader deletes what the last drain has left
+                begin(world, cases[0])  # whose leader deletes what the last drain has left
             took = time.monotonic() - begun
             print(
                 f"{number + 1:2} {case}: drained, {read.num_rows} rows exact, {took:.0f} s with the start", flush=True
@@ -95,11 +122,11 @@ def main() -> int:
 leftovers: dict[str, Case] = {}
 
 
-def begin(world: World) -> str:
+def begin(world: World, case: Case) -> str:
     """A fleet that begins a run; its id. What the drained ones have left is gone."""
     world.fleet.processes.clear()
-    options = ["--new-run"] if leftovers else []
-    for name in NAMES:
+    options = [*(["--new-run"] if leftovers else []), *(["--wait-for-upgrade"] if case.waits else [])]
+    for name in case.names:
         world.fleet.start(name, *options)
     shown = world.settled(lambda shown: shown["run_id"] not in leftovers)
     deadline = time.monotonic() + PATIENCE_S
@@ -121,25 +148,44 @@ def intermediate(world: World) -> list[str]:
 
 def play(world: World, case: Case) -> None:
     """One drain with its kill."""
-    shown = world.settled()
-    task = followers_task(shown)
-    victim = shown["leader"] if case.role == "leader" else task["owner"]
-    world.kill_at(victim, case.kind, case.point.replace("daily_delays", task["stage"]))
+    shown = world.settled(lambda shown: len({task["owner"] for task in shown["tasks"]}) == len(case.names))
+    task = task_of(shown, case.role)
+    victim = task["owner"]
+    arm(world, case, shown["leader"], task)
     producer = world.producing(CHUNK, RATE)
     draining = world.drain_begins()
     if case.kind == "supervisor":
-        assert world.fleet.processes[victim].wait(PATIENCE_S) == -signal.SIGKILL, case
+        assert world.fleet.processes[victim].wait(2 * PATIENCE_S) == -signal.SIGKILL, case
         del world.fleet.processes[victim]
-        if "DRAINED" not in case.point and case.point != "mid-clean-up":
+        if "DRAINED" not in case.point and case.point != CLEAN_UP:
             world.fleet.start(victim)
     _, said = draining.communicate(timeout=2 * PATIENCE_S)
     assert draining.returncode == 0, f"{case}: {said}"
     assert world.kills_to_come() == [], f"{case}: nobody came there"
-    if case.kind == "supervisor" and victim in world.fleet.processes:
-        world.fleet.send(victim, signal.SIGTERM)  # it may have come back only after DRAINED, and waits for an upgrade
+    waiting = world.fleet.processes if case.waits else {victim} if case.kind == "supervisor" else ()
+    for name in set(waiting) & set(world.fleet.alive()):
+        world.fleet.send(name, signal.SIGTERM)  # who comes back only after DRAINED waits for an upgrade, too
     codes = world.fleet.exit_codes(PATIENCE_S)
     assert set(codes.values()) == {0}, f"{case}: {codes}"
     assert producer.wait() == 0
+
+
+def task_of(shown: dict[str, Any], role: str) -> dict[str, Any]:
+    """A task of the leader, or of a follower; of the last stage, if there is one."""
+    if role == "follower":
+        return followers_task(shown)
+    theirs: list[dict[str, Any]] = [task for task in shown["tasks"] if task["owner"] == shown["leader"]]
+    return max(theirs, key=lambda task: task["stage"] != "clean")
+
+
+def arm(world: World, case: Case, leader: str, task: dict[str, Any]) -> None:
+    """Lay the kill out. In mid-clean-up it is the leader's supervisor that comes to the point, whoever dies."""
+    if case.point != CLEAN_UP:
+        world.kill_at(task["owner"], case.kind, case.point.replace("STAGE", task["stage"]))
+        return
+    processes = world.fleet.processes
+    whom = processes[task["owner"]].pid if case.kind == "supervisor" else world.container(task["owner"]).pid
+    world.kill_at(leader, "supervisor", CLEAN_UP, whom=whom)
 
 
 if __name__ == "__main__":

@@ -215,6 +215,24 @@ def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -> None:
+    """Their rows told of its tasks for as long as they waited, so nobody cleaned up, and `drain --wait` had no end."""
+
+    class Waits(Story):
+        def _settings(self, name: str) -> Settings:
+            return replace(super()._settings(name), wait_for_upgrade=True)
+
+        async def _play(self) -> None:
+            await self._runs()
+            self.ask(RequestKind.DRAIN)
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED)
+            await self._until("it is cleaned up", lambda: self.control.cleaned)
+            demand(all(life.supervisor.alive for life in self.lives.values()), "somebody has ended")
+
+    played(Waits(seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_who_joins_a_draining_run_gets_no_task_of_it_and_ends_with_it(seed: int) -> None:
     class Joined(Story):
         async def _play(self) -> None:

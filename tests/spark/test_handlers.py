@@ -4,6 +4,7 @@ The names of Samza's own tests (TestRunLoop, TestDrain of the low-level API) sta
 """
 
 import asyncio
+import random
 import threading
 import time
 from collections import Counter
@@ -18,12 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from samza_azure import Application, Collector, Envelope
 from samza_azure.errors import ConfigError, PipelineRefused, SamzaAzureError, StorageUnavailable
+from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind
 from samza_azure.messages import Phase
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.task import batch
 from samza_azure.spark.task.handler import Calls, Limits
-from samza_azure.spark.task.handler_task import HandlerTask
+from samza_azure.spark.task.handler_task import BATCH_BYTES, HandlerTask
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.log import LogReader
@@ -86,12 +88,12 @@ def plain(said: Said, *inputs: str, **options: Any) -> Application:
     return application
 
 
-def put(run: Fleet, stream: str, *numbers: int, partition: int | None = None) -> None:
+def put(run: Fleet, stream: str, *numbers: int, partition: int | None = None, at: str = "x") -> None:
     """A record with these numbers, into one partition or into both in turn."""
     writer = run.writer(stream, 2, flush_rows=10_000, event_time=None)
     if partition is not None:
         writer._next_partition = partition
-    writer.write(pa.table({"n": pa.array(numbers, pa.int32()), "at": ["x"] * len(numbers)}))
+    writer.write(pa.table({"n": pa.array(numbers, pa.int32()), "at": [at] * len(numbers)}))
     writer.flush()
 
 
@@ -283,6 +285,52 @@ def test_a_task_that_moves_in_the_middle_of_a_batch_goes_on_behind_what_is_done(
     run.drain()
     assert said.numbers() == list(range(20))
     assert seen(run) == {**{("at", number): 1 for number in range(20)}, ("total", 190): 1, ("total", 0): 1}
+
+
+def batches(run: Fleet, task: str) -> list[int]:
+    """How many rows each record of a task's log has, of those that have any."""
+    reader, found, at = LogReader(run.account.blobs(), f"runs/{run.run_id}/{task}"), Counter[Position](), (0, 0)
+    while not (scan := reader.scan(at, 32 << 20)).at_end or scan.parts:
+        for part in scan.parts:
+            found[part.position] += part.rows
+        at = scan.end
+    return [rows for _, rows in sorted(found.items())]
+
+
+LONG = "\n[task]\ncommit.ms = 2000\n"
+
+
+def test_a_batch_reads_no_more_bytes_than_it_may(fleet: MakeFleet) -> None:
+    """They are in memory before the first of them is processed."""
+    said = Said()
+    run = fleet(plain(said), STREAMS + LONG)
+    dice, mebibyte = random.Random(1), 1 << 20
+    for number in range(6):
+        put(run, "numbers", number, partition=0, at=dice.randbytes(mebibyte // 2).hex())  # it packs to half
+    run.start("Watch-0", "Watch-1")
+    run.until(lambda: len(said.messages) == 6)
+    run.drain()
+    *most, last = batches(run, "Watch-0")
+    assert (sum(most), last) == (6, 1)  # and that of on_drain
+    assert max(most) <= BATCH_BYTES // (mebibyte // 2)
+
+
+def test_what_a_batch_puts_out_is_committed_before_it_is_too_much(fleet: MakeFleet) -> None:
+    """Few messages can put out more than fits into memory."""
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Blow:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            for _ in range(4):
+                collector.send({"what": "x" * (1 << 20), "n": envelope.row["n"]})
+
+    run = fleet(application, STREAMS + LONG)
+    put(run, "numbers", *range(10), partition=0)
+    run.start("Blow-0", "Blow-1")
+    run.until_all_is_read("numbers")
+    assert batches(run, "Blow-0") == [8] * 5
+    run.drain()
 
 
 def test_whoever_dies_between_on_drain_and_its_record_leaves_no_row(fleet: MakeFleet) -> None:

@@ -4,14 +4,29 @@ import queue
 import socket
 import threading
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.machine import boot_time
-from samza_azure.messages import Exit, Permit, Phase, ReleaseTask, StartTask, TaskReport, decode
+from samza_azure.messages import (
+    Command,
+    Drain,
+    DrainStep,
+    Exit,
+    Permit,
+    Phase,
+    Progress,
+    ReleaseTask,
+    StartTask,
+    TaskReport,
+    decode,
+)
 from samza_azure.spark.task.channel import Channel
-from samza_azure.spark.task.tasks import Tasks
+from samza_azure.spark.task.tasks import DRAINED_S, Tasks
 
 from .fleet import Fleet
 
@@ -20,6 +35,17 @@ STREAMS = f"""
 [streams.crowded]
 partitions = {MANY}
 schema = "n int"
+"""
+DAILY = """
+[streams.counted]
+partitions = 1
+schema = "key string, ts timestamp"
+event_time = "ts"
+[streams.kept]
+partitions = 1
+event_time = "ts"
+[task]
+commit.ms = 0
 """
 
 
@@ -32,34 +58,91 @@ def test_a_hand_over_does_not_wait_for_tasks_that_start(fleet: Callable[[Applica
         return rows
 
     run = fleet(application, STREAMS)
-    ours, theirs = socket.socketpair()
-    tasks = Tasks(Channel(theirs.detach()), run._around, run.permit)
-    said: queue.Queue[bytes] = queue.Queue()
-
-    def listen() -> None:  # without a pause: a report that nobody takes holds up the container
-        for line in ours.makefile("rb"):
-            said.put(line)
-
-    def until(task: str, phase: Phase) -> None:
-        while True:
-            report = decode(said.get(timeout=60))
-            assert getattr(report, "error", None) is None, report
-            if isinstance(report, TaskReport) and report.task == task and report.phase is phase:
-                return
-
-    threading.Thread(target=listen, daemon=True).start()
-    container = threading.Thread(target=tasks.run, daemon=True)
-    container.start()
-    commands = tasks._channel.commands
-    commands.put(Permit(boot_time() + 3600))
+    container = Container(run)
     start = [StartTask(f"copy-{number}", 1, 1, True, run.run_id, run.group_id) for number in range(MANY)]
-    commands.put(start[0])
-    until("copy-0", Phase.RUNNING)
+    container.tell(start[0])
+    container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
     with run._around.starting:
-        for each in start[1:]:
-            commands.put(each)
-        commands.put(ReleaseTask("copy-0"))
-        until("copy-0", Phase.RELEASED)
-    commands.put(Exit())
-    container.join(60)
-    assert not container.is_alive()
+        container.tell(*start[1:], ReleaseTask("copy-0"))
+        container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
+    container.end()
+
+
+def test_the_last_batch_of_a_drained_task_is_counted_too(fleet: Callable[[Application, str], Fleet]) -> None:
+    """Its rows, and those of them that are late. Spark says so only when the task is drained already."""
+    application = Application()
+
+    @application.stage("counted", output="kept", partition_by="key")
+    def keep(rows: DataFrame) -> DataFrame:
+        return rows.where("key IS NOT NULL")
+
+    @application.stage("kept", output="daily")
+    def daily(rows: DataFrame) -> DataFrame:
+        return rows.withWatermark("ts", "1 hour").groupBy(F.window("ts", "1 day"), "key").count()
+
+    def produce(*days: int) -> None:
+        rows = [{"key": "a", "ts": datetime(2013, 1, 1, tzinfo=UTC) + timedelta(days=day)} for day in days]
+        writer = run.writer("counted", 1, flush_rows=10)
+        writer.write(pa.Table.from_pylist(rows), "key")
+        writer.close()
+
+    run = fleet(application, DAILY)
+    container = Container(run)
+    produce(*range(10))
+    container.tell(*(StartTask(name, 1, 1, True, run.run_id, run.group_id) for name in ("keep-0", "daily-0")))
+    container.until("daily-0", lambda report: (report.progress or Progress()).rows_out > 0)
+    container.tell(ReleaseTask("daily-0"))
+    container.until("daily-0", lambda report: report.phase is Phase.RELEASED)
+    produce(0, 20)  # the window of the first one's day has come out
+    before = container.last["keep-0"].read
+    container.until("keep-0", lambda report: report.read != before)
+    container.tell(Drain(DrainStep.FREEZE, "drain-1"))
+    ends = container.until("keep-0", lambda report: report.frozen_for == "drain-1").ends
+    assert ends is not None
+    container.tell(Drain(DrainStep.FLUSH, "drain-1", ends))
+    container.until("keep-0", lambda report: report.phase is Phase.DRAINED)
+    container.tell(StartTask("daily-0", 2, 2, False, run.run_id, run.group_id))
+    container.until("daily-0", lambda report: (report.phase, report.generation) == (Phase.DRAINED, 2))
+    said = container.until("daily-0", lambda report: (report.progress or Progress()).rows > 0, DRAINED_S)
+    assert (said.late, said.progress and said.progress.rows) == (1, 2)
+    container.end()
+
+
+class Container:
+    """All tasks of a run in a container's loop, on a thread of ours: told what to do, and heard."""
+
+    def __init__(self, run: Fleet) -> None:
+        ours, theirs = socket.socketpair()
+        self._lines = ours.makefile("rb")
+        self._tasks = Tasks(Channel(theirs.detach()), run._around, run.permit)
+        self._said: queue.Queue[bytes] = queue.Queue()
+        self._thread = threading.Thread(target=self._tasks.run, daemon=True)
+        self.last: dict[str, TaskReport] = {}
+        threading.Thread(target=self._listen, daemon=True).start()
+        self._thread.start()
+        self.tell(Permit(boot_time() + 3600))
+
+    def _listen(self) -> None:  # without a pause: a report that nobody takes holds up the container
+        for line in self._lines:
+            self._said.put(line)
+
+    def tell(self, *commands: Command) -> None:
+        """One after the other."""
+        for each in commands:
+            self._tasks._channel.commands.put(each)
+
+    def until(self, task: str, holds: Callable[[TaskReport], bool], seconds: float = 60) -> TaskReport:
+        """Hear what it says, until a report of this task is as wanted: perhaps the last one that was heard."""
+        deadline = boot_time() + seconds
+        while task not in self.last or not holds(self.last[task]):
+            report = decode(self._said.get(timeout=max(deadline - boot_time(), 0.001)))
+            if isinstance(report, TaskReport):
+                assert report.error is None, report
+                self.last[report.task] = report
+        return self.last[task]
+
+    def end(self) -> None:
+        """Wait for its end."""
+        self.tell(Exit())
+        self._thread.join(60)
+        assert not self._thread.is_alive()

@@ -96,7 +96,7 @@ class Calls:
         self._in_flight: dict[int, _Call] = {}
         self._given_up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.rows = 0  # put out and not taken
+        self.rows = self.size = 0  # put out and not taken; about how many bytes these rows take
 
     def begin(self, state: bytes | None) -> None:
         """Make the handler; `state` is what its `snapshot` gave last."""
@@ -119,7 +119,7 @@ class Calls:
 
     def take(self) -> pa.Table:
         """The rows that were put out since the last time, in the order in which their calls have ended."""
-        calls, self._put_out, self.rows = self._put_out, [], 0
+        calls, self._put_out, self.rows, self.size = self._put_out, [], 0, 0
         try:
             return pa.Table.from_pylist([row for call in calls for row in call.rows], schema=self._schema)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
@@ -260,6 +260,7 @@ class Calls:
         if collector.rows:
             self._put_out.append(collector)
             self.rows += len(collector.rows)
+            self.size += size_of(collector.rows)
 
     async def _snapshot(self) -> bytes:
         with self._named("snapshot of its handler"):
@@ -275,6 +276,20 @@ class Calls:
 
 #: What is in flight when it is no message.
 ON_DRAIN = "on_drain"
+#: What any value takes of memory, besides what is in it.
+VALUE_BYTES = 50
+
+
+def size_of(value: object) -> int:
+    """About how many bytes of memory a value takes, of those that a row may have."""
+    match value:
+        case str() | bytes() | bytearray():
+            return VALUE_BYTES + len(value)
+        case Mapping():
+            return VALUE_BYTES + sum(map(size_of, value.values()))  # most keys are columns: there once for all rows
+        case list() | tuple():
+            return VALUE_BYTES + sum(map(size_of, value))
+    return VALUE_BYTES
 
 
 async def _called(function: Callable[..., Any], *arguments: object) -> None:

@@ -37,8 +37,8 @@ from samza_azure.streams.offset import Offset
 
 #: Of input in a batch: messages are processed one by one, and a drain waits for those that were read.
 BATCH_BYTES = 4 << 20
-#: After putting out this many rows a task commits at once.
-ROWS_MAX = 100_000
+#: After putting out this many rows, or so many bytes, a task commits at once: until then they are in memory.
+ROWS_MAX, OUT_BYTES_MAX = 100_000, 8 << 20
 #: How many messages become Python's values at once.
 PYTHON_ROWS = 1_000
 #: How often the sources are asked.
@@ -212,7 +212,8 @@ class HandlerTask(Task):
                     return
 
     def _is_enough(self, until: float) -> bool:
-        return self._releasing or self._closing.is_set() or boot_time() >= until or self._calls.rows >= ROWS_MAX
+        is_much = self._calls.rows >= ROWS_MAX or self._calls.size >= OUT_BYTES_MAX
+        return is_much or self._releasing or self._closing.is_set() or boot_time() >= until
 
     def _slices(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> list[Packed]:
         """All rows between, as they lie in the logs: input by input and log by log, each log in its order.

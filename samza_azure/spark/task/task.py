@@ -126,7 +126,8 @@ class Task:
         self._first: dict[str, int] = {}  # blobs that source logs begin with
         self._house: threading.Thread | None = None
         self._house_at = boot_time()
-        self._counted_through = -1  # batches of which Spark's figures are counted
+        #: Of the batches that the query has run, the last one that was appended, and the last one that is counted.
+        self._ran_through = self._counted_through = -1
         self._paces: list[tuple[float, int]] = []  # when how many rows had been read, lately
 
     @property
@@ -336,6 +337,8 @@ class Task:
         begun = (writer.position[0], self._needs())
         self._step, self._stands_at = plan.step, plan.offsets
         is_drained = plan.step >= 2
+        if not is_drained or self.stage.plan.stateful or self.stage.plan.at_once:
+            self._ran_through = batch
         if begun != self._begun:
             self._begun = begun
             self._keep_house(writer)
@@ -527,12 +530,23 @@ class Task:
                 stands[producer.prefix] = min(place.position, stands.get(producer.prefix, place.position))
         return stands
 
+    @property
+    def is_counted(self) -> bool:
+        """Whether the report has the figures of all batches that were appended."""
+        return self._counted_through >= self._ran_through
+
     def count(self) -> None:
-        """Add up what Spark says of each finished batch, and how much there is to read."""
+        """Add up what Spark says of each finished batch, and how much there is to read.
+
+        Spark says it a moment after the batch was appended, so of the last one when the task is drained already.
+        """
         now = boot_time()
-        if self._query is None or self.report.phase is not Phase.RUNNING:
+        is_drained = self.report.phase is Phase.DRAINED
+        if self._query is None or not (is_drained or self.report.phase is Phase.RUNNING):
             return
-        if self._counted_through < self.report.batch:
+        if is_drained and self.is_counted:
+            return
+        if not self.is_counted:
             try:
                 found = self._counted()
             except Exception as error:  # noqa: BLE001  # the query may be ending

@@ -122,7 +122,7 @@ class Tasks:
         for task in list(self._tasks.values()):
             try:
                 task.check(self._drain)
-                if counts:
+                if counts or task.is_over:  # the process may end soon
                     task.count()
             except Exception:
                 log.exception("%s could not be looked at", task.name)
@@ -143,7 +143,8 @@ class Tasks:
         told_at, told = self._told.get(task.name, (0.0, None))
         if report == told:
             return
-        is_news = told is None or _without_batches(report) != _without_batches(told)
+        is_last = report.phase is Phase.DRAINED  # the process may end soon
+        is_news = told is None or is_last or _without_batches(report) != _without_batches(told)
         # A report is written into our row. What Spark says of a batch comes after it, and goes along with the next one:
         # by itself it would double these writes.
         is_batch = told is not None and (report.batch, report.late) != (told.batch, told.late)

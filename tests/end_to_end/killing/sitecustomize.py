@@ -1,8 +1,9 @@
-"""Sends a signal to a processor's process at a named point of a drain: SIGKILL, or SIGTERM. No part of the product.
+"""Sends a signal, SIGKILL or SIGTERM, when a processor is at a named point of a drain. No part of the product.
 
 Python imports a module of this name at its start, wherever it finds one; `World` puts this folder into PYTHONPATH. The
 folder in SAMZA_AZURE_KILL_AT holds a file for each signal that is still to come, "p1 container FLUSHING" say, with the
-signal's name in it. The first thread of that process that comes to the point deletes the file and sends it there.
+signal's name in it. The first thread of that process that comes to the point deletes the file and sends it: to its own
+process, or to the one whose id stands behind the name.
 
 A point is a function of the product that is wrapped once its module is loaded. If it is renamed, nobody dies, the file
 stays, and whoever asked for the kill fails.
@@ -11,6 +12,7 @@ stays, and whoever asked for the kill fails.
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -31,7 +33,12 @@ class Points(MetaPathFinder):
 
     def __init__(self, folder: Path, processor: str, kind: str) -> None:
         self._folder, self._prefix = folder, f"{processor} {kind}"
-        container = {"samza_azure.messages": self._reports, "samza_azure.spark.task.batch": self._appends}
+        self._flushes, self._batches, self._counting = False, 0, threading.Lock()
+        container = {
+            "samza_azure.messages": self._reports,
+            "samza_azure.spark.task.batch": self._appends,
+            "samza_azure.spark.task.tasks": self._obeys,
+        }
         supervisor = {
             "samza_azure.host.perform": self._writes,
             "samza_azure.host.runs": self._deletes,
@@ -55,14 +62,14 @@ class Points(MetaPathFinder):
         return spec
 
     def at(self, point: str) -> None:
-        """Die here, or be told to go, if that is wanted."""
+        """Die here, or be told to go, or send that to another, if it is wanted."""
         file = self._folder / f"{self._prefix} {point}"
         try:
-            name = file.read_text()
+            name, _, whom = file.read_text().partition(" ")
             file.unlink()
         except FileNotFoundError:
             return
-        os.kill(os.getpid(), signal.Signals[name])
+        os.kill(int(whom or os.getpid()), signal.Signals[name])
 
     def _reports(self, module: Any) -> None:
         """A task of this container comes to a phase; nobody has been told."""
@@ -75,15 +82,32 @@ class Points(MetaPathFinder):
 
         module.TaskReport.__init__ = made
 
+    def _obeys(self, module: Any) -> None:
+        """The container has heard of FLUSH, and begins to count the batches of the flush."""
+        obey = module.Tasks._obey
+
+        def obeyed(tasks: Any, command: Any) -> None:
+            if isinstance(command, module.Drain):
+                self._flushes = command.step == "FLUSH"
+            obey(tasks, command)
+
+        module.Tasks._obey = obeyed
+
     def _appends(self, module: Any) -> None:
-        """Before and after the record that ends the log of a task."""
+        """Before and after a record: any, the first ones of the flush in this container, and the last one of a task."""
         append = module.BatchWriter._append
 
         def appended(writer: Any, batch: int, plan: Any, *more: Any) -> None:
-            what = f"the end of {writer._stage.stage.name}" if plan.step >= 2 else "a batch"
-            self.at(f"before {what}")
+            whats = [f"the end of {writer._stage.stage.name}" if plan.step >= 2 else "a batch"]
+            if self._flushes:
+                with self._counting:
+                    self._batches += 1
+                    whats.append(f"batch {self._batches} of the flush")
+            for what in whats:
+                self.at(f"before {what}")
             append(writer, batch, plan, *more)
-            self.at(f"after {what}")
+            for what in whats:
+                self.at(f"after {what}")
 
         module.BatchWriter._append = appended
 
