@@ -3,10 +3,11 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.segments import Lock, LockBox, LockType, Owner, Request, Revoked, Segment, Task, Wait
 from samza_azure.segments.locks import Answer, Decision, Replaced
 from samza_azure.storage import segment_reading as reading
+from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_rows import lock_key, lock_values, segment_key
 from samza_azure.storage.segment_table import TRIES_MAX, State, Table
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
@@ -148,6 +149,14 @@ def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
         known = state.box.locks.get(lock.id)
         if known is None:
             announced = _announced(state, lock)
+            # Unlike a mark, what a REPLACE has read cannot be shortened: what it left out would be carried over again.
+            if lock.read is not None and len(str(lock.read)) > TEXT_MAX:
+                raise ConfigError(
+                    f"{len(state.box.locks):,} locks of {table.name} are held at once, too many for a REPLACE, whose "
+                    "row says what each of them had published. Nothing was changed. `samza-azure table JOB "
+                    f"{table.name}` shows the locks; try again when jobs have given them back (after 5 minutes without "
+                    "rows of the interval), or end those whose owners have died with --end."
+                )
             writes.append(Write(Act.INSERT, lock_key(lock.id), lock_values(announced, owners)))
             continue
         before, after = lock_values(known, owners), lock_values(lock, owners)

@@ -34,7 +34,7 @@ from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.segments import ANNOUNCED_MAX, SegmentStore
 from samza_azure.tables import files
 from samza_azure.tables.table import fitted
-from samza_azure.tables.write import Shape, by_bucket
+from samza_azure.tables.write import WITHIN_A_DAY, Shape, by_bucket
 
 #: So many sorted runs of rows are merged at once: a batch of each is in memory.
 FAN_IN_MAX = 32
@@ -90,10 +90,12 @@ def due(store: SegmentStore, now_us: int, *, target_bytes: int = TARGET_BYTES) -
     again and again.
     """
     snapshot, box = store.latest(), store.state().box
-    writes: dict[Interval, int] = {}
-    for lock in box.active():
-        if lock.type is LockType.APPEND:
-            writes[lock.interval] = writes.get(lock.interval, 0) + lock.count
+    appending = {lock.id: lock.interval for lock in box.active() if lock.type is LockType.APPEND}
+    writes = dict.fromkeys(appending.values(), 0)
+    for chunk in snapshot.timeline.chunks:
+        if chunk.interval in writes:  # not by the locks' counts: a publish under several locks raises one of them
+            published = (one.published for one in chunk.segments.values())
+            writes[chunk.interval] += sum(any(each.lock in appending for each in under) for under in published)
     hardest = max(writes, key=lambda interval: (writes[interval], interval.end), default=None)
     found = []
     for group in plan(store, target_bytes=target_bytes, timeline=snapshot.timeline):
@@ -156,6 +158,12 @@ def rewrite(
     appended meanwhile are carried over. Everything is published at once.
     """
     task = _alone(task)
+    shape = Shape.of(store.state().head, store.name)
+    if granularity in WITHIN_A_DAY and pa.types.is_date(shape.schema.field(shape.time).type):
+        raise ConfigError(
+            f"The column {shape.time!r} of {store.name} is a date, which is the same for a whole day, and cannot "
+            f"divide the table by {granularity}. Name day or coarser."
+        )
     whole = _whole(store.latest().timeline, interval, granularity)
     if whole is None:
         return Compacted()

@@ -13,6 +13,7 @@ from samza_azure.commands.table import dropped
 from samza_azure.config import Table
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.segments import (
+    ETERNITY,
     Granted,
     Granularity,
     Interval,
@@ -108,6 +109,33 @@ def test_of_intervals_that_are_written_to_all_but_the_hardest_have_their_turn(
     house(store).turn(now)
     assert (segments_of(store, 0), segments_of(store, 1)) == (4, 1)
     assert numbers(store) == list(range(7))
+
+
+def test_an_interval_is_as_hard_written_to_as_it_has_new_segments(
+    store: SegmentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Late rows go to an earlier interval in the same publish, which one of the two locks counts."""
+    monkeypatch.setattr(compaction, "SMALL_MAX", 3)
+    writer = appender(store, "b")
+    for number in range(4):
+        writer.append(rows(0, 1, first=2 * number))
+    for number in range(3):
+        writer.append(rows(1, first=8 + number))
+    assert [group[0].interval for group in compaction.due(store, DAYS[0].start)] == [DAYS[0]]
+    house(store).turn(DAYS[0].start)
+    writer.append(rows(0, first=11))
+    assert compaction.due(store, DAYS[0].start) == [], "the hardest stays the hardest when others are compacted"
+
+
+def test_a_date_is_not_divided_by_hours(segment_stores: Stores) -> None:
+    store = segment_stores()
+    tables.create(store, pa.schema([("day", pa.date32())]), time="day", granularity=Granularity.DAY)
+    one = appender(store)
+    one.append(pa.table({"day": pa.array([START.date()], pa.date32())}))
+    one.close()
+    with pytest.raises(ConfigError, match=r"'day' of .* is a date, .* cannot divide the table by hour"):
+        compaction.rewrite(store, Task("w", "w", 60, Owner("w")), ETERNITY, Granularity.HOUR)
+    assert store.state().box.locks == {}
 
 
 def test_what_grows_with_each_compaction_is_not_written_again_for_a_few_appends(

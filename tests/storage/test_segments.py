@@ -782,6 +782,11 @@ def test_more_locks_than_a_sequence_number_has_room_for(store: SegmentStore) -> 
         row = lock_values(idle, {"g": Owner("g", str(number))})
         store.rows.transact([Write(Act.INSERT, lock_key(100_000_000_000 + number), row)])
     store.rows.transact([Write(Act.MERGE, HEAD, {"granted": 100_000_002_999})])
+    with pytest.raises(ConfigError, match=r"^3,00\d locks of .* too many for a REPLACE"):
+        store.acquire(
+            Task("replace", "replace", 0),
+            Request("replace", store.name, Interval.of("2030-01-01", "2030-01-02"), LockType.REPLACE),
+        )
     before = store.snapshot()
     store.pin("reader", before, 100_000)
     compacted(store, appended(store, "c", "d"))
