@@ -89,7 +89,10 @@ def main() -> int:
     from tests.segments.test_mutants import MUTANTS
 
     here, played = Path(__file__).parent, Played()
-    storage = [str(here.parent / "storage" / name) for name in ("test_datasource.py", "test_segments.py")]
+    storage = [
+        str(here.parent / "storage" / name)
+        for name in ("test_datasource.py", "test_publish_cases.py", "test_segments.py")
+    ]
     pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", str(here), *storage, *sys.argv[1:]], plugins=[played])
     cases: dict[str, list[str]] = defaultdict(list)
     for node in played.nodes:

@@ -1,8 +1,12 @@
-"""The conformance cases of cover check, allocation and publish (S), and of appending while replacing (C), by name."""
+"""The conformance cases of cover check, allocation and publish (S), and of appending while replacing (C), by name.
+
+Here they are played on the core; `tests/storage/test_publish_cases.py` plays them on storage, with fixtures of its own.
+"""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 import pytest
 
@@ -61,11 +65,19 @@ class Table(Datasource):
         return answer
 
 
-def table(*tasks: str | Task) -> Table:
-    made = Table("d")
+Make: TypeAlias = Callable[..., Table]
+
+
+def with_tasks(made: Table, *tasks: str | Task) -> Table:
     for task in tasks:
         made.add(Task(task, task) if isinstance(task, str) else task)
     return made
+
+
+@pytest.fixture
+def table() -> Make:
+    """Makes a table with these tasks."""
+    return lambda *tasks: with_tasks(Table("d"), *tasks)
 
 
 def locked(
@@ -110,7 +122,7 @@ def test_s2() -> None:
     assert covering(locks[:4], segments) is None
 
 
-def test_s3() -> None:
+def test_s3(table: Make) -> None:
     of = table("t1")
     version = locked(of, "t1", DAY).version
     with pytest.raises(ValueError, match="not covered"):
@@ -128,7 +140,7 @@ def test_s4() -> None:
 
 
 @pytest.mark.parametrize("by_segment", [False, True])
-def test_s5(by_segment: bool) -> None:
+def test_s5(table: Make, by_segment: bool) -> None:
     of, previous, names = table("t1"), None, []
     for _ in range(3):
         previous = allocated(
@@ -140,7 +152,7 @@ def test_s5(by_segment: bool) -> None:
     assert len(of.box.locks) == (3 if by_segment else 1)
 
 
-def test_s7() -> None:
+def test_s7(table: Make) -> None:
     of = table("t1")
 
     def ask(sequence: str, interval: Interval, previous: SegmentId | None) -> SegmentId:
@@ -156,7 +168,7 @@ def test_s7() -> None:
 
 
 @pytest.mark.parametrize("preferred", [Granularity.HOUR, Granularity.DAY, Granularity.MINUTE])
-def test_s8_s9(preferred: Granularity) -> None:
+def test_s8_s9(table: Make, preferred: Granularity) -> None:
     of = table("batch", "t1")
     version = locked(of, "batch", HOUR).version
     core = Partitions.of(0, 1)
@@ -169,7 +181,7 @@ def test_s8_s9(preferred: Granularity) -> None:
     assert [str(one.group) for one in of.timeline.visible()] == ["0-1", "0-1", "2", "3"], "the core set is still of two"
 
 
-def test_s10() -> None:
+def test_s10(table: Make) -> None:
     of = table("t1")
     empty = of.allocate("t1", "s", HOUR.start, Granularity.HOUR, query=Granularity.DAY)
     assert empty is None
@@ -181,7 +193,7 @@ def test_s10() -> None:
 # Publish.
 
 
-def test_s12() -> None:
+def test_s12(table: Make) -> None:
     of = table("t1")
     version = locked(of, "t1", DAY).version
     assert isinstance(of.publish("t1", [root(DAY, version, 0)], advance=Advance("s", None, 10)), Published)
@@ -207,7 +219,7 @@ def compaction(of: Datasource, inputs: Sequence[Segment], count: int = 1, **fiel
     return [replace(segment, **fields) for segment in made]
 
 
-def appended(*partitions: int, more: Sequence[str] = ()) -> Table:
+def appended(table: Make, *partitions: int, more: Sequence[str] = ()) -> Table:
     """A table with roots in one day, and nobody who holds a lock."""
     of = table("append", *more)
     name = None
@@ -227,16 +239,16 @@ def appended(*partitions: int, more: Sequence[str] = ()) -> Table:
         ({"overshadows": Partitions.of(0)}, "its inputs are 0-1"),
     ],
 )
-def test_s13(fields: dict[str, object], message: str) -> None:
-    of = appended(0, 1, 2)
+def test_s13(table: Make, fields: dict[str, object], message: str) -> None:
+    of = appended(table, 0, 1, 2)
     inputs = of.inputs("compact", DAY)[:2]
     with pytest.raises(ValueError, match=message):
         of.publish("compact", compaction(of, inputs, **fields), inputs=inputs)
     assert len(of.timeline) == 3
 
 
-def test_s13_generation() -> None:
-    of = appended(0, 1)
+def test_s13_generation(table: Make) -> None:
+    of = appended(table, 0, 1)
     inputs = of.inputs("compact", DAY)
     made = compaction(of, inputs)
     of.publish("compact", made, inputs=inputs)
@@ -244,8 +256,8 @@ def test_s13_generation() -> None:
         of.publish("compact", compaction(of, made, generation=1), inputs=made)
 
 
-def test_s13_revoked() -> None:
-    of = appended(0, 1, more=["high"])
+def test_s13_revoked(table: Make) -> None:
+    of = appended(table, 0, 1, more=["high"])
     of.add(Task("high", "high", 9))
     inputs = of.inputs("compact", DAY)
     made = compaction(of, inputs)
@@ -256,8 +268,8 @@ def test_s13_revoked() -> None:
     assert len(of.timeline) == 2
 
 
-def test_s15() -> None:
-    of = appended(0, 1)
+def test_s15(table: Make) -> None:
+    of = appended(table, 0, 1)
     inputs = of.inputs("compact", DAY)
     made = compaction(of, inputs, 2)
     first = of.publish("compact", made, inputs=inputs)
@@ -267,16 +279,16 @@ def test_s15() -> None:
     assert len(of.timeline) == 4
 
 
-def test_half_a_group_is_not_published() -> None:
-    of = appended(0, 1)
+def test_half_a_group_is_not_published(table: Make) -> None:
+    of = appended(table, 0, 1)
     inputs = of.inputs("compact", DAY)
     made = compaction(of, inputs, 2)
     with pytest.raises(ValueError, match="of its group"):
         of.publish("compact", made[:1], inputs=inputs)
 
 
-def test_inputs_that_are_hidden_meanwhile() -> None:
-    of = appended(0, 1)
+def test_inputs_that_are_hidden_meanwhile(table: Make) -> None:
+    of = appended(table, 0, 1)
     inputs = of.inputs("compact", DAY)
     made = compaction(of, inputs)
     of.publish("compact", made, inputs=inputs)
@@ -311,10 +323,7 @@ class Both(Table):
 
 @pytest.fixture
 def both() -> Both:
-    made = Both("d")
-    made.add(Task("R", "R"))
-    made.add(Task("P", "P"))
-    return made
+    return with_tasks(Both("d"), "R", "P")  # type: ignore[return-value]
 
 
 def test_c1(both: Both) -> None:
