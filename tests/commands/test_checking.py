@@ -129,7 +129,7 @@ MISTAKES = {
         ("streams.orders.event_time is 'tss'", "columns id, ts, amount", "Is 'ts' meant?", "job.toml"),
     ),
     "an event time that is text": Mistake(
-        "ts timestamp", "ts string", ("a column of type string", 'write "ts timestamp" in'), "ts timestamp"
+        "ts timestamp", "ts string", ("a column of type string", 'Write "ts timestamp" in'), "ts timestamp"
     ),
     "a key that is no column": Mistake(
         'key = "id"', 'key = "ids"', ("streams.orders.key has 'ids'", "Is 'id' meant?"), 'key = "id"'

@@ -64,9 +64,9 @@ class Worker:
 class World:
     """`choose` makes all decisions."""
 
-    def __init__(self, choose: Choose) -> None:
+    def __init__(self, choose: Choose, table: Datasource | None = None) -> None:
         self.choose = choose
-        self.table = Datasource("d")
+        self.table = table or Datasource("d")
         self.appenders = [Worker("a1", 5), Worker("a2", 5)]
         self.makers = [Worker("m1", 1), Worker("m2", 1), Worker("high", 9)]
         self.numbers = itertools.count()
@@ -115,7 +115,7 @@ class World:
         assert self.given.setdefault(found, worker.name) == worker.name, "I9: an id is given to two sequences"
         assert found not in self.table.timeline, "I9: an id is used again"
         worker.rows = [(next(self.numbers), moment) for _ in range(1 + self.choose(2))]
-        worker.outputs = [Segment.root("d", *found, file=self.file(worker.rows))]
+        worker.outputs = [Segment.root(self.table.name, *found, file=self.file(worker.rows))]
         at = self.table.positions.get(worker.name)
         worker.advance = Advance(worker.name, at, (at or 0) + len(worker.rows))  # type: ignore[operator]
         worker.previous = found
@@ -146,7 +146,7 @@ class World:
         parts = self.dealt([row for one in inputs for row in self.rows_of(one)], len(names))
         worker.inputs = inputs
         worker.outputs = [
-            Segment("d", *name, covers, generation, group, there, self.file(part))
+            Segment(self.table.name, *name, covers, generation, group, there, self.file(part))
             for name, part in zip(names, parts, strict=True)
         ]
 
@@ -176,7 +176,9 @@ class World:
             parts = self.dealt(mine, 1 + self.choose(2))
             core = Partitions.between(0, len(parts))
             for number, part in enumerate(parts):
-                worker.outputs.append(Segment.root("d", place, lock.version, number, group=core, file=self.file(part)))
+                worker.outputs.append(
+                    Segment.root(self.table.name, place, lock.version, number, group=core, file=self.file(part))
+                )
         worker.inputs = inputs
 
     def publish_append(self) -> None:
@@ -233,7 +235,7 @@ class World:
         if isinstance(found, SegmentId):
             self.given[found] = worker.name
             worker.previous = found
-            twice = [Segment.root("d", *found, file=self.file(worker.rows))]
+            twice = [Segment.root(self.table.name, *found, file=self.file(worker.rows))]
             answer = self.table.publish(worker.task.id, twice, advance=worker.advance)
             assert isinstance(answer, Refused), "I12: published from a position that the stream has left"
 
@@ -352,7 +354,7 @@ class World:
         """Ask for a lock, and look at what the box does with that."""
         box = self.table.box
         before = dict(box.locks)
-        request = Request(worker.task.id, "d", interval, type, partitions, version)
+        request = Request(worker.task.id, self.table.name, interval, type, partitions, version)
         answer = box.acquire(request)
         if not isinstance(answer, Granted):
             assert box.locks == before, "I4: not granted, and something changed"

@@ -83,7 +83,9 @@ class Cut(World):
     def _drained(self, control: Control) -> None:
         super()._drained(control)
         read = sum(end for _, end in control.positions.values())
-        self.read.append((read, self.scenario.sources * self.habits.available(self.loop.time())))
+        now = self.loop.time()
+        there = sum(self.habits.available(now, partition) for partition in range(self.scenario.sources))
+        self.read.append((read, there))
 
 
 @contextmanager

@@ -1,0 +1,157 @@
+"""A table in storage that is asked like `Datasource`, which keeps one in memory: for tests that judge both."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from samza_azure.segments import (
+    Advance,
+    Granted,
+    Granularity,
+    Interval,
+    Owner,
+    Published,
+    Refused,
+    Request,
+    Revoked,
+    Segment,
+    SegmentId,
+    Task,
+    Timeline,
+    Wait,
+)
+from samza_azure.segments.locks import Decision, Lock, LockBox
+from samza_azure.storage.segment_rows import next_key
+from samza_azure.storage.segments import SegmentStore
+from tests.segments import test_publish_cases as cases
+from tests.segments.script import agrees
+
+
+class Locks:
+    """The locks of a table in storage."""
+
+    def __init__(self, table: "Stored") -> None:
+        self._table = table
+
+    @property
+    def _box(self) -> LockBox:
+        box = self._table.store.state().box
+        box.tasks.update(self._table.tasks)
+        return box
+
+    @property
+    def locks(self) -> Mapping[int, Lock]:
+        return self._box.locks
+
+    @property
+    def granted(self) -> int:
+        return self._box.granted
+
+    def decide(self, request: Request) -> Decision:
+        return self._box.decide(replace(request, datasource=self._table.name))
+
+    def acquire(self, request: Request) -> Granted | Revoked | Wait:
+        table = self._table
+        return table.store.acquire(table.tasks[request.task], replace(request, datasource=table.name))
+
+    def release(self, task: str, lock: int) -> None:
+        self._table.store.release(task, lock)
+
+    def end(self, owner: Owner) -> list[Lock]:
+        there = dict(self.locks)
+        return [there[number] for number in self._table.store.end(owner)]
+
+    def active(self) -> list[Lock]:
+        return list(self._box.active())
+
+    def held(self, task: str) -> list[Lock]:
+        return list(self._box.held(task))
+
+
+class Stored(cases.Both):
+    """A table in storage. Each append has a segment lock of its own number."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        store.create()
+        self.name, self.store, self.tasks = store.name, store, dict[str, Task]()
+        self.pending = {}  # the ids that appenders remember: storage knows their locks
+        self._pending_of = {}
+
+    @property
+    def box(self) -> Any:  # type: ignore[override]
+        return Locks(self)
+
+    @property
+    def timeline(self) -> Timeline:  # type: ignore[override]
+        return self.store.snapshot().timeline
+
+    @property
+    def positions(self) -> dict[str, Any]:  # type: ignore[override]
+        return self.store.positions()
+
+    def add(self, task: Task) -> None:
+        self.tasks[task.id] = task
+
+    def remove(self, task: str) -> None:
+        self.store.release_all(task)
+        for key in [key for key, whose in self._pending_of.items() if whose == task]:
+            del self.pending[key], self._pending_of[key]
+
+    def allocate(
+        self,
+        task: str,
+        sequence: str,
+        moment: int,
+        granularity: Granularity,
+        *,
+        previous: SegmentId | None = None,
+        **more: object,
+    ) -> SegmentId | Revoked | Wait | None:
+        key = sequence, previous
+        if key in self.pending:
+            return self.pending[key]
+        answer = self.store.allocate(self.tasks[task], moment, granularity)
+        if not isinstance(answer, Granted):
+            return answer
+        assert answer.lock.partitions is not None
+        (number,) = answer.lock.partitions
+        self.pending[key], self._pending_of[key] = SegmentId(answer.lock.interval, answer.lock.version, number), task
+        return self.pending[key]
+
+    def next_partition(self, interval: Interval, version: int) -> int:
+        key = next_key(interval, version)
+        numbers = [row.values["next"] for row in self.store.rows.query(key, key + ".")]
+        return numbers[0] if numbers else 0  # type: ignore[return-value]
+
+    def allocate_outputs(
+        self, task: str, interval: Interval, version: int, count: int
+    ) -> list[SegmentId] | Revoked | Wait:
+        answer = self.store.allocate_outputs(self.tasks[task], interval, version, count)
+        if not isinstance(answer, Granted):
+            return answer
+        assert answer.lock.partitions is not None
+        return [SegmentId(interval, version, number) for number in answer.lock.partitions]
+
+    def publish(  # type: ignore[override]
+        self,
+        task: str,
+        outputs: Sequence[Segment],
+        *,
+        inputs: Iterable[Segment] = (),
+        advance: Advance | None = None,
+    ) -> Published | Refused:
+        before = set(self.timeline)
+        self._take_numbers(outputs)
+        mine = [[replace(one, datasource=self.store.name) for one in segments] for segments in (outputs, inputs)]
+        answer = self.store.publish(task, mine[0], inputs=mine[1], advance=advance)
+        if isinstance(answer, Refused):
+            assert set(self.timeline) == before
+        agrees(self.timeline)
+        return answer
+
+    def _take_numbers(self, outputs: Sequence[Segment]) -> None:
+        """Have the numbers of roots under an interval lock given out, as compactions do before they publish."""
+        for place in {(one.interval, one.version) for one in outputs if one.is_root and one.version}:
+            wanted = max(one.partition for one in outputs if (one.interval, one.version) == place)
+            if (missing := wanted + 1 - self.next_partition(*place)) > 0:
+                self.store.numbers(*place, missing)
