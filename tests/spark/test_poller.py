@@ -334,7 +334,7 @@ def test_an_end_behind_its_position_is_an_error_and_not_the_end(source: Poller, 
     for number, ends in enumerate([{"numbers/0": (0, 0)}, {}], 1):
         Gate(version=number, frozen=True, draining=True, ends=ends).write(gate)
         assert source.latest(there) == there
-        assert "The drain ends this source log at (0, 0), and this task has read further" in str(said(source).corrupt)
+        assert "The drain ends this source log at (0, 0), but this task has read further" in str(said(source).corrupt)
         source.resting_until = 0.0
 
 
