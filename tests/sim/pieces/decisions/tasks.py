@@ -89,7 +89,8 @@ def _reported(view: View, task: str, local: LocalTask) -> TaskReport | None:
     owner = control.tasks[task].owner if isinstance(control, Control) else None
     given = owner is not None and (owner.processor, owner.incarnation) == ("p0", LIVES[0])
     given = given and owner is not None and owner.generation == report.generation
-    if closed(local) and (view.too_old_for or not given):
+    stays = isinstance(control, Control) and control.phase == "DRAINED" and view.settings.wait_for_upgrade
+    if closed(local) and (view.too_old_for or not given or stays):
         return None
     if report.phase is Phase.SUPERSEDED:
         return replace(report, phase=Phase.FAILED, error=TaskError(tasks.LATER_WRITER.format(task=task), ""))
