@@ -191,11 +191,13 @@ class Appender:
         rows = rows.drop_columns([field.name for field in rows.schema if pa.types.is_null(field.type)])
         added = _added(self._shape, rows.schema, self._store.name)
         parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
+        before = {held.lock.id for held in self._held}
         found = self.place(parts[: INTERVALS_MAX + 1], INTERVALS_MAX)
         if isinstance(found, Refused):
             return found
         placed, rest = found
         if rest:
+            self._release(lambda held: held.lock.id not in before)  # nobody appends there
             count = len(placed) + len(rest) + max(len(parts) - INTERVALS_MAX - 1, 0)
             raise ConfigError(
                 f"Rows of at least {count} intervals of {self._store.name} in one append; {INTERVALS_MAX} are "

@@ -138,6 +138,17 @@ def test_a_date_is_not_divided_by_hours(segment_stores: Stores) -> None:
     assert store.state().box.locks == {}
 
 
+def test_an_append_of_too_many_intervals_leaves_no_lock(store: SegmentStore) -> None:
+    writer = appender(store)
+    writer.append(rows(0))
+    held = set(store.state().box.locks)
+    with pytest.raises(ConfigError, match=r"91 intervals of .* in one append; 90 are possible"):
+        writer.append(rows(*range(91), first=1))
+    assert store.state().box.locks.keys() == held != set()
+    assert isinstance(writer.append(rows(0, first=200)), Published)
+    assert numbers(store) == [0, 200]
+
+
 def test_what_grows_with_each_compaction_is_not_written_again_for_a_few_appends(
     store: SegmentStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
