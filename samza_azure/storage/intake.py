@@ -4,6 +4,7 @@ Promised: what lies between two positions of a log is the same rows in the same 
 read while there are as many rows as one flush is to have.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -99,3 +100,38 @@ class Intake:
                 self._held[prefix].append(batch)
                 self.rows += batch.num_rows
                 self.size += batch.nbytes
+
+
+class Follower(ABC):
+    """What follows logs and writes their rows elsewhere. It reads nothing while a flush of its own is under way."""
+
+    _intake: Intake
+
+    @property
+    @abstractmethod
+    def _flushes(self) -> bool:
+        """Whether rows that were taken from the intake are yet to be written."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are enough rows for a flush. No more are read then."""
+        return self._flushes or self._intake.is_full
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether a flush would write anything."""
+        return self._flushes or self._intake.rows > 0
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether nothing more comes: all logs have ended for good, and are read."""
+        return self._intake.is_at_end
+
+    def read_to(self, prefix: str) -> Position:
+        """The position up to which a log is read."""
+        return self._intake.at[prefix]
+
+    def read(self, prefix: str, *, ends: bool = False) -> None:
+        """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
+        if not self._flushes:
+            self._intake.read(prefix, ends=ends)

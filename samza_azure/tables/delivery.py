@@ -21,7 +21,7 @@ from samza_azure.config import Files
 from samza_azure.errors import CorruptState
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
-from samza_azure.storage.intake import Intake
+from samza_azure.storage.intake import Follower, Intake
 from samza_azure.storage.interface import Blobs, Missing
 from samza_azure.storage.log import LogReader
 from samza_azure.tables.files import encode, plain
@@ -54,7 +54,7 @@ def file_name(folder: str, run: str, task: str, number: int) -> str:
     return f"files/{folder}/{run}.{task}.{number:08d}.parquet"
 
 
-class Delivery:
+class Delivery(Follower):
     """One task's part of a folder. For one thread.
 
     `record` appends the place to the task's log, and returns when that is durable. `may_write` is asked before a file
@@ -95,28 +95,8 @@ class Delivery:
             self._rows = self._intake.take()
 
     @property
-    def is_full(self) -> bool:
-        """Whether there are enough rows for a file. No more are read then."""
-        return self._rows is not None or self._intake.is_full
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether a flush would put a file."""
-        return self._rows is not None or self._intake.rows > 0
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether nothing more comes: all logs have ended for good, and are read."""
-        return self._intake.is_at_end
-
-    def read_to(self, prefix: str) -> Position:
-        """Up to where a log is read."""
-        return self._intake.at[prefix]
-
-    def read(self, prefix: str, *, ends: bool = False) -> None:
-        """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
-        if self._rows is None:
-            self._intake.read(prefix, ends=ends)
+    def _flushes(self) -> bool:
+        return self._rows is not None
 
     def flush(self) -> bool:
         """Put what was read as the next file. False: it may not be put now; call it again.

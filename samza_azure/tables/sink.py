@@ -21,7 +21,7 @@ from samza_azure.errors import StateLost, Superseded
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
 from samza_azure.segments import Advance, Interval, Owner, Refused, Task
-from samza_azure.storage.intake import Intake
+from samza_azure.storage.intake import Follower, Intake
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.files import later
@@ -87,7 +87,7 @@ class _Try:
     rest: Parts | None = None  # None: it published nothing
 
 
-class Sink:
+class Sink(Follower):
     """One task's part of a table, under one writer. For one thread."""
 
     def __init__(
@@ -183,31 +183,9 @@ class Sink:
             rows = [(bucket, later(part, self._table.time, before)) for bucket, part in self._flush.parts]
             self._flush.parts = [(bucket, part) for bucket, part in rows if len(part)]
 
-    # Reading.
-
     @property
-    def is_full(self) -> bool:
-        """Whether there are enough rows for a flush. No more are read then."""
-        return self._flush is not None or self._intake.is_full
-
-    @property
-    def has_rows(self) -> bool:
-        """Whether a flush would publish anything."""
-        return self._flush is not None or self._intake.rows > 0
-
-    @property
-    def is_at_end(self) -> bool:
-        """Whether nothing more comes: all logs have ended for good, and are read."""
-        return self._intake.is_at_end
-
-    def read_to(self, prefix: str) -> Position:
-        """Up to where a log is read."""
-        return self._intake.at[prefix]
-
-    def read(self, prefix: str, *, ends: bool = False) -> None:
-        """Take in what is new in a log, as far as there is room. With `ends` it is asked whether it has ended."""
-        if self._flush is None:
-            self._intake.read(prefix, ends=ends)
+    def _flushes(self) -> bool:
+        return self._flush is not None
 
     # Publishing.
 

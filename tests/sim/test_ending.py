@@ -196,14 +196,18 @@ def test_the_misfit_of_an_upgrade_never_leads_a_drain() -> None:
     played(Misfit(1))
 
 
+class Waits(Story):
+    """Everybody waits for an upgrade."""
+
+    def _settings(self, name: str) -> Settings:
+        return replace(super()._settings(name), wait_for_upgrade=True)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
     """Its own code cannot, and it does not end: whoever can leads."""
 
-    class Waits(Story):
-        def _settings(self, name: str) -> Settings:
-            return replace(super()._settings(name), wait_for_upgrade=True)
-
+    class Drained(Waits):
         async def _play(self) -> None:
             await self._runs()
             self.ask(RequestKind.DRAIN)
@@ -211,17 +215,14 @@ def test_who_waits_for_an_upgrade_lets_it_begin_the_next_run(seed: int) -> None:
             self.start("new", code=OTHER_STAGES)
             await self._until("the next run has begun", lambda: self.control.fingerprint == OTHER_STAGES, 30.0)
 
-    played(Waits(seed))
+    played(Drained(seed))
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -> None:
     """Their rows told of its tasks for as long as they waited, so nobody cleaned up, and `drain --wait` had no end."""
 
-    class Waits(Story):
-        def _settings(self, name: str) -> Settings:
-            return replace(super()._settings(name), wait_for_upgrade=True)
-
+    class Drained(Waits):
         async def _play(self) -> None:
             await self._runs()
             self.ask(RequestKind.DRAIN)
@@ -229,7 +230,7 @@ def test_a_drained_run_is_cleaned_up_though_all_wait_for_an_upgrade(seed: int) -
             await self._until("it is cleaned up", lambda: self.control.cleaned)
             demand(all(life.supervisor.alive for life in self.lives.values()), "somebody has ended")
 
-    played(Waits(seed))
+    played(Drained(seed))
 
 
 @pytest.mark.parametrize("seed", range(4))
