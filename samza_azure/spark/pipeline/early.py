@@ -21,7 +21,7 @@ from samza_azure.errors import ConfigError, PipelineRefused, in_full
 from samza_azure.machine import die_with_parent
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.names import check_names
-from samza_azure.spark.pipeline.places import is_ours
+from samza_azure.spark.places import is_ours
 
 log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from samza_azure.application import Application
 from samza_azure.config import Config
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.names import nearest
-from samza_azure.spark.pipeline.places import noted, place_of
+from samza_azure.spark.places import noted, place_of
 from samza_azure.spark.pipeline.words import said_by_stage
 
 _CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
