@@ -1,11 +1,13 @@
-"""Find the file and line in the user's code that a message should name."""
+"""Find the file and line in the user's code that a message should name, and what a function there was called with."""
 
 import inspect
 import linecache
+import reprlib
 import sysconfig
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pyspark
@@ -19,6 +21,12 @@ _FOREIGN = tuple(
         *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
     )
 )
+#: How a note begins that says what Spark called a function of the user's with.
+CALLED_WITH = "Called with "
+#: The most characters of all values in such a note.
+VALUES_LIMIT = 500
+_VALUE = reprlib.Repr()
+_VALUE.maxstring = _VALUE.maxother = 100
 
 
 def place_of(error: BaseException) -> str:
@@ -40,6 +48,34 @@ def place_of_function(function: Callable[..., Any]) -> str:
             return ""
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{code.co_filename}, line {code.co_firstlineno}" if code else ""
+
+
+def note_values(error: BaseException) -> None:
+    """Add to an error what the first function of the user's code on its way was called with, if it has arguments."""
+    function = next(
+        (each for each, _ in traceback.walk_tb(error.__traceback__) if is_ours(each.f_code.co_filename)), None
+    )
+    if function is not None and (values := _values(function)):
+        error.add_note(f"{CALLED_WITH}{values}")
+
+
+def _values(function: FrameType) -> str:
+    """The arguments as `name=value`, in short; without the ones of which only an address could be shown."""
+    code = function.f_code
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)]
+    shown = (
+        f"{name}={text}" for name in names if name in function.f_locals and (text := _value(function.f_locals[name]))
+    )
+    return ", ".join(shown)[:VALUES_LIMIT]
+
+
+def _value(value: Any) -> str:
+    """In one line; empty if it does not say what the value is."""
+    try:
+        text = " ".join(_VALUE.repr(value).split())
+    except Exception:  # noqa: BLE001  # a user's class may do anything
+        return ""
+    return "" if text.startswith("<") else text
 
 
 def is_ours(file: str) -> bool:

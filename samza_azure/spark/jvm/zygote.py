@@ -21,10 +21,13 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
+
+from pyspark import util
 
 from samza_azure.errors import ConfigError
 from samza_azure.machine import die_with_parent
+from samza_azure.spark.places import note_values
 
 #: The modules that Spark's Python processes import. Missing ones are skipped: pyspark uses pandas if it is installed.
 MODULES = (
@@ -56,6 +59,7 @@ def start(directory: Path, packages: Sequence[str] = ()) -> None:
 
     `packages` are the user's. Raise ConfigError if one of them cannot be imported.
     """
+    _say_values()
     for name in MODULES:
         with suppress(ImportError):
             importlib.import_module(name)
@@ -77,6 +81,17 @@ def start(directory: Path, packages: Sequence[str] = ()) -> None:
                     _serve(listener)
             finally:
                 os._exit(1)  # the zygote must not run the rest of the container's code
+
+
+def _say_values() -> None:
+    """Let an error of a user's function say what it was called with. pyspark's modules import what is replaced here."""
+    to_spark = util.handle_worker_exception
+
+    def handle_worker_exception(e: BaseException, *arguments: Any, **named: Any) -> None:
+        note_values(e)
+        to_spark(e, *arguments, **named)
+
+    util.handle_worker_exception = handle_worker_exception
 
 
 def _bind(listener: socket.socket, address: Path) -> None:

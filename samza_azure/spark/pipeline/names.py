@@ -13,8 +13,8 @@ from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.handlers import handler_mistakes
-from samza_azure.spark.places import noted, place_of_function
 from samza_azure.spark.pipeline.sinks import name_mistakes, sinks_of
+from samza_azure.spark.places import noted, place_of_function
 
 TIMES = frozenset({"timestamp", "timestamp_ltz", "timestamp_ntz", "date"})
 #: The words of Spark's simple types, as `storage.ddl` and Spark know them; a test compares them.

@@ -7,7 +7,6 @@ reads can go), and in the end DRAINED. Where the rows go, and how each gets ther
 
 import logging
 import threading
-import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,9 +25,9 @@ from samza_azure.messages import (
     Phase,
     Progress,
     StartTask,
-    TaskError,
     TaskReport,
 )
+from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.task import PACE_S, Surroundings
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 
@@ -316,11 +315,7 @@ class SinkTask(ABC):
 
     def _end(self, phase: Phase, error: BaseException | None = None) -> None:
         """The first ending counts."""
-        said = None
-        if error is not None:
-            clean = self._around.clean
-            trace = "".join(traceback.format_exception(error))
-            said = TaskError(clean(str(error) or type(error).__name__)[:4096], clean(trace)[-12288:])
+        said = reported(error, self._around.clean) if error is not None else None
         too_old_for = error.needs if isinstance(error, TooOld) else None
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):

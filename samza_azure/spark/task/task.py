@@ -7,7 +7,6 @@ last record is the state. So a query is stopped after the report, off the path.
 import logging
 import shutil
 import threading
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, Limits
 from samza_azure.machine import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskError, TaskReport
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskReport
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
@@ -35,6 +34,7 @@ from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
+from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.size import in_units, too_large, why_too_large
 from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs, Positions
@@ -54,8 +54,6 @@ SOURCE_START_S = 5.0
 HOUSE_S = 600.0
 #: "Lately", of a task's rows in a second.
 PACE_S = 10.0
-#: Where Spark begins to describe the query, in the message of what ended it.
-QUERY_DESCRIBED = "\n=== Streaming Query ==="
 #: While the storage does not say what became of the last append, it is asked again after this time.
 ASK_AGAIN_S = 0.2
 
@@ -147,13 +145,9 @@ class Task:
 
     def _end(self, phase: Phase, error: BaseException | None = None, too_old_for: int | None = None) -> None:
         """The first ending counts."""
-        said = None
         if isinstance(error, TooOld):
             too_old_for = error.needs
-        if error is not None:
-            message = in_short(error)
-            trace = "".join(traceback.format_exception(error))
-            said = TaskError(self._around.clean(message)[:4096], self._around.clean(trace)[-12288:])
+        said = reported(error, self._around.clean) if error is not None else None
         with self._lock:
             if self._report.phase in (Phase.STARTING, Phase.RUNNING):
                 self._report = replace(self._report, phase=phase, error=said, too_old_for=too_old_for)
@@ -744,12 +738,6 @@ class Task:
         wait, until = threading.Event(), boot_time() + self._around.config.task.shutdown_ms / 1000
         while self._writer is not None and not self._writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)
-
-
-def in_short(error: BaseException) -> str:
-    """What went wrong, without Spark's description of the query, which is in the traceback too."""
-    text = str(error) if isinstance(error, SamzaAzureError) else f"{type(error).__name__}: {error}"
-    return text.partition(QUERY_DESCRIBED)[0]
 
 
 @dataclass(frozen=True, slots=True)

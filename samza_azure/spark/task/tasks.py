@@ -3,7 +3,6 @@
 import logging
 import queue
 import threading
-import traceback
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -18,12 +17,12 @@ from samza_azure.messages import (
     Phase,
     ReleaseTask,
     StartTask,
-    TaskError,
     TaskReport,
 )
 from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.files_task import FilesTask
 from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
@@ -200,7 +199,5 @@ def _without_batches(report: TaskReport) -> TaskReport:
 
 
 def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:
-    message, trace = around.clean(str(error)), around.clean("".join(traceback.format_exception(error)))
-    return TaskReport(
-        command.task, command.generation, command.attempt, Phase.FAILED, error=TaskError(message[:4096], trace[-12288:])
-    )
+    said = reported(error, around.clean)
+    return TaskReport(command.task, command.generation, command.attempt, Phase.FAILED, error=said)

@@ -1,0 +1,58 @@
+"""What a task that failed reports: the error in short, in the user's words, and its traceback, without secrets."""
+
+import re
+import traceback
+from collections.abc import Callable
+
+from samza_azure.errors import SamzaAzureError
+from samza_azure.messages import TaskError
+from samza_azure.spark.places import CALLED_WITH, is_ours
+
+#: Where Spark begins to describe the query, in the message of what ended it.
+QUERY_DESCRIBED = "\n=== Streaming Query ==="
+#: How Spark introduces the traceback of a Python worker.
+FROM_A_WORKER = "An exception was thrown from the Python worker:\n"
+#: A line of a traceback that names a place.
+_PLACE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
+#: What follows it: the line of code, and what underlines a part of it.
+_CODE = "    "
+MESSAGE_LIMIT, TRACE_LIMIT = 4096, 12_288
+
+
+def reported(error: BaseException, clean: Callable[[str], str]) -> TaskError:
+    """The error as the task's report has it; `clean` removes secrets."""
+    trace = "".join(traceback.format_exception(error))
+    return TaskError(clean(in_short(error))[:MESSAGE_LIMIT], clean(trace)[-TRACE_LIMIT:])
+
+
+def in_short(error: BaseException) -> str:
+    """What went wrong, without Spark's description of the query and a worker's frames, which the traceback has too."""
+    if isinstance(error, SamzaAzureError):
+        return str(error) or type(error).__name__
+    text = str(error).partition(QUERY_DESCRIBED)[0]
+    _, introduction, traced = text.partition(FROM_A_WORKER)
+    return (introduction and _raised(traced)) or f"{type(error).__name__}: {text}"
+
+
+def _raised(traced: str) -> str:
+    """Of a worker's traceback: the error, the innermost place in the user's code, and the values of the call.
+
+    Empty if no code of the user's is in it: then the frames are all there is.
+    """
+    lines = traced.partition("\n\n\tat ")[0].rstrip().splitlines()  # Java's frames follow
+    places = [(number, found) for number, line in enumerate(lines) if (found := _PLACE.fullmatch(line))]
+    ours = [(number, found) for number, found in places if is_ours(found["file"])]
+    if not ours:
+        return ""
+    end = places[-1][0] + 1
+    while end < len(lines) and lines[end].startswith(_CODE):
+        end += 1
+    number, place = ours[-1]
+    code = (
+        f": {lines[number + 1].strip()}"
+        if lines[number + 1 : number + 2] and lines[number + 1].startswith(_CODE)
+        else ""
+    )
+    said, notes = lines[end:], [line for line in lines[end:] if line.startswith(CALLED_WITH)]
+    where = f"in {place['function']}, {place['file']}, line {place['line']}{code}"
+    return "\n".join([*(line for line in said if line not in notes), where, *notes])

@@ -1,0 +1,148 @@
+"""What a task that failed says, and what is left out."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from pyspark import cloudpickle
+from pyspark.errors import PySparkException, PythonException, StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from samza_azure.errors import ConfigError
+from samza_azure.spark.task.failure import in_short, reported
+
+_CLOUDPICKLE: Any = cloudpickle.cloudpickle  # untyped
+
+
+@pytest.fixture(autouse=True)
+def by_value() -> Iterator[None]:
+    """Functions go to Python workers as those of a user's module do."""
+    _CLOUDPICKLE.register_pickle_by_value(sys.modules[__name__])
+    yield
+    _CLOUDPICKLE.unregister_pickle_by_value(sys.modules[__name__])
+
+
+def helper(text: str) -> int:
+    return int(text)
+
+
+def number(text: str, unit: str | None) -> int:
+    return helper(text)
+
+
+def replaced(text: str) -> int:
+    text = f"{text}{text}"
+    return int(text)
+
+
+def doubled(values: pd.Series) -> pd.Series:
+    raise ValueError("no doubles today")
+
+
+def of_many(*values: object) -> int:
+    raise KeyError("a")
+
+
+class Odd:
+    """A value that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+def with_defaults(text: str, odd: Odd = Odd(), *, base: int = 10) -> int:  # noqa: B008
+    return int(text, base)
+
+
+@pytest.mark.parametrize(
+    ("function", "columns", "said", "where", "called_with"),
+    [
+        (number, ["text", None], "ValueError: invalid literal", "helper", "text='x7', unit=None"),
+        (replaced, ["text"], "ValueError: invalid literal", "replaced", "text='x7x7'"),
+        (doubled, ["n"], "ValueError: no doubles today", "doubled", "values=0 1.5 Name: _0, dtype: float64"),
+        (of_many, ["text", "n"], "KeyError: 'a'", "of_many", "values=('x7', 1.5)"),
+        (with_defaults, ["text"], "ValueError: invalid literal", "with_defaults", "text='x7', base=10"),
+        (lambda text: helper(f"{text}!"), ["text"], "ValueError: invalid literal", "helper", "text='x7'"),
+    ],
+)
+def test_a_function_of_the_users_is_named_with_the_values_it_was_called_with(
+    spark: SparkSession, function: Any, columns: list[str | None], said: str, where: str, called_with: str
+) -> None:
+    rows = spark.createDataFrame([("x7", 1.5)], "text string, n double")
+    make = F.pandas_udf if function is doubled else F.udf
+    call = make(function, "double")  # type: ignore[call-overload]
+
+    with pytest.raises(PySparkException) as raised:
+        rows.select(call(*(F.lit(None) if name is None else F.col(name) for name in columns))).collect()
+
+    first, second, third = in_short(raised.value).splitlines()
+    assert first.startswith(said)
+    assert second.startswith(f"in {where}, {Path(__file__)}, line ")
+    assert third == f"Called with {called_with}"
+
+
+def test_long_values_are_cut(spark: SparkSession) -> None:
+    rows = spark.createDataFrame([("x" * 5_000,)], "text string")
+
+    with pytest.raises(PySparkException) as raised:
+        rows.select(F.udf(of_many, "int")(*["text"] * 20)).collect()
+
+    assert len(in_short(raised.value).splitlines()[-1]) <= 520
+
+
+WORKER = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/home/me/job/pipeline.py", line 8, in price
+    return float(text)
+           ^^^^^^^^^^^
+  File "/home/me/job/common.py", line 3, in checked
+  File "{library}", line 90, in inner
+    raise ValueError(
+ValueError: two lines
+    of a message
+Called with text='a'
+"""
+
+
+def test_the_innermost_line_of_the_users_code_is_named() -> None:
+    """Also where its source is not at hand, and a library raises the error; Java's frames are no part of it."""
+    error = PythonException(WORKER.format(library=pd.__file__) + "\n\tat py4j.Protocol\n\tat java.Thread")
+
+    assert in_short(error).splitlines() == [
+        "ValueError: two lines",
+        "    of a message",
+        "in checked, /home/me/job/common.py, line 3",
+        "Called with text='a'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "short"),
+    [
+        (
+            StreamingQueryException("Broken pipe\n=== Streaming Query ===\nIdentifier: clean-0\nLogical Plan: …"),
+            "StreamingQueryException: Broken pipe",
+        ),
+        (PythonException('An exception was thrown from the Python worker:\n  File "<string>", line 1, in f\nE'), None),
+        (PythonException("An exception was thrown from the Python worker:\n"), None),
+        (ConfigError("Name a stream."), "Name a stream."),
+        (KeyError("a"), "KeyError: 'a'"),
+        (OSError(), "OSError: "),
+    ],
+)
+def test_other_errors_are_named_with_their_kind(error: Exception, short: str | None) -> None:
+    assert in_short(error) == (short if short is not None else f"PythonException: {error}")
+
+
+def test_what_is_reported_has_a_bounded_length_and_no_secret() -> None:
+    error = ValueError("a secret " * 4_000)
+
+    found = reported(error, lambda text: text.replace("secret", "***"))
+
+    assert len(found.message) == 4_096
+    assert len(found.traceback) == 12_288
+    assert "secret" not in found.message + found.traceback
