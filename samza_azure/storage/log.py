@@ -64,6 +64,7 @@ class LogWriter:
         self._may_append = may_append
         self._wait = wait
         self._lock = threading.Lock()
+        self._closing = False
         self._ended: SamzaAzureError | None = None
 
     @property
@@ -147,16 +148,20 @@ class LogWriter:
         return self._append(Kind.FRONTIER, frontier_us=frontier_us, idle=idle, meta=meta)
 
     def close(self) -> bool:
-        """Append nothing any more, after the append in flight has ended. False: what became of it is not known.
+        """Append nothing any more; an append in flight is not tried again. False: what became of it is not known.
 
         False is doubt, no danger: whoever comes next finds it in the log or does not.
         """
+        self._closing = True  # before the lock: an append holds that for as long as the storage does not answer
         with self._lock:
             self._ended = self._ended or PermitExpired(f"The writer of {self._log.prefix} is closed.")
             try:
                 return drive(look(self._log), self._blobs)
             except SamzaAzureError:
                 return False
+
+    def _may_still_append(self) -> bool:
+        return not self._closing and self._may_append()
 
     def _append(self, kind: Kind, **fields: Any) -> Position:
         return self._drive(lambda: self._record(kind, fields))
@@ -171,7 +176,7 @@ class LogWriter:
             if self._ended is not None:
                 raise self._ended
             try:
-                return drive(rule(), self._blobs, may_append=self._may_append, wait=self._wait)
+                return drive(rule(), self._blobs, may_append=self._may_still_append, wait=self._wait)
             except (PermitExpired, StorageUnavailable):
                 raise
             except SamzaAzureError as error:

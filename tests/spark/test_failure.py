@@ -96,10 +96,10 @@ def test_long_values_are_cut(spark: SparkSession) -> None:
 
 WORKER = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
-  File "/home/me/job/pipeline.py", line 8, in price
+  File "{folder}/pipeline.py", line 8, in price
     return float(text)
            ^^^^^^^^^^^
-  File "/home/me/job/common.py", line 3, in checked
+  File "{folder}/common.py", line 3, in checked
   File "{library}", line 90, in inner
     raise ValueError(
 ValueError: two lines
@@ -108,14 +108,16 @@ Called with text='a'
 """
 
 
-def test_the_innermost_line_of_the_users_code_is_named() -> None:
+def test_the_innermost_line_of_the_users_code_is_named(tmp_path: Path) -> None:
     """Also where its source is not at hand, and a library raises the error; Java's frames are no part of it."""
-    error = PythonException(WORKER.format(library=pd.__file__) + "\n\tat py4j.Protocol\n\tat java.Thread")
+    error = PythonException(
+        WORKER.format(library=pd.__file__, folder=tmp_path) + "\n\tat py4j.Protocol\n\tat java.Thread"
+    )
 
     assert in_short(error).splitlines() == [
         "ValueError: two lines",
         "    of a message",
-        "in checked, /home/me/job/common.py, line 3",
+        f"in checked, {tmp_path}/common.py, line 3",
         "Called with text='a'",
     ]
 

@@ -695,19 +695,23 @@ class Task:
     # Ending.
 
     def release(self, patience_s: float) -> None:
-        """Shut the gate, let the running batch end, close the writer, say so. Then stop the query."""
+        """Shut the gate, let the running batch end, close the writer, say so. Then stop the query.
+
+        One deadline for all of it, since the next owner does not wait for much longer.
+        """
+        until = boot_time() + patience_s
         self._releasing = self._finishing = True
         with self._lock:
             self._set_gate(self._gate.changed(shut=True))
         self._taken_over.wait()
         if self._batches is not None and not self.is_over:
-            self._batches.wait(patience_s)
-        self._close_writer()
+            self._batches.wait(max(0.0, until - boot_time()))
+        self._close_writer(until)
         with self._lock:
             if self._report.phase is not Phase.DRAINED:
                 self._report = replace(self._report, phase=Phase.RELEASED)
         self._around.changed()
-        self.finish()
+        self._end_query()
 
     def begins_to_finish(self) -> bool:
         """Whether somebody must call `finish`: true once, for a task that ended by itself."""
@@ -717,7 +721,10 @@ class Task:
 
     def finish(self) -> None:
         """Close the writer, end the query, forget the directory. What the query still does does not count."""
-        self._close_writer()
+        self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
+        self._end_query()
+
+    def _end_query(self) -> None:
         with self._around.starting:
             query, self._query = self._query, None
         if query is not None:
@@ -728,14 +735,14 @@ class Task:
         shutil.rmtree(self._directory, ignore_errors=True)
         self.is_finished.set()
 
-    def _close_writer(self) -> None:
-        """No append after this; nothing unsettled, as far as the storage can be asked in the time for letting go.
+    def _close_writer(self, until: float) -> None:
+        """No append after this; nothing unsettled, as far as the storage can be asked by then, once at least.
 
         An append that was lost on its way leaves a doubt that no question ends. The next owner's EPOCH does.
         """
         if self._batches is not None:
             self._batches.closed.set()
-        wait, until = threading.Event(), boot_time() + self._around.config.task.shutdown_ms / 1000
+        wait = threading.Event()
         while self._writer is not None and not self._writer.close() and boot_time() < until:
             wait.wait(ASK_AGAIN_S)
 

@@ -1,0 +1,82 @@
+"""A task that is handed over while the storage does not answer."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pydantic import SecretStr
+from pyspark.sql import DataFrame, SparkSession
+
+from samza_azure.application import Application
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.messages import Phase
+from samza_azure.storage.connection import Account
+from samza_azure.storage.source_stream import SourceWriter
+from tests.storage.proxy import Mode, Proxy
+
+from .fleet import JOB, Fleet, config_of
+from .session import Settings
+
+STREAMS = """
+[streams.slow]
+schema = "key string, ts timestamp"
+event_time = "ts"
+partitions = 1
+[streams.out]
+"""
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def proxy(azurite: Azurite) -> Iterator[Proxy]:
+    with Proxy(azurite.blob_port) as proxy:
+        yield proxy
+
+
+def test_the_batch_and_its_append_have_one_deadline(
+    spark: SparkSession, account: Account, storage: Settings, azurite: Azurite, proxy: Proxy, tmp_path: Path
+) -> None:
+    """The next owner waits for 1.5 times `task.shutdown.ms`; the loser needed up to twice that time."""
+    application = Application()
+
+    @application.stage("slow", output="out")
+    def copied(rows: DataFrame) -> DataFrame:
+        return rows
+
+    job = JOB + '[task]\n"shutdown.ms" = 600000\n'
+    text = azurite.connection_string.replace(f":{azurite.blob_port}/", f":{proxy.port}/")
+    behind = Account.from_config(replace(storage, connect=SecretStr(text)))
+    run = Fleet(spark, behind, config_of(tmp_path, STREAMS, job), application, tmp_path / "fleet")
+    writer = SourceWriter(account.blobs(), account.hints(), "slow", 1, event_time="ts")
+    writer.write(rows(0))
+    writer.flush()
+    run.start("copied-0")
+    run.until_all_is_read("slow")
+    task = run.tasks["copied-0"]
+    batches = task._batches
+    assert batches is not None
+    proxy.mode = Mode.LOSE_REQUESTS
+    writer.write(rows(1))
+    writer.flush()
+    run.until(lambda: not batches.wait(0.0))
+
+    releasing = threading.Thread(target=task.release, args=(1.0,), daemon=True)
+    releasing.start()
+    run.until(lambda: task.report.phase is Phase.RELEASED)
+
+    proxy.mode = Mode.PASS
+    releasing.join()
+    run.move("copied-0")
+    run.until_all_is_read("slow")
+    assert len(run.rows("out")) == 2
+    writer.close()
+    run.close()
+    behind.close()
+
+
+def rows(day: int) -> pa.Table:
+    return pa.table({"key": ["a"], "ts": pa.array([START + timedelta(days=day)], pa.timestamp("us", "UTC"))})
