@@ -18,7 +18,7 @@ on it.
 
 Start reading at `decide`, which is the order of the questions; each question has one file:
 
-    decide        in which order the questions are asked
+    decide        in which order the questions are asked, and when a leader steps down (refusals: learn.demote)
     membership    who is a member, and who is alive
     election      who leads, and who leads next
     publish       what the leader publishes: the complete next control blob
@@ -35,5 +35,5 @@ Start reading at `decide`, which is the order of the questions; each question ha
     reports       whose report on a task counts
     assign        who gets which task               age       how long a row was unchanged
     moment        what time it is, and when to ask again
-    timing        all durations                     shape     values from JSON
+    timing        durations that several questions share                     shape     values from JSON
 """

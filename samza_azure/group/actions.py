@@ -187,7 +187,7 @@ class Tell:
 
 @dataclass(frozen=True, slots=True)
 class StepDown:
-    """Give up the leadership: the lease is lost or about to end."""
+    """Give up the leadership: the lease was not renewed in time, or the others' rows cannot be read."""
 
     reason: str
 

@@ -15,6 +15,7 @@ DENIED_S = 120.0
 #: Who was never let in and lacks a right waits so long: a role that is assigned now counts minutes later.
 ROLE_S = 600.0
 #: After a failed call what is done seldom, or in several steps, is tried again this much later, then later and later.
+#: A failed task starts again after twice this, doubled each time (`tasks.retry_at`).
 RETRY_S = 0.25
 #: A call that fails every time is made so many times less often than usual in the end.
 BACK_OFF_MOST = 4

@@ -60,7 +60,7 @@ class Lease:
 
     @property
     def ends_at(self) -> float:
-        """The time from which we no longer act as leader."""
+        """The time from which we no longer act as leader: 55 s after the request."""
         return self.asked_at + LEASE_S - LEASE_MARGIN_S
 
 

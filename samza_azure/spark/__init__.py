@@ -5,6 +5,6 @@ permit no batch starts and nothing is appended. A pipeline that is accepted puts
 
 Not promised: that a Python function does what it claims, that side effects happen once, or a Spark other than 4.3.
 
-Start reading at `task.batch` (a batch becomes a record), then `source.poller` (what is read next) and
-`pipeline.analysis` (what is accepted).
+Start reading at `task.batch` (a batch becomes a record), then `source.poller` (what is read next, and how
+much: `Poller._scan_all` bounds a batch) and `pipeline.analysis` (what is accepted).
 """

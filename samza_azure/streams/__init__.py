@@ -3,7 +3,8 @@
 Promised: offset, watermark and frontier are functions of the logs and of the previous offset, so a replay and a restore
 compute the same values. The watermark is the least progress of all producers.
 
-Not promised: that a window fires soon. A silent producer holds it back until its live owner has reported it as idle.
+Not promised: that a window fires soon. A silent task holds it back until its live owner has reported it as
+idle, a silent source partition for `idle.timeout` (`spark/source/poller.py`).
 
 Start reading at `offset.Offset`, then `pace.next_offset` and `watermark.next_watermark_us`; docs/event-time.md has the
 reasons.

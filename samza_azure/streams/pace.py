@@ -1,4 +1,4 @@
-"""When a batch is due, and the offset at which it ends."""
+"""When a batch is due, and the offset at which it ends. How much it may read is bounded in `spark/source/poller.py`."""
 
 import math
 from collections.abc import Sequence

@@ -35,7 +35,7 @@ from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.task.failure import reported
-from samza_azure.spark.task.size import in_units, too_large, why_too_large
+from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_large
 from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader, LogWriter, take_over
