@@ -3,8 +3,10 @@
 import queue
 import socket
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -105,6 +107,44 @@ def test_the_last_batch_of_a_drained_task_is_counted_too(fleet: Callable[[Applic
     container.until("daily-0", lambda report: (report.phase, report.generation) == (Phase.DRAINED, 2))
     said = container.until("daily-0", lambda report: (report.progress or Progress()).rows > 0, DRAINED_S)
     assert (said.late, said.progress and said.progress.rows) == (1, 2)
+    container.end()
+
+
+def test_the_last_batch_of_a_released_task_is_counted_too(
+    fleet: Callable[[Application, str], Fleet], tmp_path: Path
+) -> None:
+    """Spark says what it has read only when the task is released already."""
+    begun, may_end = tmp_path / "begun", tmp_path / "may end"
+    application = Application()
+
+    @application.stage("numbers", output="copies")
+    def copy(rows: DataFrame) -> DataFrame:
+        def held(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for part in parts:  # an earlier batch may have no rows
+                if part.num_rows:
+                    begun.touch()
+                while part.num_rows and not may_end.exists():
+                    time.sleep(0.01)  # the pace of asking
+                yield part
+
+        return rows.mapInArrow(held, "n int")
+
+    run = fleet(application, '[streams.numbers]\npartitions = 1\nschema = "n int"\n')
+    container = Container(run)
+    container.tell(StartTask("copy-0", 1, 1, True, run.run_id, run.group_id))
+    container.until("copy-0", lambda report: report.phase is Phase.RUNNING)
+    writer = run.writer("numbers", 1, flush_rows=10, event_time=None)
+    writer.write(pa.table({"n": pa.array([1, 2, 3], pa.int32())}))
+    writer.close()
+    deadline = boot_time() + 60
+    while not begun.exists():
+        assert boot_time() < deadline
+        time.sleep(0.01)
+    container.tell(ReleaseTask("copy-0"))
+    may_end.touch()
+    container.until("copy-0", lambda report: report.phase is Phase.RELEASED)
+    said = container.until("copy-0", lambda report: (report.progress or Progress()).rows > 0)
+    assert (said.phase, said.progress and said.progress.rows) == (Phase.RELEASED, 3)
     container.end()
 
 

@@ -54,6 +54,9 @@ SOURCE_START_S = 5.0
 HOUSE_S = 600.0
 #: "Lately", of a task's rows in a second.
 PACE_S = 10.0
+#: Spark says what a batch has read soon after it was appended. A released task waits so long for that, off the path.
+COUNT_S = 5.0
+COUNT_LOOK_S = 0.02
 #: While the storage does not say what became of the last append, it is asked again after this time.
 ASK_AGAIN_S = 0.2
 
@@ -126,6 +129,7 @@ class Task:
         self._house_at = boot_time()
         #: Of the batches that the query has run, the last one that was appended, and the last one that is counted.
         self._ran_through = self._counted_through = -1
+        self._counting = threading.Lock()
         self._paces: list[tuple[float, int]] = []  # when how many rows had been read, lately
 
     @property
@@ -532,13 +536,16 @@ class Task:
     def count(self) -> None:
         """Add up what Spark says of each finished batch, and how much there is to read.
 
-        Spark says it a moment after the batch was appended, so of the last one when the task is drained already.
+        Spark says it a moment after the batch was appended, so of the last one when the task is drained or released.
         """
-        now = boot_time()
-        is_drained = self.report.phase is Phase.DRAINED
-        if self._query is None or not (is_drained or self.report.phase is Phase.RUNNING):
+        with self._counting:  # `release` counts, too
+            self._count(boot_time())
+
+    def _count(self, now: float) -> None:
+        is_closed = self.report.phase in (Phase.DRAINED, Phase.RELEASED)
+        if self._query is None or not (is_closed or self.report.phase is Phase.RUNNING):
             return
-        if is_drained and self.is_counted:
+        if is_closed and self.is_counted:
             return
         if not self.is_counted:
             try:
@@ -711,6 +718,10 @@ class Task:
             if self._report.phase is not Phase.DRAINED:
                 self._report = replace(self._report, phase=Phase.RELEASED)
         self._around.changed()
+        wait, counts_until = threading.Event(), boot_time() + COUNT_S
+        while self._query is not None and self._query.isActive and not self.is_counted and boot_time() < counts_until:
+            self.count()
+            wait.wait(COUNT_LOOK_S)
         self._end_query()
 
     def begins_to_finish(self) -> bool:

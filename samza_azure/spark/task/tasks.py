@@ -28,7 +28,7 @@ from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink import SinkTask
 from samza_azure.spark.task.table_task import TableTask
-from samza_azure.spark.task.task import Surroundings, Task
+from samza_azure.spark.task.task import COUNT_LOOK_S, Surroundings, Task
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +39,8 @@ TELL_S = 0.5
 LIFE_S = 1.0
 #: And how often what else is known of its batches, while there are none.
 TELL_PROGRESS_S = 10.0
+#: How long the end of this process waits for the last figures of tasks that it has released.
+COUNT_AT_EXIT_S = 1.0
 #: A query that is drained is stopped so much later.
 DRAINED_S = 5.0
 
@@ -142,7 +144,7 @@ class Tasks:
         told_at, told = self._told.get(task.name, (0.0, None))
         if report == told:
             return
-        is_last = report.phase is Phase.DRAINED  # the process may end soon
+        is_last = report.phase in (Phase.DRAINED, Phase.RELEASED)  # the process may end soon
         is_news = told is None or is_last or _without_batches(report) != _without_batches(told)
         # A report is written into our row. What Spark says of a batch comes after it, and goes along with the next one:
         # by itself it would double these writes.
@@ -161,6 +163,9 @@ class Tasks:
             for task in self._tasks.values():
                 self._tell(task)
             wait.wait(0.02)
+        until = boot_time() + COUNT_AT_EXIT_S
+        while boot_time() < until and not all(_is_counted(task) for task in self._tasks.values()):
+            wait.wait(COUNT_LOOK_S)
         for task in self._tasks.values():
             self._tell(task)
         self._await_handlers()
@@ -192,6 +197,11 @@ def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience
         before.release(patience_s)
         before.is_finished.wait()
     task.start()
+
+
+def _is_counted(task: Task | SinkTask) -> bool:
+    """Whether nothing more is counted of a task that is over."""
+    return isinstance(task, SinkTask) or task.is_counted or task.report.phase is not Phase.RELEASED
 
 
 def _without_batches(report: TaskReport) -> TaskReport:
