@@ -188,6 +188,11 @@ class Alive:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainAsked:
+    """A hint says that a drain was requested: the supervisor should hear of it soon."""
+
+
+@dataclass(frozen=True, slots=True)
 class TaskError:
     """Why a task failed. Secrets are removed; at most 16 KiB."""
 
@@ -235,10 +240,11 @@ class TaskReport:
 
 
 Command: TypeAlias = Permit | StartTask | ReleaseTask | Drain | Exit
-Report: TypeAlias = Ready | Rejected | TaskReport
+Report: TypeAlias = Ready | Rejected | DrainAsked | TaskReport
 
 _TYPES: dict[str, type] = {
-    kind.__name__: kind for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, TaskReport)
+    kind.__name__: kind
+    for kind in (Permit, StartTask, ReleaseTask, Drain, Exit, Ready, Rejected, Alive, DrainAsked, TaskReport)
 }
 
 

@@ -6,6 +6,7 @@ from samza_azure.messages import (
     Alive,
     Command,
     Drain,
+    DrainAsked,
     DrainPhase,
     DrainStep,
     Exit,
@@ -45,6 +46,7 @@ PLAN = Plan(
         Ready(PLAN),
         Rejected("No."),
         Alive(),
+        DrainAsked(),
         TaskReport("clean-0", 7, 1, Phase.RUNNING),
         TaskReport(
             "clean-0",

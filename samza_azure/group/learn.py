@@ -188,6 +188,11 @@ def heard_rejected(view: View, message: str) -> None:
     view.work.rejected = message
 
 
+def heard_drain_asked(view: View, now: float) -> None:
+    """A drain was requested, of this run or another: its first step may be in the control blob soon."""
+    view.others.drain_asked_at = now
+
+
 def heard_leave(view: View) -> None:
     """This processor is asked to go: hand over, then end."""
     view.leaving = True

@@ -39,6 +39,8 @@ NEWS_PER_S = 250
 #: While a run drains, each step waits for looks: they come so often, unless the group is so large that the bounds above
 #: count.
 DRAINING_LOOK_S = 0.2
+#: For so long after a drain was requested, followers look as often as while a run drains: the leader takes it up soon.
+DRAIN_ASKED_S = 10.0
 #: Who asks for something waits for the leader to read it: so many times for each scan, and not oftener than this.
 REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.

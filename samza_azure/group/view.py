@@ -20,6 +20,7 @@ from samza_azure.group.timing import (
     BEAT_AGAIN,
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
+    DRAIN_ASKED_S,
     DRAINING_LOOK_S,
     LEASE_MARGIN_S,
     LEASE_S,
@@ -204,6 +205,7 @@ class Others:
     ages: dict[str, Age] = field(default_factory=dict)
     scanned_at: float = -1e9
     scan_sent_at: float = -1e9  # of the last scan that was answered
+    drain_asked_at: float = -1e9  # when our container last read that a drain was requested
     write_seen_at: float = -1e9  # when somebody's row was last seen to have changed, so rows could be written
     read_at: dict[str, float] = field(default_factory=dict)  # when a member's row was read on its own
     seen_alive: frozenset[str] = frozenset()  # incarnations that wrote their row while we watched
@@ -429,7 +431,8 @@ class View:
     def look_gap(self) -> float:
         """A follower's gap between two reads of the leader row."""
         least = max(DRAINING_LOOK_S, self.size / NEWS_PER_S)
-        return min(self.read_interval(), least) if self.drains else self.read_interval()
+        awaits_drain = self.turn_at is not None and self.turn_at < self.others.drain_asked_at + DRAIN_ASKED_S
+        return min(self.read_interval(), least) if self.drains or awaits_drain else self.read_interval()
 
     def seen_at(self, processor: str) -> float:
         """When this member's row, or its absence, was last seen."""

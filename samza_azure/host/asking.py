@@ -9,11 +9,13 @@ import socket
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 
-from samza_azure.errors import StorageUnavailable, Unsettled
+from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.group.rows import REQUESTS, RequestKind, request_columns
 from samza_azure.host.status import CALL_S
 from samza_azure.storage.interface import Rows
+from samza_azure.storage.limits import HINTS, drain_hint, hint_key
 
 
 def asker() -> str:
@@ -29,7 +31,8 @@ async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequ
     """Write a request and return its key. An empty `run_id` is for the run in progress, or else the next.
 
     If the answer is lost, read the row, so that nothing is requested twice. Raise `StorageUnavailable` if the request
-    was not written.
+    was not written. A drain is hinted at, too: containers read the hints more often than followers the leader row, so
+    the followers look often by the time that the leader has taken the request up.
     """
     key = str(uuid.uuid4())
     columns = request_columns(kind, key, run_id, lives, by=asker(), asked_ms=time.time_ns() // 1_000_000)
@@ -38,4 +41,7 @@ async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequ
     except Unsettled:
         if await table.get(REQUESTS, key, timeout=CALL_S) is None:
             raise StorageUnavailable("The request could not be written. Try again.") from None
+    if kind is RequestKind.DRAIN and run_id:
+        with suppress(SamzaAzureError):  # without the hint, followers hear of the drain with their next look
+            await table.insert(HINTS, hint_key(drain_hint(run_id, key)), {}, timeout=CALL_S)
     return key

@@ -15,6 +15,7 @@ from samza_azure.group.answers import Answer, Denied, Later, TooLarge, Trouble
 from samza_azure.group.decide import decide
 from samza_azure.group.learn import (
     heard_container_lost,
+    heard_drain_asked,
     heard_leave,
     heard_plan,
     heard_rejected,
@@ -28,7 +29,7 @@ from samza_azure.group.timing import DENIED_S, ROLE_S, Timing
 from samza_azure.group.view import Life, Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
-from samza_azure.messages import Command, Ready, Rejected, Report, TaskReport
+from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport
 from samza_azure.storage.interface import ControlBlob, Rows
 
 log = logging.getLogger(__name__)
@@ -130,6 +131,8 @@ class Processor:
                 heard_container_lost(self.view, now)
             case Rejected(message=message):
                 heard_rejected(self.view, message)
+            case DrainAsked():
+                heard_drain_asked(self.view, now)
             case _:
                 assert_never(report)
         self._news.set()

@@ -55,6 +55,8 @@ def checked_length(length: int | None) -> int | None:
 
 #: The partition of the hint rows.
 HINTS = "hints"
+#: What the names of hints begin with, below a run's prefix, that a drain of it was requested.
+DRAIN_ASKED = "drain-asked"
 #: The partition of the rows of named readers.
 READERS = "readers"
 
@@ -69,3 +71,13 @@ def hint_key(name: str) -> str:
 def hint_name(key: str) -> str:
     """The log that a hint's row key stands for."""
     return key.replace("|", "/")
+
+
+def drain_hint(run_id: str, request: str) -> str:
+    """The name of the hint that this request asks for the drain of a run. It is deleted with the run's other hints."""
+    return f"runs/{run_id}/{DRAIN_ASKED}/{request}"
+
+
+def is_drain_hint(name: str) -> bool:
+    """Whether a hint tells of a requested drain, and not of a log."""
+    return name.split("/")[2:3] == [DRAIN_ASKED]

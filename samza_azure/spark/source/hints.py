@@ -8,13 +8,14 @@ One table query serves all tasks of the container. Tasks in the same container l
 import json
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.logs.position import Position
 from samza_azure.spark.source.gate_files import write_json
 from samza_azure.storage.interface import Hints, Value
+from samza_azure.storage.limits import is_drain_hint
 from samza_azure.storage.log import hint_position, hint_values
 
 log = logging.getLogger(__name__)
@@ -28,14 +29,18 @@ QUIET_POLLS = 25
 class HintBoard:
     """The known lengths of logs, in a file that sources read."""
 
-    def __init__(self, hints: Hints, path: Path) -> None:
+    def __init__(self, hints: Hints, path: Path, changed: Callable[[], None] = lambda: None) -> None:
+        """`changed` is called when `drain_asked` is set."""
         self._hints = hints
+        self._changed = changed
         self._path = path
         self._lock = threading.Lock()
         self._known: dict[str, Position] = {}
         self._to_publish: dict[str, Mapping[str, Value]] = {}
         self._publish_now = threading.Event()
         self._written = ""
+        self._drains_asked: set[str] = set()
+        self.drain_asked = threading.Event()  # a hint has come that a drain was requested
         self.wanted = False  # whether any task here listens
         self._write()
 
@@ -69,6 +74,18 @@ class HintBoard:
             write_json(self._path, self._known)
             self._written = text
 
+    def poll(self) -> bool:
+        """Read all hints; whether a log has grown."""
+        rows = self._hints.poll()
+        drains = {name for name in rows if is_drain_hint(name)}
+        if not drains <= self._drains_asked:
+            self._drains_asked = drains
+            self.drain_asked.set()
+            self._changed()
+        with self._lock:
+            ends = {prefix: hint_position(values) for prefix, values in rows.items()}
+            return self._learn({prefix: end for prefix, end in ends.items() if end is not None})
+
     def _listen(self) -> None:
         quiet = 0
         wait = threading.Event()
@@ -77,11 +94,7 @@ class HintBoard:
             if not self.wanted:
                 continue
             try:
-                rows = self._hints.poll()
-                with self._lock:
-                    ends = {prefix: hint_position(values) for prefix, values in rows.items()}
-                    moved = self._learn({prefix: end for prefix, end in ends.items() if end is not None})
-                quiet = 0 if moved else quiet + 1
+                quiet = 0 if self.poll() else quiet + 1
             except SamzaAzureError as error:
                 log.info("Hints could not be read: %s", error)
                 quiet = QUIET_POLLS

@@ -44,7 +44,11 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         registered = thread.submit(spark.dataSource.register, LogSource)
         pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
         registered.result()
-    board = HintBoard(hints(), directory / "hints")
+
+    def changed() -> None:
+        channel.commands.put(None)
+
+    board = HintBoard(hints(), directory / "hints", changed)
     board.start()
     around = Surroundings(
         spark=spark,
@@ -56,7 +60,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
         directory=directory,
         may_append=permit.holds,
         clean=Secrets(config).removed_from,
-        changed=lambda: channel.commands.put(None),
+        changed=changed,
         starting=threading.Lock(),
     )
     described = {

@@ -12,6 +12,7 @@ from samza_azure.messages import (
     Alive,
     Command,
     Drain,
+    DrainAsked,
     Exit,
     Permit,
     Phase,
@@ -118,6 +119,9 @@ class Tasks:
             self._ends.submit(task.release, self._patience_s)
 
     def _look(self) -> None:
+        if self._around.hints.drain_asked.is_set():
+            self._around.hints.drain_asked.clear()
+            self._channel.tell(DrainAsked())
         counts = boot_time() >= self._counted_at + LOOK_S
         self._counted_at = boot_time() if counts else self._counted_at
         for task in list(self._tasks.values()):
