@@ -4,7 +4,8 @@ It has two stages. `clean` reads a source partition and passes each row on to th
 rows per key and window of event time, and emits a window when all producers have passed it. So the output shows rows
 that are late, duplicated or missing, and also a drain that loses or duplicates rows.
 
-In some worlds a third stage, `audit`, reads the source partitions too, and passes their rows on unchanged. Other code
+In some worlds a third stage, `audit`, reads the source partitions too, and passes their rows on unchanged; in some of
+these it has low-level tasks, which commit a batch in parts and put out one row more when they are drained. Other code
 of the same application has one more stage: `parsed` reads the source partitions, and `clean` reads its output.
 """
 
@@ -73,6 +74,8 @@ CLEANERS = ("clean", "tidy")
 WINDOW = 20
 KEYS = 7
 INFINITY = 1 << 60
+#: A low-level task commits at most so many messages at once. The row that its `on_drain` puts out has this number.
+PART, FAREWELL = 15, -1
 #: A source that pauses has new rows for so long, and then none for as long.
 PAUSE_S = 12.0
 CALL_S = 10.0
@@ -143,16 +146,17 @@ def plan_of(
     *,
     front: bool = False,
     audited: bool = False,
+    handled: bool = False,
     renamed: bool = False,
 ) -> Plan:
-    """The pipeline of this world; if asked for, with a stage in front of it, with a second reader of the source, or
-    with another name for its first stage."""
+    """The pipeline of this world; if asked for, with a stage in front of it, with a second reader of the source, which
+    may be one of low-level tasks, or with another name for its first stage."""
     first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
         *first,
         StagePlan(CLEANERS[renamed], (PARSED if front else SOURCE,), BETWEEN, sources, partition_by=("key",)),
         StagePlan("daily", (BETWEEN,), OUTPUT, counts, stateful=("count",)),
-        *((StagePlan("audit", (SOURCE,), AUDITED, sources),) if audited else ()),
+        *((StagePlan("audit", (SOURCE,), AUDITED, sources, at_once=int(handled)),) if audited else ()),
     )
     return Plan(stages, {SOURCE: sources}, fingerprint)
 
@@ -222,6 +226,7 @@ class State:
     windows: dict[str, list[int]] = field(default_factory=dict)  # "window|key" -> count, sum of row numbers
     watermark: int = -1
     late: int = 0
+    to: int = 0  # the end of the batch that a low-level task has begun
 
     def to_bytes(self) -> bytes:
         """As it goes into the log."""
@@ -271,7 +276,8 @@ class Work:
                 self.try_out()
             self.report(Phase.RUNNING)
             stage = self.container.habits.plan.stage_of(self.task)
-            await (self.pass_on(stage) if SOURCE in stage.inputs else self.follow(stage))
+            reads = self.handle if stage.at_once else self.pass_on
+            await (reads(stage) if SOURCE in stage.inputs else self.follow(stage))
             self.report(Phase.DRAINED)
         except Released:
             await self.let_go()
@@ -392,6 +398,42 @@ class Work:
                 return
             if habits.commit_s and not flush:
                 await self.idle(habits.commit_s)
+
+    async def handle(self, stage: StagePlan) -> None:
+        """Pass on the messages of one source partition, as a low-level task does.
+
+        A batch that was begun is finished before anything else, also by the next owner: only then does the task say
+        where it stands, or that it is at its end. What `on_drain` puts out is part of the last record.
+        """
+        habits, partition = self.container.habits, f"{SOURCE}/{self.number}"
+        while True:
+            await self.gate()
+            drain, state = self.container.drain, self.state
+            if state.at < state.to:
+                to = min(state.to, state.at + self.container.dice.randint(1, PART))
+                messages = [Row(self.number, number) for number in range(state.at, to)]
+                state.at = to
+                await self.commit(self.slices(stage, messages), frontier=to, final=False)
+                continue
+            if drain.step is DrainStep.FREEZE:
+                if self.frozen_for != drain.uuid:
+                    self.ends, self.frozen_for = {partition: (0, state.at)}, drain.uuid
+                    self.report(Phase.RUNNING)
+                await self.idle(habits.batch_s)
+                continue
+            if drain.step is None and self.ends is not None:
+                self.ends, self.frozen_for = None, ""
+                self.report(Phase.RUNNING)
+            flush = drain.step is DrainStep.FLUSH
+            now = habits.available(asyncio.get_running_loop().time(), self.number)
+            state.to = drain.ends.get(partition, (0, 0))[1] if flush else max(min(now, state.at + 40), state.at)
+            demand(state.to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {state.to}")
+            if flush and state.to == state.at:
+                self.container.steps.count("on_drain called")
+                await self.commit(self.slices(stage, [Row(self.number, FAREWELL)]), frontier=state.at, final=True)
+                return
+            if state.to == state.at:
+                await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
 
     async def tell_idle(self, frontier: int) -> None:
         """Say that nothing is new, and that what comes is not older than this."""

@@ -69,6 +69,7 @@ class Scenario:
     clocks: bool = False  # run at rates of their own
     forgets: bool = False  # containers delete old blobs of logs that are read
     audited: bool = False  # a second stage reads the source
+    handled: bool = False  # and has low-level tasks
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
     timing: Timing | None = None  # a job's own; else the profile's
     rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that half of those that wait, wait for
@@ -84,7 +85,8 @@ def draw(seed: int, *, processors: int | None = None, fault_s: float | None = No
     drawn = {"storm": _storm, "busy": _busy, "mild": _mild}[style](seed, dice, processors, fault_s)
     # These came later, too.
     forgets, audited = Random(f"forgets {seed}").random() < 0.5, Random(f"audited {seed}").random() < 0.3
-    return replace(drawn, forgets=forgets, audited=audited)
+    handled = Random(f"handled {seed}").random() < 0.5
+    return replace(drawn, forgets=forgets, audited=audited, handled=handled)
 
 
 def wide(seed: int) -> Scenario:

@@ -60,6 +60,10 @@ class Steps:
             self._seen[f"met {fault}/{step}"] += 1
         self.begun(step, who)
 
+    def count(self, what: str) -> None:
+        """It has happened."""
+        self._seen[what] += 1
+
     def end(self, step: str, what: object = None) -> None:
         """It is over, or nobody goes on with it."""
         keys = self._under_way.get(step)

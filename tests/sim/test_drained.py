@@ -2,7 +2,8 @@
 
 What had been read is what the drained run's positions say. That what came out is what a serial reader would have
 written of it, row for row and window for window, is S7 (`World._drained`); it is looked at whenever a run is drained.
-Half of the fleets meet faults as well.
+Half of the fleets meet faults as well. In some the source is also read by low-level tasks: each of their messages came
+out once, and so did what their `on_drain` put out, also where it was called again after a kill.
 """
 
 import logging
@@ -42,6 +43,7 @@ def drawn(seed: int) -> Scenario:
         lost=dice.choice([0.0, 0.02]) if has_faults else 0.0,
         slow_batch=dice.choice([0.0, 0.05]),
         audited=dice.random() < 0.3,
+        handled=Random(f"drained, low-level {seed}").random() < 0.7,
         forgets=dice.random() < 0.5,
     )
 
@@ -100,7 +102,7 @@ def silence() -> Iterator[None]:
 
 @pytest.mark.parametrize("first", range(0, CASES, AT_ONCE))
 def test_a_drain_at_any_batch_puts_out_what_was_read(first: int) -> None:
-    rows = 0
+    rows = calls = 0
     for seed in range(first, first + AT_ONCE):
         world = Cut(drawn(seed))
         with silence():
@@ -110,5 +112,7 @@ def test_a_drain_at_any_batch_puts_out_what_was_read(first: int) -> None:
         read, there = world.read[0]
         assert read < there, f"seed {seed}: all {read} rows were read, so nothing was cut"
         rows += result.seen["rows checked"]
-    print(f"{AT_ONCE} drains, {rows} rows")
+        calls += result.seen["on_drain called"]
+    print(f"{AT_ONCE} drains, {rows} rows, {calls} calls of on_drain")
     assert rows > 20 * AT_ONCE
+    assert calls > 0
