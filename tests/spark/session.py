@@ -11,7 +11,7 @@ from pathlib import Path
 from pydantic import SecretStr
 from pyspark.sql import SparkSession
 
-from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm import java, local_files
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.settings import settings_of
 from samza_azure.spark.source.account import to_environment
@@ -56,6 +56,7 @@ def session(storage: Settings, directory: Path, more: Mapping[str, str] | None =
     assert zygote.stdout.readline() == "forked\n"
     spark = connect_session("tests", settings, jvm)
     spark.dataSource.register(LogSource)
+    local_files.install(spark)
     try:
         yield spark
     finally:

@@ -17,10 +17,15 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from samza_azure import errors
 from samza_azure.logs.partition import partition_of
+from samza_azure.spark.jvm import local_files
+from samza_azure.spark.jvm.session import java_class, jvm_of
+from samza_azure.spark.jvm.settings import BASE
 from samza_azure.spark.jvm.watermark import OwnedWatermark, probe
 from samza_azure.spark.pipeline.destination import destination
 from samza_azure.spark.source.source import LogStreamReader
 from samza_azure.spark.task.batch import is_waiting_for_storage
+
+CHECKPOINT_FILES = BASE["spark.sql.streaming.checkpointFileManagerClass"]
 
 
 def test_spark_hands_over_rows_that_come_with_the_offset() -> None:
@@ -49,6 +54,26 @@ def _answer(reader: LogStreamReader, schema: StructType, found: list[pa.RecordBa
     assert read_int(answered) == 1  # partitions
     answered.read(read_int(answered))
     return read_int(answered)
+
+
+def test_local_files_are_written_without_a_process_for_each(spark: SparkSession, tmp_path: Path) -> None:
+    """`LocalFiles` is what Hadoop's cache holds; what it creates has no checksum, and is made with its folder."""
+    files, java = _local_files(spark), jvm_of(spark)
+    assert files.getClass().getName() == local_files.NAME
+    manager = java_class(spark, CHECKPOINT_FILES)(java.org.apache.hadoop.fs.Path(str(tmp_path)), _hadoop(spark))
+    out = manager.createAtomic(java.org.apache.hadoop.fs.Path(str(tmp_path / "made" / "0")), True)
+    out.write(b"state")
+    out.close()
+    assert [path.name for path in (tmp_path / "made").iterdir()] == ["0"]
+    assert (tmp_path / "made" / "0").read_bytes() == b"state"
+
+
+def _hadoop(spark: SparkSession) -> Any:
+    return spark.sparkContext._jsc.hadoopConfiguration()
+
+
+def _local_files(spark: SparkSession) -> Any:
+    return java_class(spark, "org.apache.hadoop.fs.FileSystem").getLocal(_hadoop(spark))
 
 
 def test_the_watermark_is_ours(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError
 from samza_azure.messages import OUT_OF_MEMORY, Ready
-from samza_azure.spark.jvm import java
+from samza_azure.spark.jvm import java, local_files
 from samza_azure.spark.jvm.session import connect_session
 from samza_azure.spark.jvm.watermark import probe
 from samza_azure.spark.pipeline.module import load
@@ -40,8 +40,9 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
     threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True).start()
     log.info("Spark %s is up, on Java %s", spark.version, java.find_java(os.environ).version)
     probe(spark)
-    with ThreadPoolExecutor(1) as thread:  # Spark starts a Python process to register a source
-        registered = thread.submit(spark.dataSource.register, LogSource)
+    with ThreadPoolExecutor(2) as threads:  # Spark starts a Python process to register a source
+        registered = threads.submit(spark.dataSource.register, LogSource)
+        threads.submit(local_files.install, spark)
         pipeline = analyse_pipeline(spark, load(config), config, directory / "analysis")
         registered.result()
 

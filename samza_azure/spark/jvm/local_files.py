@@ -1,0 +1,48 @@
+"""Write local files without a process for each: Spark's checkpoints, and the files of its state.
+
+Without its native library Hadoop starts `chmod` for each file that it creates, and for each file's checksum: six
+processes per batch. A checkpoint is a cache here, so it needs neither: `LocalFiles`
+creates a file as Java does. It replaces the file system that Hadoop's cache holds for the scheme `file`; everything
+else is Hadoop's own. `tests/spark/test_private_interfaces.py` pins what is private in this.
+"""
+
+import logging
+
+from pyspark.sql import SparkSession
+
+from samza_azure.spark.jvm.session import java_class
+
+log = logging.getLogger(__name__)
+
+NAME = "LocalFiles"
+SOURCE = f"""
+public class {NAME} extends org.apache.hadoop.fs.LocalFileSystem {{
+    public org.apache.hadoop.fs.FSDataOutputStream create(
+        org.apache.hadoop.fs.Path path, boolean overwrite, int buffer, short replication, long block,
+        org.apache.hadoop.util.Progressable progress
+    ) throws java.io.IOException {{
+        return getRaw().create(path, overwrite, buffer, replication, block, progress);
+    }}
+}}
+"""
+
+
+def install(spark: SparkSession) -> None:
+    """Let this JVM write local files so. It only saves time, so it may fail."""
+    try:
+        compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+        compiler.cook(SOURCE)
+        settings = spark.sparkContext._jsc.hadoopConfiguration()
+        root = java_class(spark, "java.net.URI").create("file:///")
+        files = compiler.getClassLoader().loadClass(NAME).getConstructor(None).newInstance(None)
+        files.initialize(root, settings)
+        classes = java_class(spark, "java.lang.Class")
+        base = classes.forName("org.apache.hadoop.fs.FileSystem")
+        put = next(each for each in base.getDeclaredMethods() if each.getName() == "addFileSystemForTesting")
+        put.setAccessible(True)
+        given = java_class(spark, "java.util.ArrayList")()
+        for each in (root, settings, files):
+            given.add(each)
+        put.invoke(None, given.toArray())
+    except Exception as error:  # noqa: BLE001  # whatever Java or py4j raise
+        log.info("Local files are written as Hadoop does it: %s", error)
