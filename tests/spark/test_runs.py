@@ -203,6 +203,24 @@ def test_a_task_without_state_is_drained_without_a_batch(fleet: MakeFleet) -> No
         assert last_offset(restored) == [ends[f"bare/{name[-1]}"]]
 
 
+def test_a_look_that_comes_late_does_not_take_a_drained_task_back(fleet: MakeFleet) -> None:
+    """It began before the last record was in, and goes on after it."""
+    application = Application()
+
+    @application.stage("late-look", output="late-looked")
+    def copy(rows: DataFrame) -> DataFrame:
+        return rows
+
+    run = fleet(application, '[streams.late-look]\npartitions = 1\nschema = "n int"\n')
+    run.start("copy-0")
+    task = run.tasks["copy-0"]
+    run.drain()
+    said = task.report
+    assert (said.phase, said.drain) == (Phase.DRAINED, DrainPhase.COMMITTED)
+    task._flush_without_batch([])
+    assert task.report == said
+
+
 def test_the_last_rows_of_a_drain_come_in_the_batch_that_fires(fleet: MakeFleet) -> None:
     """Late is what the watermark of the batch before says. A batch for the rows and another one cost twice as much."""
     run = fleet(counting("at-once"), COUNTED % ("at-once", "32 MiB"))

@@ -674,6 +674,8 @@ class Task:
                 self._end(Phase.RESTART if is_waiting_for_storage(error) else Phase.FAILED, error)
 
         with self._lock:
+            if self._report.drain is DrainPhase.COMMITTED:
+                return  # the last record is in since this look began
             self._report = replace(self._report, drain=DrainPhase.FLUSHING)
         self._flushing = threading.Thread(target=flush, name=f"flush-{self.name}", daemon=True)
         self._flushing.start()
