@@ -10,7 +10,15 @@ from dataclasses import dataclass
 
 from samza_azure.group.age import LEAST_READS
 from samza_azure.group.election import SUCCESSORS
-from samza_azure.group.timing import LEASE_MARGIN_S, LEASE_S, RENEW_EVERY_S, SELF_STOP, Timing
+from samza_azure.group.timing import (
+    LEASE_MARGIN_S,
+    LEASE_S,
+    RENEW_EVERY_S,
+    SELF_STOP,
+    Timing,
+    draining_look_s,
+    draining_scan_s,
+)
 from samza_azure.messages import Plan, StagePlan
 
 # Dollars for ten thousand operations.
@@ -138,6 +146,15 @@ def coordination(timing: Timing, processors: int) -> Operations:
         + successor(timing, processors) * successors
         + follower(timing, processors) * followers
     )
+
+
+def draining(timing: Timing, processors: int) -> Operations:
+    """The whole group while a run drains: each step waits for the leader's scans and the others' looks."""
+    own = per_hour(timing.heartbeat_s) * (processors + 1) + per_hour(timing.requests_every_s)
+    scans = per_hour(min(draining_scan_s(processors), timing.scan_every_s(processors))) * _pages(processors)
+    looks = per_hour(min(draining_look_s(processors), timing.look_every_s(processors)))
+    watched = min(SUCCESSORS, processors - 1) * _scans(timing, processors)
+    return Operations(table=own + scans + watched + (processors - 1) * looks)
 
 
 def busy(flows: Sequence[Flow], processors: int, commit_s: float) -> Operations:
@@ -335,7 +352,7 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         (f"{tasks} tasks without rows", empty),
         (f"{tasks} tasks, a batch each {commit_s:g} s", full),
     ]
-    worst = bounds(timing, processors, call_s)
+    worst, drain = bounds(timing, processors, call_s), draining(timing, processors)
     return [
         f"Heartbeat {timing.heartbeat_s:g} s, dead after {timing.heartbeat_timeout_s:g} s, leader dead after "
         f"{timing.leader_timeout_s:g} s, scan {timing.scan_every_s(processors):g} s; {processors} processors, "
@@ -348,6 +365,11 @@ def lines(timing: Timing, flows: Sequence[Flow], processors: int, commit_s: floa
         ),
         "",
         *([cheaper(flows, processors, commit_s)] if any(not flow.flush_s for flow in flows) else []),
+        (
+            f"While a run drains, each step waits for looks, which come every {draining_look_s(processors):g} s: the "
+            f"group makes {drain.table / 3600:,.0f} table operations a second instead of {group.table / 3600:,.0f}, "
+            f"for ${drain.dollars_per_month / HOURS_PER_MONTH / 60:.5f} a minute."
+        ),
         *storage_lines(),
         "",
         (

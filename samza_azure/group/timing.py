@@ -51,6 +51,16 @@ OUT_OF_REACH = 5
 SELF_STOP = 0.75
 
 
+def draining_scan_s(members: int) -> float:
+    """The leader's gap between two scans while a run drains, unless it scans more often anyway."""
+    return max(DRAINING_LOOK_S, members / ROWS_PER_S)
+
+
+def draining_look_s(processors: int) -> float:
+    """A follower's gap between two reads of the leader row while a run drains, unless it reads more often anyway."""
+    return max(DRAINING_LOOK_S, processors / NEWS_PER_S)
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """A profile, or what the job file made of it."""

@@ -21,17 +21,16 @@ from samza_azure.group.timing import (
     CLEAN_AGAIN_MOST_S,
     CLEAN_AGAIN_S,
     DRAIN_ASKED_S,
-    DRAINING_LOOK_S,
     LEASE_MARGIN_S,
     LEASE_S,
-    NEWS_PER_S,
     OUT_OF_REACH,
     RENEW_EVERY_S,
     RETRY_S,
-    ROWS_PER_S,
     SELF_STOP,
     BackOff,
     Timing,
+    draining_look_s,
+    draining_scan_s,
 )
 from samza_azure.messages import Drain, Phase, Plan, TaskReport
 
@@ -425,12 +424,12 @@ class View:
 
     def scan_gap(self) -> float:
         """The leader's gap between two scans. The age of a row is still measured with `scan_interval`."""
-        least = max(DRAINING_LOOK_S, len(self.others.members) / ROWS_PER_S)
+        least = draining_scan_s(len(self.others.members))
         return min(self.scan_interval, least) if self.drains else self.scan_interval
 
     def look_gap(self) -> float:
         """A follower's gap between two reads of the leader row."""
-        least = max(DRAINING_LOOK_S, self.size / NEWS_PER_S)
+        least = draining_look_s(self.size)
         awaits_drain = self.turn_at is not None and self.turn_at < self.others.drain_asked_at + DRAIN_ASKED_S
         return min(self.read_interval(), least) if self.drains or awaits_drain else self.read_interval()
 

@@ -7,12 +7,14 @@ from typing import TypeVar
 
 import pytest
 
-from samza_azure.explain import Operations, follower, leader, successor
+from samza_azure.explain import Operations, draining, follower, leader, successor
 from samza_azure.group.control import Control
+from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import PROFILES, Timing
+from samza_azure.host.asking import write_request
 from samza_azure.sim.loop import VirtualLoop
-from samza_azure.storage.memory import MemoryStorage
-from tests.sim.group import Member, Slow
+from samza_azure.storage.memory import MemoryAccount, MemoryStorage
+from tests.sim.group import Member, Slow, leader_of
 
 T = TypeVar("T")
 #: A third of an hour is told for a whole one.
@@ -92,3 +94,26 @@ def test_a_group_that_starts_together_is_balanced_by_its_first_version_or_its_se
     assert sum(shares) == 8
     assert max(shares) - min(shares) <= 1
     assert versions <= 2
+
+
+async def a_minute_of_draining(storage: MemoryStorage, count: int) -> list[Member]:
+    members = [Member(f"p{number}", PROFILES["default"], storage, Counting()) for number in range(count)]
+    await asyncio.sleep(60)
+    leader = leader_of(members)
+    assert leader is not None and isinstance(leader.processor.view.control, Control)
+    await write_request(MemoryAccount(storage).rows(), RequestKind.DRAIN, leader.processor.view.control.run_id)
+    await asyncio.sleep(10)  # no task answers, so FREEZE lasts
+    for member in members:
+        sent_by(member).clear()
+    await asyncio.sleep(60)
+    for member in members:
+        member.life.cancel()
+    return members
+
+
+def test_a_drain_costs_what_explain_says() -> None:
+    loop = VirtualLoop()
+    members = loop.run_until_complete(a_minute_of_draining(MemoryStorage(loop.time), 5))
+    assert all(member.processor.view.drains for member in members)
+    sent = 60 * sum(sent_by(member)["table"] for member in members)
+    assert sent == pytest.approx(draining(PROFILES["default"], 5).table, rel=0.05)
