@@ -5,15 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 from samza_azure.group import decide as deciding
-from samza_azure.group.actions import Action
+from samza_azure.group.actions import Action, Tell
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Assignment, Barrier, Control, Member, Owner, RunPhase, signal
 from samza_azure.group.learn import turn
+from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import LeaderRow, ProcessorRow, State
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
-from samza_azure.messages import Phase, Plan, StagePlan, TaskReport
+from samza_azure.messages import DrainStep, Phase, Plan, StagePlan, StartTask, TaskReport
 
 NOW = 1000.0
 TIMING = Timing()
@@ -125,3 +126,31 @@ def leader(control: Control = CONTROL, **more: object) -> View:
     view.calls.leader_row_sent_at = view.office.requests_read_at = NOW
     put(view, more)
     return view
+
+
+def kinds(actions: list[Action]) -> list[type]:
+    return [type(action) for action in actions]
+
+
+def starts(view: View, now: float) -> list[str]:
+    return [command.task for command in told(decide(view, now)) if isinstance(command, StartTask)]
+
+
+def told(actions: list[Action]) -> list[object]:
+    return [action.command for action in actions if isinstance(action, Tell)]
+
+
+SILENT = Age("leader row", 60.0, 30, NOW)
+
+DEAD = Age("row of p3", 60.0, 30, NOW)
+
+DRAINING = replace(
+    CONTROL,
+    phase=RunPhase.DRAINING,
+    drain=DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",)),
+    positions={"flights/0": (0, 3)},
+)
+
+WIDER = Plan(
+    (StagePlan("clean", ("flights",), "by", 4), StagePlan("daily", ("by",), "out", 1)), {"flights": 4}, "4" * 64
+)

@@ -16,7 +16,7 @@ import pytest
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
 from tests.config import test_config
-from tests.group import test_assign, test_stories
+from tests.group import test_assign, test_drain, test_membership
 from tests.logs import test_source_log, test_task_log
 from tests.sim import mistakes_of_others as others
 from tests.sim import mistakes_of_samza as samza
@@ -314,12 +314,12 @@ ELSEWHERE = [
     Elsewhere(
         "ages survive the observer's pause",
         review.ages_survive_a_pause,
-        test_stories.test_a_leader_that_was_frozen_forgets_whom_it_suspected,
+        test_membership.test_a_leader_that_was_frozen_forgets_whom_it_suspected,
     ),
     Elsewhere(
         "a drain believes any generation",
         review.drain_believes_any_generation,
-        test_stories.test_the_word_of_a_former_owner_does_not_count,
+        test_drain.test_the_word_of_a_former_owner_does_not_count,
     ),
     Elsewhere(
         "an append compares no bytes",

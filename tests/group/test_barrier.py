@@ -1,0 +1,61 @@
+"""When all have adopted a version, and what becomes of those that have not."""
+
+from dataclasses import replace
+
+from samza_azure.group.actions import (
+    MarkDead,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.control import (
+    Barrier,
+    BarrierState,
+)
+from samza_azure.group.publish import next_control
+from samza_azure.group.rows import State
+from samza_azure.group.view import Lease
+from tests.group.situation import (
+    CONTROL,
+    NOW,
+    ROWS,
+    decide,
+    leader,
+    row,
+)
+
+
+def test_the_barrier_ends_when_all_have_adopted_and_times_out_when_one_does_not() -> None:
+    started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
+    view = leader(started, barrier_since=NOW)
+    view.others.members = {name: replace(each, adopted=9) for name, each in ROWS.items()}
+    view.life.written = replace(ROWS["p1"], adopted=9)
+    assert next_control(view, started, NOW).barrier == Barrier(9, BarrierState.END)
+
+    view.others.members = {**view.others.members, "p3": ROWS["p3"]}
+    assert next_control(view, started, NOW + 29).barrier == Barrier(9, BarrierState.START)
+    overdue = next_control(view, started, NOW + 30)
+    assert overdue.barrier == Barrier(9, BarrierState.TIMEOUT)
+    view.life.control = overdue
+    view.life.accepted_at = NOW + 30
+    view.office.lease = Lease("lease", NOW + 30)
+    assert [a for a in decide(view, NOW + 30) if isinstance(a, MarkDead)] == [MarkDead("p3", "row of p3", 3)]
+
+
+OVERDUE = replace(CONTROL, barrier=Barrier(2, BarrierState.TIMEOUT))
+
+
+def test_a_barrier_that_timed_out_ends_when_the_last_one_has_adopted_or_is_dead() -> None:
+    """One without tasks is marked dead and nothing moves: no other version comes that would end it."""
+    behind = row("p4", adopted=1)
+    assert next_control(leader(OVERDUE, members={**ROWS, "p4": behind}), OVERDUE, NOW) == OVERDUE
+    for later in (replace(behind, adopted=2), replace(behind, state=State.DEAD)):
+        after = next_control(leader(OVERDUE, members={**ROWS, "p4": later}), OVERDUE, NOW)
+        assert after.barrier == Barrier(2, BarrierState.END)
+
+
+def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() -> None:
+    fresh = {"p5": row("p5", adopted=0, state=State.UNASSIGNED)}
+    back = {"p6": row("p6", incarnation="a later one", adopted=0)}
+    view = leader(OVERDUE, members={**ROWS, "p4": row("p4", adopted=1), **fresh, **back})
+    view.others.ages = {name: Age(each.etag, 0.0, 0, NOW) for name, each in view.others.members.items()}
+    marked = [action.processor for action in decide(view, NOW + 0.05) if isinstance(action, MarkDead)]
+    assert marked == ["p4"]

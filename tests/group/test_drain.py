@@ -1,0 +1,175 @@
+"""How a drain advances: FREEZE, FLUSH, DRAINED."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.control import (
+    Control,
+    RunPhase,
+)
+from samza_azure.group.drain import REMEMBERED, furthest, progress
+from samza_azure.group.publish import next_control
+from samza_azure.group.rows import ProcessorRow
+from samza_azure.messages import (
+    DrainStep,
+    Phase,
+    Plan,
+    StagePlan,
+)
+from tests.group.situation import (
+    CONTROL,
+    DRAINING,
+    NOW,
+    OWNERS,
+    PLAN,
+    ROWS,
+    leader,
+    member,
+    report,
+    row,
+)
+
+
+def frozen(task: str, at: int, **more: object) -> ProcessorRow:
+    ends = {f"flights/{task[-1]}": (0, at)}
+    return row(OWNERS[task], {task: report(task, ends=ends, frozen_for="u")}, **more)
+
+
+def test_flush_is_written_when_every_reader_of_a_source_stands_still() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7)}
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+    rows["p2"] = frozen("clean-1", 5)
+    after = progress(DRAINING, rows, PLAN)
+    assert after.drain == replace(
+        DRAINING.drain,  # type: ignore[type-var]
+        step=DrainStep.FLUSH,
+        ends={"flights/0": (0, 7), "flights/1": (0, 5)},
+        history=("FREEZE", "FLUSH"),
+    )
+
+
+#: The pipeline of an upgrade: a stage put in front of `clean`, which reads no source any more; or `clean` renamed.
+IN_FRONT = Plan(
+    (
+        StagePlan("parsed", ("flights",), "parsed", 2),
+        StagePlan("clean", ("parsed",), "by", 2),
+        StagePlan("daily", ("by",), "out", 1),
+    ),
+    {"flights": 2},
+    "0" * 64,
+)
+
+RENAMED = Plan(
+    (StagePlan("tidy", ("flights",), "by", 2), StagePlan("daily", ("by",), "out", 1)), {"flights": 2}, "1" * 64
+)
+
+
+@pytest.mark.parametrize("plan", [IN_FRONT, RENAMED, None])
+def test_a_drain_goes_by_what_the_run_reads_and_not_by_the_pipeline_of_its_leader(plan: Plan | None) -> None:
+    """With the ends at which the run began, the next one would read every row again."""
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7)}
+    assert progress(DRAINING, rows, plan) == DRAINING
+    rows["p2"] = frozen("clean-1", 5)
+    after = progress(DRAINING, rows, plan)
+    assert after == progress(DRAINING, rows, PLAN)
+    assert after.drain is not None
+    assert after.drain.ends == {"flights/0": (0, 7), "flights/1": (0, 5)}
+
+
+def test_a_run_that_an_earlier_version_began_is_drained_by_a_leader_that_has_its_pipeline() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    earlier = replace(DRAINING, readers={})
+    for plan in (IN_FRONT, RENAMED, None):
+        assert progress(earlier, rows, plan) == earlier
+    assert progress(earlier, rows, PLAN).drain == progress(DRAINING, rows, PLAN).drain
+
+
+def test_a_run_says_from_its_beginning_which_stage_reads_which_source() -> None:
+    begun = Control(group_id="ab" * 16, leader=member("p1"))
+    view = leader(begun, plan=replace(IN_FRONT, fingerprint=PLAN.fingerprint), active_run="", tasks={})
+    assert next_control(view, begun, NOW).readers == {"parsed": ("flights",)}
+
+
+def test_no_end_is_below_what_a_task_says_it_has_read() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    told = report("daily-0", read={"flights/1": (0, 6)})
+    assert progress(DRAINING, rows | {"p3": row("p3", {"daily-0": told})}, PLAN) == DRAINING
+    ahead = row(
+        "p2", {"clean-1": report("clean-1", ends={"flights/1": (0, 5)}, frozen_for="u", read={"flights/1": (1, 0)})}
+    )
+    assert progress(DRAINING, rows | {"p2": ahead}, PLAN) == DRAINING
+
+
+def test_nor_does_a_reader_that_names_no_end_of_what_it_reads_stand_still() -> None:
+    rows = dict(ROWS) | {
+        "p1": frozen("clean-0", 7),
+        "p2": row("p2", {"clean-1": report("clean-1", ends={}, frozen_for="u")}),
+    }
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+
+
+def test_the_word_of_a_former_owner_does_not_count() -> None:
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5, incarnation="a later one")}
+    assert progress(DRAINING, rows, PLAN) == DRAINING
+
+
+def test_nor_does_the_answer_to_a_drain_that_was_cancelled() -> None:
+    """Since then the task may have read on; a FLUSH with the ends of then would make the next run read rows again."""
+    rows = dict(ROWS) | {"p1": frozen("clean-0", 7), "p2": frozen("clean-1", 5)}
+    assert DRAINING.drain is not None
+    again = replace(DRAINING, drain=replace(DRAINING.drain, uuid="a later one"))
+    assert progress(again, rows, PLAN) == again
+
+
+def test_the_end_of_a_partition_is_the_greatest_that_anyone_has_read_to() -> None:
+    assert furthest([{"a/0": (0, 9)}, {"a/0": (1, 2)}], {"a/0": (0, 1), "a/1": (0, 4)}) == {
+        "a/0": (1, 2),
+        "a/1": (0, 4),
+    }
+
+
+def test_drained_is_written_when_the_log_of_every_task_is_and_says_where_the_next_run_begins() -> None:
+    assert DRAINING.drain is not None
+    ends = {"flights/0": (0, 7), "flights/1": (0, 5)}
+    flushing = replace(DRAINING, drain=replace(DRAINING.drain, step=DrainStep.FLUSH, ends=ends))
+    rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
+    after = progress(flushing, rows, PLAN)
+    assert (after.phase, after.positions, after.past, after.uncleaned) == (RunPhase.DRAINED, ends, ("run",), ("run",))
+    rows["p3"] = ROWS["p3"]
+    assert progress(flushing, rows, PLAN) == flushing
+
+
+def test_while_draining_nothing_moves_by_choice() -> None:
+    view = leader(DRAINING)
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    view.others.members = {**view.others.members, "p0": row("p0")}
+    assert next_control(view, DRAINING, NOW + 60) == DRAINING
+
+
+def test_a_drained_runs_fingerprint_is_remembered_once() -> None:
+    assert DRAINING.drain is not None
+    flushing = replace(
+        DRAINING, drain=replace(DRAINING.drain, step=DrainStep.FLUSH), finished=("x", CONTROL.fingerprint)
+    )
+    rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
+    assert progress(flushing, rows, PLAN).finished == ("x", CONTROL.fingerprint)
+
+
+def test_of_very_many_drained_runs_the_latest_are_remembered_and_all_that_people_have_named() -> None:
+    assert DRAINING.drain is not None
+    made = tuple(f"{1_700_000_000_000 + number}-{number:08x}" for number in range(1000))
+    flushing = replace(
+        DRAINING,
+        drain=replace(DRAINING.drain, step=DrainStep.FLUSH),
+        past=("by-hand", *made),
+        finished=tuple(f"{number:064}" for number in range(1000)),
+    )
+    rows = {processor: row(processor, {task: report(task, Phase.DRAINED)}) for task, processor in OWNERS.items()}
+    after = progress(flushing, rows, PLAN)
+    assert after.past == ("by-hand", *made[-REMEMBERED:], "run")
+    assert after.finished == (*flushing.finished[-REMEMBERED + 1 :], CONTROL.fingerprint)
+
+
+def test_partitions_that_a_run_does_not_read_keep_their_place_for_a_later_one() -> None:
+    assert furthest([{"flights/0": (0, 9)}], {"flights/0": (0, 7), "flights/1": (0, 5)})["flights/1"] == (0, 5)

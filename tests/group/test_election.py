@@ -1,0 +1,215 @@
+"""Who leads, and who leads next: suspicion, the campaign, successors."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.actions import (
+    AcquireLease,
+    Action,
+    BreakLease,
+    CreateControl,
+    Finish,
+    ReadControl,
+    ReadLeaderRow,
+    ReleaseLease,
+    WriteControl,
+    WriteLeaderRow,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, ControlRead, No, Trouble
+from samza_azure.group.control import (
+    Control,
+    Event,
+    RunPhase,
+)
+from samza_azure.group.election import successors_of
+from samza_azure.group.learn import learn
+from samza_azure.group.publish import next_control
+from samza_azure.group.rows import State
+from samza_azure.group.timing import RETRY_S
+from samza_azure.group.view import Campaign, Lease, View
+from tests.group.situation import (
+    CONTROL,
+    LEADER_ROW,
+    NOW,
+    ROWS,
+    SILENT,
+    TIMING,
+    decide,
+    kinds,
+    leader,
+    member,
+    row,
+    view_of,
+    without_blob,
+)
+
+
+def test_the_first_of_all_creates_the_control_blob_without_a_leader() -> None:
+    view = without_blob("p3", group_id="", leader_row=Absent(), tasks={})
+    assert decide(view, NOW) == [CreateControl(Control(group_id="fresh", nonce="fresh"))]
+
+
+def test_without_a_leader_the_named_successor_acquires_at_once() -> None:
+    control = replace(CONTROL, leader=None, successor="p2")
+    assert AcquireLease("fresh", "control") in decide(view_of("p2", control, leaderless_since=NOW), NOW)
+    assert AcquireLease not in kinds(decide(view_of("p3", control, leaderless_since=NOW), NOW))
+
+
+def test_without_a_leader_the_control_blob_is_read_again_also_while_the_leader_row_stands_still() -> None:
+    """The answer to one's own write as leader was lost, and the former leader's last words to the row were too."""
+    vacant = replace(CONTROL, leader=None, successor="p3")
+    view = view_of("p2", vacant, control_read_for=LEADER_ROW.etag, hold_until=NOW + 60)
+    learn(view, AcquireLease("fresh", "control"), No("ConditionNotMet"), sent_at=NOW, now=NOW)
+    assert ReadControl(unless_etag="control") in decide(view, NOW)
+
+
+def test_a_follower_that_sees_the_leader_silent_asks_the_control_blob_before_it_breaks_the_lease() -> None:
+    view = view_of("p2", leader_age=SILENT, control_read_at=NOW - 30)
+    assert ReadControl(unless_etag="control") in decide(view, NOW)
+    view = view_of("p2", leader_age=SILENT)
+    assert BreakLease("control") in decide(view, NOW)
+
+
+def test_one_whose_own_beats_are_not_accepted_suspects_nobody() -> None:
+    view = view_of("p2", leader_age=SILENT, accepted_at=NOW - 5, beat_sent_at=NOW)
+    assert BreakLease not in kinds(decide(view, NOW))
+
+
+def test_wrong_suspicions_make_more_patient() -> None:
+    patient = replace(CONTROL, churn=2)
+    almost = Age("leader row", 4 * TIMING.leader_timeout_s - 0.1, 30, NOW)
+    enough = Age("leader row", 4 * TIMING.leader_timeout_s, 30, NOW)
+    assert BreakLease not in kinds(decide(view_of("p2", patient, leader_age=almost), NOW))
+    assert BreakLease in kinds(decide(view_of("p2", patient, leader_age=enough), NOW))
+
+
+def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_was_begun_for() -> None:
+    view = view_of("p2", leader_age=SILENT)
+    steps: list[Action] = []
+    for answer in (None, None, ControlRead(CONTROL, "control"), "written"):
+        [step] = [a for a in decide(view, NOW) if isinstance(a, BreakLease | AcquireLease | ReadControl | WriteControl)]
+        steps.append(step)
+        learn(view, step, answer, sent_at=NOW, now=NOW)
+    noted = Event(view.wall_ms, "leader", "p2 leads. p1 had given no sign of life.")
+    after = replace(
+        CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh", events=(noted,)
+    )
+    assert steps == [
+        BreakLease("control"),
+        AcquireLease("fresh", "control"),
+        ReadControl(lease_id="fresh"),
+        WriteControl(after, "control", "fresh"),
+    ]
+    assert (view.leads, view.control) == (True, after)
+
+
+@pytest.mark.parametrize("refused", [BreakLease("control"), AcquireLease("fresh", "control")])
+def test_a_changed_etag_is_a_sign_of_life(refused: BreakLease | AcquireLease) -> None:
+    view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
+    learn(view, refused, No("ConditionNotMet"), sent_at=NOW, now=NOW)
+    assert view.candidacy.campaign is None
+    assert view.candidacy.hold_until == NOW + 1.5 * TIMING.leader_timeout_s
+
+
+def campaigning(**more: object) -> View:
+    """p2 has acquired the lease, read the blob with it, and may write."""
+    going = Campaign("control", lease=Lease("won", NOW), read=True)
+    return view_of("p2", leader_age=SILENT, campaign=going, **more)
+
+
+def test_a_lost_answer_to_the_take_over_write_is_settled_by_its_nonce_and_the_leadership_is_kept() -> None:
+    view = campaigning()
+    [write] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    after = NOW + RETRY_S
+    assert [action for action in decide(view, after) if isinstance(action, ReadControl | WriteControl)] == [
+        ReadControl(lease_id="won")
+    ]
+    learn(view, ReadControl(lease_id="won"), ControlRead(write.control, "newer"), sent_at=after, now=after)
+    assert (view.lease, view.candidacy.campaign, view.control, view.life.control_etag) == (
+        Lease("won", NOW),
+        None,
+        write.control,
+        "newer",
+    )
+
+
+def test_a_take_over_write_that_did_not_happen_is_made_again() -> None:
+    view = campaigning()
+    [write] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    learn(view, write, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadControl(lease_id="won"), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert [action for action in decide(view, NOW) if isinstance(action, WriteControl)] == [write]
+
+
+def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id() -> None:
+    view = view_of("p2", leader_age=SILENT, campaign=Campaign("control"))
+    learn(view, AcquireLease("asked", "control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    again = AcquireLease("asked", "control")
+    assert [action for action in decide(view, NOW + RETRY_S) if isinstance(action, AcquireLease)] == [again]
+    view.ending, view.ending_since, view.work.tasks = Finish(0, "Left."), NOW, {}
+    view.life.written = replace(ROWS["p2"], state=State.LEFT)
+    assert decide(view, NOW)[-1] == ReleaseLease("asked")
+
+
+def test_a_lost_answer_to_breaking_the_lease_keeps_the_suspicion() -> None:
+    view = view_of("p2", leader_age=SILENT)
+    learn(view, BreakLease("control"), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    assert BreakLease("control") in decide(view, NOW + RETRY_S)
+
+
+def test_our_own_name_in_the_leader_row_is_no_sign_of_the_leaders_life_although_its_answer_was_lost() -> None:
+    ours = replace(LEADER_ROW, beat=71, successors=("p3",), etag="")
+    view = view_of("p3", leader_age=SILENT)
+    learn(view, WriteLeaderRow(ours, LEADER_ROW.etag), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadLeaderRow(), replace(ours, etag="newer"), sent_at=NOW, now=NOW)
+    assert BreakLease("control") in decide(view, NOW)
+
+
+def test_a_deposed_leader_that_shows_life_raises_the_churn_and_a_long_term_resets_it() -> None:
+    suspected = replace(CONTROL, deposed=member("p3"))
+    view = leader(suspected, deposed_etag="row of p3")
+    assert next_control(view, suspected, NOW) == suspected
+    view.office.deposed_etag = "row of p3 before"
+    assert next_control(view, suspected, NOW) == replace(CONTROL, churn=1)
+
+    view = leader(replace(CONTROL, churn=1), since=NOW - 100)
+    assert next_control(view, replace(CONTROL, churn=1), NOW) == replace(CONTROL, churn=0)
+    assert next_control(leader(since=NOW - 99), replace(CONTROL, churn=1), NOW).churn == 1
+
+
+def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
+    view = leader()
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    view.others.members = {**view.others.members, "p0": row("p0", state=State.LEAVING)}
+    assert successors_of(view, CONTROL) == ("p4", "p2", "p3")
+
+
+def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
+    """A newcomer has the least to do, but its container may not be up yet, or have another pipeline."""
+    standby, starting, misfit = row("p7"), row("p0", fingerprint=""), row("p4", fingerprint="0" * 64)
+    view = leader(members={**ROWS, "p7": standby, "p0": starting, "p4": misfit})
+    assert successors_of(view, CONTROL) == ("p7", "p2", "p3")
+    view.others.members = {"p0": starting, "p2": ROWS["p2"], "p4": misfit}
+    assert successors_of(view, CONTROL) == ("p2", "p0", "p4")
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, tasks={})
+    assert successors_of(view, drained) == ("p4", "p0", "p2"), "of another pipeline is who begins the next run"
+    assert successors_of(view, Control("g")) == ("p2", "p4", "p0")
+
+
+def test_when_the_named_successors_are_gone_too_whoever_changes_the_leader_row_first_goes_on_alone() -> None:
+    """A break does not change the blob's ETag: a hundred survivors would break each other's leases."""
+    unnamed = replace(LEADER_ROW, successors=("p9",))
+    view = view_of("p2", leader_age=SILENT, leader_row=unnamed)
+    named = WriteLeaderRow(replace(unnamed, beat=71, successors=("p2",), etag=""), "leader row")
+    assert decide(view, NOW) == [named]
+    learn(view, named, "ours", sent_at=NOW, now=NOW)
+    assert decide(view, NOW) == [BreakLease("control")]
+
+    late = view_of("p3", leader_age=SILENT, leader_row=unnamed)
+    learn(late, replace(named, row=replace(unnamed, successors=("p3",))), No("412"), sent_at=NOW, now=NOW)
+    assert decide(late, NOW) == [ReadLeaderRow()]
+    learn(late, ReadLeaderRow(), replace(named.row, etag="ours"), sent_at=NOW, now=NOW)
+    assert BreakLease not in kinds(decide(late, NOW + 5))

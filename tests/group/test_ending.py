@@ -1,0 +1,205 @@
+"""Why and when a processor ends, and what it waits for first."""
+
+from dataclasses import replace
+
+from samza_azure.group.actions import (
+    AcquireLease,
+    BeginEnd,
+    CleanRun,
+    Finish,
+    MergeOwnRow,
+    ReadControl,
+    ReadOwnRow,
+    Rejoin,
+    ReleaseLease,
+    Tell,
+    WriteControl,
+    WriteLeaderRow,
+)
+from samza_azure.group.answers import ControlRead, No, Trouble
+from samza_azure.group.control import (
+    Failure,
+    RunPhase,
+)
+from samza_azure.group.ending import RESTORED
+from samza_azure.group.learn import heard_task, learn, perform_locally
+from samza_azure.group.rows import State
+from samza_azure.group.view import Campaign, Lease
+from samza_azure.messages import (
+    Phase,
+    ReleaseTask,
+    changes,
+)
+from tests.group.situation import (
+    CONTROL,
+    NOW,
+    PLAN,
+    ROWS,
+    TIMING,
+    WIDER,
+    decide,
+    kinds,
+    leader,
+    report,
+    told,
+    view_of,
+    without_blob,
+)
+
+
+def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() -> None:
+    view = view_of("p3", leaving=True)
+    [begin] = [action for action in decide(view, NOW + 0.2) if isinstance(action, BeginEnd)]
+    perform_locally(view, begin, NOW + 0.2)
+    assert told(decide(view, NOW + 0.3)) == []
+    assert told(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
+
+
+def test_the_stopping_order_is_work_then_row_then_lease() -> None:
+    verdict = Finish(0, "Run run is drained.")
+    control = replace(CONTROL, phase=RunPhase.DRAINED)
+    view = leader(control, ending=verdict, ending_since=NOW)
+    view.work.tasks["clean-0"].report = report("clean-0", Phase.RUNNING)
+    view.work.tasks["clean-0"].releasing_since = NOW
+    assert MergeOwnRow not in kinds(decide(view, NOW))
+
+    heard_task(view, report("clean-0", Phase.RELEASED), NOW)
+    [last] = [action for action in decide(view, NOW + 0.2) if isinstance(action, MergeOwnRow)]
+    assert last.row.state is State.LEFT
+    learn(view, last, "left", sent_at=NOW, now=NOW)
+
+    [handed] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
+    assert (handed.control.leader, handed.control.successor) == (None, "p2")
+    learn(view, handed, "handed", sent_at=NOW, now=NOW)
+    after = [action for action in decide(view, NOW) if not isinstance(action, Tell)]
+    assert kinds(after) == [WriteLeaderRow, ReleaseLease]
+    learn(view, after[0], "row", sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    learn(view, after[1], None, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
+    assert decide(view, NOW)[-1] == verdict
+
+
+def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_the_lease() -> None:
+    view = leader(leaving=True, ending=Finish(0, "left"), ending_since=NOW - 1)
+    view.life.control = replace(CONTROL, tasks={})
+    view.work.tasks.clear()
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    learn(view, last, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    after = NOW + TIMING.heartbeat_s
+    assert [kind for kind in kinds(decide(view, after)) if kind in (MergeOwnRow, ReadOwnRow)] == [ReadOwnRow]
+
+    learn(view, ReadOwnRow(), replace(last.row, etag="left"), sent_at=after, now=after)
+    [handed] = [action for action in decide(view, after) if isinstance(action, WriteControl)]
+    assert (handed.control.leader, handed.control.successor) == (None, "p2")
+
+
+def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
+    view = view_of("p3", ending=Finish(0, "left"), ending_since=NOW - 1)
+    view.work.tasks.clear()
+    [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
+    learn(view, last, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], state=State.DEAD), sent_at=NOW, now=NOW)
+    [rejoin] = [action for action in decide(view, NOW) if isinstance(action, Rejoin)]
+    perform_locally(view, rejoin, NOW)
+    assert decide(view, NOW)[-1] == Finish(0, "left")
+
+
+def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
+    view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
+    view.life.written = replace(ROWS["p2"], state=State.LEFT)
+    view.candidacy.campaign = Campaign("control", lease=Lease("ours", NOW))
+    assert decide(view, NOW)[-1] == ReleaseLease("ours")
+    learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)
+    assert decide(view, NOW)[-1] == Finish(0, "Left.")
+
+
+def test_another_pipeline_is_refused_with_the_way_out() -> None:
+    view = view_of("p3", plan=replace(PLAN, fingerprint="0" * 64))
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has another pipeline than this processor (ffffffffffff there, 000000000000 here). "
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+    )
+
+
+def test_a_refused_pipeline_says_what_changed_stage_by_stage_and_stream_by_stream() -> None:
+    there = {"stage daily": {"window": "1 day", "state": "a"}, "stream sales": {"column n": "int"}, "stage old": {}}
+    here = {
+        "stage daily": {"window": "1 hour", "state": "b"},
+        "stream sales": {"column n": "int", "column s": "string"},
+    }
+    view = view_of("p3", replace(CONTROL, described=there), plan=replace(WIDER, described=here))
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has another pipeline than this processor:\n"
+        "  stage old is gone\n"
+        "  stage daily: window 1 day became 1 hour\n"
+        "  stream sales: gained column s (string)\n"
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+    )
+
+
+def test_what_no_fact_shows_is_said_to_differ_all_the_same() -> None:
+    assert changes({"stage daily": {"state": "a"}}, {"stage daily": {"state": "b"}}) == [
+        "stage daily: what its state depends on differs (functions, the slide of a window, a schema)"
+    ]
+
+
+def test_a_control_blob_that_vanished_or_is_anothers_ends_it() -> None:
+    gone = without_blob("p3")
+    assert [a.verdict.code for a in decide(gone, NOW) if isinstance(a, BeginEnd)] == [1]
+    other = view_of("p3", replace(CONTROL, group_id="cd" * 16), group_id=CONTROL.group_id)
+    assert [a.verdict.code for a in decide(other, NOW) if isinstance(a, BeginEnd)] == [1]
+
+
+def test_who_is_in_a_drained_run_goes_and_who_comes_to_it_unchanged_goes_too() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",))
+    assert [a.verdict.code for a in decide(view_of("p3", drained), NOW) if isinstance(a, BeginEnd)] == [0]
+    comer = view_of("p3", drained, active_run="")
+    assert [a.verdict.code for a in decide(comer, NOW) if isinstance(a, BeginEnd)] == [0]
+    upgraded = view_of("p3", drained, active_run="", plan=replace(PLAN, fingerprint="0" * 64))
+    assert BeginEnd not in kinds(decide(upgraded, NOW))
+
+
+def test_who_comes_to_a_drained_run_that_nobody_has_cleaned_up_stays_and_would_lead() -> None:
+    """Its leader may have died over it, and the others have gone: seed 168044708."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=None)
+    comer = view_of("p3", drained, active_run="", tasks={}, leaderless_since=NOW - 4)
+    found = decide(comer, NOW)
+    assert BeginEnd not in kinds(found)
+    assert AcquireLease in kinds(found)
+    assert CleanRun("run") in decide(leader(drained, active_run="", tasks={}, members={"p1": ROWS["p1"]}), NOW)
+
+
+def test_a_processor_that_counts_other_partitions_is_refused_by_the_run_and_told_which() -> None:
+    [begin] = [a for a in decide(view_of("p3", plan=WIDER), NOW) if isinstance(a, BeginEnd)]
+    assert begin.verdict == Finish(
+        2,
+        "Run run has another pipeline than this processor (ffffffffffff there, 444444444444 here): "
+        "flights has 2 partitions there, 4 here. "
+        "Drain the run with the old code (samza-azure drain), then start the new: it begins the next run.",
+    )
+
+
+def test_an_older_copy_of_the_control_blob_ends_whoever_reads_it() -> None:
+    view = view_of("p2")
+    learn(view, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
+    assert BeginEnd(Finish(1, RESTORED)) in decide(view, NOW)
+    assert view.control == CONTROL, "it is not adopted"
+    leaving = view_of("p2", ending=Finish(0, "done"))
+    learn(leaving, ReadControl(), ControlRead(replace(CONTROL, revision=8), "older"), sent_at=NOW, now=NOW)
+    assert not any(isinstance(each, BeginEnd) for each in decide(leaving, NOW))
+    for other in (replace(CONTROL, revision=10), replace(CONTROL, revision=1, group_id="cd" * 16)):
+        view = view_of("p2")
+        learn(view, ReadControl(), ControlRead(other, "read"), sent_at=NOW, now=NOW)
+        assert not view.life.older_copy and view.control == other
+
+
+def test_another_pipeline_is_refused_by_a_failed_run_as_well() -> None:
+    failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", "trace"))
+    view = view_of("p2", failed)
+    view.life.active_run, view.work.plan = "", replace(PLAN, fingerprint="e" * 64)
+    [begin] = [action for action in decide(view, NOW) if isinstance(action, BeginEnd)]
+    assert begin.verdict.code == 2
+    assert "Drain the run with the old code" in begin.verdict.message

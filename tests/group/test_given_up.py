@@ -1,0 +1,188 @@
+"""A task that one processor gave up is tried by another before the run fails."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.actions import (
+    ScanMembers,
+)
+from samza_azure.group.control import (
+    Assignment,
+    Barrier,
+    Failure,
+    GivenUp,
+    Owner,
+    RunPhase,
+)
+from samza_azure.group.learn import heard_task, learn
+from samza_azure.group.membership import own_row
+from samza_azure.group.notification import DrainNotification
+from samza_azure.group.publish import next_control
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.tasks import retry_at
+from samza_azure.group.timing import FORGIVE_AFTER_S
+from samza_azure.group.view import LocalTask, Settings, View
+from samza_azure.messages import (
+    DrainStep,
+    Phase,
+    TaskError,
+)
+from tests.group.situation import (
+    CONTROL,
+    NOW,
+    ROWS,
+    TIMING,
+    leader,
+    life_of,
+    member,
+    owner,
+    report,
+    row,
+    starts,
+    view_of,
+)
+
+FULL_DISK = TaskError("OSError: no space left on device", "Traceback of p3")
+
+#: p3 has given its task up, and p1 has moved it to p2, or is about to.
+GAVE_UP = {"daily-0": GivenUp(owner("p3"), FULL_DISK.message)}
+
+MOVED = replace(
+    CONTROL,
+    revision=10,
+    version=10,
+    tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10), (owner("p3"),), first=False)},
+    given_up=GAVE_UP,
+    barrier=Barrier(10),
+)
+
+
+def failing(processor: str = "p3", *, generation: int = 2, error: TaskError = FULL_DISK) -> ProcessorRow:
+    failed = report("daily-0", Phase.FAILED, generation=generation, error=error)
+    return row(processor, {**ROWS[processor].tasks, "daily-0": failed}, adopted=10)
+
+
+def others() -> dict[str, ProcessorRow]:
+    """All have adopted version 10."""
+    return {processor: replace(each, adopted=10) for processor, each in ROWS.items()}
+
+
+def leads_after_it_moved(**rows: ProcessorRow) -> View:
+    view = leader(MOVED)
+    view.others.members, view.life.written = others() | rows, replace(ROWS["p1"], adopted=10)
+    return view
+
+
+@pytest.mark.parametrize("phase", [RunPhase.RUNNING, RunPhase.DRAINING])
+def test_a_task_that_its_processor_gave_up_is_moved_at_once_and_no_other_task_is(phase: RunPhase) -> None:
+    drain = DrainNotification("u", "run", step=DrainStep.FLUSH) if phase is RunPhase.DRAINING else None
+    control = replace(CONTROL, phase=phase, drain=drain)
+    view = leader(control, published_at=NOW)
+    view.others.members = {**ROWS, "p3": failing()}
+    after = next_control(view, control, NOW)
+    assert (after.phase, after.failure, after.given_up) == (phase, None, GAVE_UP)
+    moved = after.tasks["daily-0"]
+    assert moved == Assignment(Owner("p1", life_of("p1"), 10), (owner("p3"),), first=False)
+    assert {task: each for task, each in after.tasks.items() if task != "daily-0"} == {
+        task: each for task, each in CONTROL.tasks.items() if task != "daily-0"
+    }
+
+
+def test_the_run_fails_when_a_second_processor_gives_it_up_and_says_where_it_was_tried() -> None:
+    view = leads_after_it_moved(p2=failing("p2", generation=10, error=TaskError("ValueError: no", "Traceback of p2")))
+    after = next_control(view, MOVED, NOW)
+    assert (after.phase, after.given_up) == (RunPhase.FAILED, {})
+    assert after.failure == Failure(
+        "daily",
+        "daily-0",
+        "ValueError: no\nIt failed on p3 and on p2. On p3: OSError: no space left on device",
+        "Traceback of p2",
+    )
+
+
+def test_the_run_fails_at_once_if_nobody_else_could_run_the_task() -> None:
+    view = leader()
+    leaves, other_code = replace(ROWS["p1"], state=State.LEAVING), row("p2", fingerprint="0" * 64)
+    view.others.members, view.life.written = {"p2": other_code, "p3": failing()}, leaves
+    after = next_control(view, CONTROL, NOW)
+    assert after.phase is RunPhase.FAILED
+    assert after.failure is not None and "failed on p3, and there is no other processor" in after.failure.message
+
+
+def test_a_task_does_not_go_back_to_who_gave_it_up_while_another_is_there() -> None:
+    view = leads_after_it_moved(p2=replace(ROWS["p2"], state=State.DEAD))
+    after = next_control(view, MOVED, NOW)
+    assert after.tasks["daily-0"].owner == Owner("p1", life_of("p1"), 11)
+    view.life.written = replace(view.life.written, state=State.LEAVING)  # type: ignore[arg-type]
+    last = next_control(view, MOVED, NOW)
+    assert last.tasks["daily-0"].owner == Owner("p3", life_of("p3"), 11)
+    assert last.given_up == GAVE_UP
+
+
+def test_one_that_has_it_again_for_want_of_others_and_gives_it_up_again_passes_it_on_or_fails_the_run() -> None:
+    again = replace(MOVED, tasks={**MOVED.tasks, "daily-0": Assignment(owner("p3", 10), first=False)})
+    view = leader(again)
+    view.others.members, view.life.written = others() | {"p3": failing(generation=10)}, replace(ROWS["p1"], adopted=10)
+    after = next_control(view, again, NOW)
+    assert (after.phase, after.tasks["daily-0"].owner) == (RunPhase.RUNNING, Owner("p1", life_of("p1"), 11))
+    assert after.given_up["daily-0"].owner == owner("p3", 10)
+    view.others.members, view.life.written = {"p3": failing(generation=10)}, replace(ROWS["p1"], state=State.LEAVING)
+    assert next_control(view, again, NOW).phase is RunPhase.FAILED
+
+
+@pytest.mark.parametrize(
+    "gone", [replace(ROWS["p3"], incarnation="another"), replace(ROWS["p3"], state=State.DEAD), None]
+)
+def test_who_gave_a_task_up_is_forgotten_with_its_incarnation(gone: ProcessorRow | None) -> None:
+    runs = row("p2", {"daily-0": report("daily-0", generation=10)}, adopted=10)
+    view = leads_after_it_moved(p2=runs)
+    assert next_control(view, MOVED, NOW).given_up == GAVE_UP
+    view.others.members = {name: each for name, each in view.others.members.items() if name != "p3"} | (
+        {"p3": gone} if gone else {}
+    )
+    assert next_control(view, MOVED, NOW).given_up == {}
+
+
+def test_who_gave_a_task_up_is_forgotten_when_it_has_run_well_for_ten_minutes_elsewhere() -> None:
+    view, view_of_attempt = leads_after_it_moved(), {"generation": 10, "attempt": 1}
+    for now, phase, attempt in (
+        (NOW, Phase.RUNNING, 1),
+        (NOW + 300, Phase.FAILED, 1),
+        (NOW + 310, Phase.RUNNING, 2),
+        (NOW + 310 + FORGIVE_AFTER_S - 1, Phase.RUNNING, 2),
+    ):
+        said = report("daily-0", phase, **{**view_of_attempt, "attempt": attempt})
+        rows = (*[each for name, each in others().items() if name != "p2"], row("p2", {"daily-0": said}, adopted=10))
+        learn(view, ScanMembers(), rows, sent_at=now, now=now)
+        assert next_control(view, MOVED, now).given_up == GAVE_UP
+    assert next_control(view, MOVED, NOW + 310 + FORGIVE_AFTER_S).given_up == {}
+
+
+def test_two_processors_share_the_tries_that_one_has_alone() -> None:
+    limit = view_of("p3").settings.restart_limit
+    alone = replace(CONTROL, members=(member("p3"),))
+    assert view_of("p3", alone).tries("daily-0") == (limit + 1, 0)
+    assert view_of("p3").tries("daily-0") == (3, 0)
+    assert view_of("p2", MOVED).tries("daily-0") == (3, 3)
+    for few, first, second in ((0, 1, 1), (1, 1, 1), (2, 2, 1)):
+        settings = Settings("p2", TIMING, restart_limit=few)
+        assert view_of("p2", settings=settings).tries("daily-0") == (first, 0)
+        assert view_of("p2", MOVED, settings=settings).tries("daily-0")[0] == second
+
+
+def test_the_second_processor_waits_between_its_tries_as_the_first_would_have_gone_on() -> None:
+    view = view_of("p2", MOVED)
+    view.work.tasks["daily-0"] = LocalTask(10, 1, NOW)
+    heard_task(view, report("daily-0", Phase.FAILED, generation=10), NOW)
+    assert retry_at(view, "daily-0", view.work.tasks["daily-0"]) == NOW + 4.0
+
+
+def test_a_task_that_was_given_up_is_shown_as_failed_until_another_has_it_and_is_then_let_go_of() -> None:
+    view = view_of("p3")
+    failed = report("daily-0", Phase.FAILED, error=FULL_DISK)
+    view.work.tasks["daily-0"] = LocalTask(2, 1, NOW, failed, failures=3)
+    assert own_row(view).tasks == {"daily-0": failed}
+    assert starts(view, NOW + 60) == []
+    view.life.control = MOVED
+    assert (own_row(view).tasks, own_row(view).released) == ({}, {"daily-0": 2})

@@ -1,0 +1,148 @@
+"""What the leader deletes: rows of members long gone, a drained run's leftovers."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.actions import (
+    HOUSEKEEPING,
+    CleanRun,
+    DeleteMember,
+    Finish,
+    ScanMembers,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.answers import Kept, No
+from samza_azure.group.control import (
+    RunPhase,
+)
+from samza_azure.group.learn import learn
+from samza_azure.group.publish import next_control
+from samza_azure.group.rows import State
+from samza_azure.group.view import Lease, View
+from samza_azure.messages import (
+    Phase,
+)
+from tests.group.situation import (
+    CONTROL,
+    NOW,
+    ROWS,
+    decide,
+    kinds,
+    leader,
+    member,
+    report,
+    row,
+)
+
+
+def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> None:
+    """It has no part in the drained run, and ends only when that is cleaned up; the leader must not wait for it."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=member("p1"))
+    done = {"daily-0": report("daily-0", Phase.DRAINED)}
+    others = {"p1": ROWS["p1"], "p2": row("p2", state=State.LEFT), "p3": row("p3", done)}
+    assert CleanRun not in kinds(decide(leader(drained, members=others), NOW))
+    for back in (
+        row("p3", done, incarnation="a later one"),
+        row("p3", {"daily-0": report("daily-0", Phase.DRAINED, generation=1)}),
+        row("p3", {"clean-1": report("clean-1", Phase.DRAINED), "gone-7": report("gone-7", Phase.DRAINED)}),
+    ):
+        assert CleanRun("run") in decide(leader(drained, members=others | {"p3": back}), NOW)
+
+
+def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_later_run() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained)
+    assert CleanRun not in kinds(decide(view, NOW + 0.05))
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    assert CleanRun("run") in decide(view, NOW + 0.05)
+    later = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
+    assert CleanRun("older") in decide(later, NOW + 0.05)
+
+
+def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rarely() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained)
+    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.office.requests = ()
+    waits, now = [], NOW + 0.05
+    for _ in range(11):
+        view.office.lease = Lease("lease", now)
+        assert decide(view, now).count(CleanRun("run")) == 1
+        learn(view, CleanRun("run"), Kept(3, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
+        waits.append(view.calls.failing[HOUSEKEEPING].until - now)
+        now = view.calls.failing[HOUSEKEEPING].until
+    assert [round(each, 3) for each in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
+    view.others.members = {"p1": ROWS["p1"]}
+    known = next_control(view, view.control, now)
+    assert (known.kept, known.uncleaned, known.cleaned) == ({"run": 3}, ("run",), True)
+
+    view.life.control = known
+    learn(view, CleanRun("run"), Kept(1, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
+    assert next_control(view, view.control, now).kept == {"run": 1}
+    learn(view, CleanRun("run"), None, sent_at=now, now=now)
+    after = next_control(view, view.control, now)
+    assert (after.kept, after.uncleaned, after.cleaned) == ({}, (), True)
+
+
+def test_a_run_of_which_something_is_kept_does_not_hold_up_the_next_one() -> None:
+    view = leader(replace(CONTROL, past=("older", "old"), uncleaned=("older", "old"), kept={"older": 3}))
+    assert CleanRun("old") in decide(view, NOW + 0.05)
+    assert not view.control.cleaned  # type: ignore[union-attr]
+    learn(view, CleanRun("old"), None, sent_at=NOW + 0.05, now=NOW + 0.06)
+    view.others.members = {name: row for name, row in view.others.members.items() if row.alive}
+    after = next_control(view, view.control, NOW + 0.06)
+    assert (after.uncleaned, after.kept, after.cleaned) == (("older",), {"older": 3}, True)
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state: State) -> None:
+    view = leader()
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=state)}
+    view.others.ages["p3"] = Age("row of p3", 3599.0, 3, NOW)
+    assert DeleteMember not in kinds(decide(view, NOW + 0.05))
+    view.others.ages["p3"] = Age("row of p3", 3600.0, 3, NOW)
+    assert DeleteMember("p3", "row of p3") in decide(view, NOW + 0.05)
+
+
+def cleaning(**more: object) -> View:
+    """p1 leads a drained run whose logs are deleted; the rows of those that left are still there."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    gone = {name: replace(ROWS[name], state=State.LEFT, tasks={}) for name in ("p2", "p3")}
+    return leader(drained, members=gone, clean_done="run", ending=Finish(0, "drained"), ending_since=NOW, **more)
+
+
+def deletes(view: View, now: float) -> list[str]:
+    return [action.processor for action in decide(view, now) if isinstance(action, DeleteMember)]
+
+
+def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -> None:
+    """Orchestrators restart what exits, so the row is another one by then."""
+    view = cleaning()
+    assert deletes(view, NOW) == ["p2", "p3"]
+    refused = DeleteMember("p2", "row of p2")
+    learn(view, refused, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW + 0.01)
+    assert deletes(view, NOW + 0.02) == ["p3"]
+
+    rows = (ROWS["p1"], *view.others.members.values())
+    learn(view, ScanMembers(), rows, sent_at=NOW, now=NOW + 0.03)  # may have been answered before the refusal
+    assert deletes(view, NOW + 0.04) == ["p3"]
+    learn(view, ScanMembers(), rows, sent_at=NOW + 1, now=NOW + 1.01)
+    assert deletes(view, NOW + 1.02) == ["p2", "p3"]
+
+
+def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
+    view = cleaning()
+    view.others.members = {name: row(name, state=State.LEFT) for name in map("p{:03d}".format, range(1000))}
+    assert len(deletes(view, NOW)) == 8
+    view.calls.busy = {"member p000": NOW, "member p001": NOW, "request drain-1": NOW}
+    assert deletes(view, NOW) == ["p002", "p003", "p004", "p005", "p006"]
+
+
+def test_a_leader_that_has_not_looked_yet_cleans_nothing_up() -> None:
+    """It knew nobody, took the run for left, and deleted the logs of tasks that others still had open."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained, members={}, scanned_at=-1e9, since=NOW - 1, active_run="")
+    assert CleanRun not in kinds(decide(view, NOW))
+    learn(view, ScanMembers(), (ROWS["p1"],), sent_at=NOW, now=NOW)
+    assert CleanRun in kinds(decide(view, NOW))

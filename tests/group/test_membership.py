@@ -1,0 +1,294 @@
+"""Who is a member, and who is alive: joining, heartbeats, ages, marking dead, coming back."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.actions import (
+    Finish,
+    InsertOwnRow,
+    MarkDead,
+    MergeOwnRow,
+    ReadOwnRow,
+    Rejoin,
+    ReplaceOwnRow,
+    ScanMembers,
+)
+from samza_azure.group.age import Age
+from samza_azure.group.answers import Absent, Denied, No, Trouble
+from samza_azure.group.ending import GIVEN_UP, verdict
+from samza_azure.group.learn import learn, perform_locally, turn
+from samza_azure.group.membership import own_row
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.view import Life, Settings, View
+from samza_azure.messages import (
+    Permit,
+    ReleaseTask,
+)
+from tests.group.situation import (
+    DEAD,
+    NOW,
+    ROWS,
+    TIMING,
+    decide,
+    kinds,
+    leader,
+    row,
+    told,
+    view_of,
+)
+
+
+def newcomer() -> View:
+    view = View(Settings("p9", TIMING, boot="boot"), Life("new"))
+    turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
+    return view
+
+
+def test_a_processor_looks_whether_its_id_is_taken_before_it_joins() -> None:
+    assert decide(newcomer(), NOW) == [ReadOwnRow()]
+
+
+def test_it_inserts_its_row_if_there_is_none() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), Absent(), sent_at=NOW, now=NOW)
+    assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
+
+
+@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
+def test_it_replaces_a_row_that_is_dead_or_left(state: State) -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", state=state), sent_at=NOW, now=NOW)
+    assert decide(view, NOW) == [ReplaceOwnRow(ProcessorRow("p9", "new", boot="boot"), "etag")]
+
+
+def test_it_replaces_its_predecessor_at_once_if_that_lived_on_this_boot_and_its_directory_is_free() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", boot="boot"), sent_at=NOW, now=NOW)
+    assert kinds(decide(view, NOW)) == [ReplaceOwnRow]
+
+
+def test_it_waits_for_a_predecessor_on_another_boot_until_that_was_silent_for_the_timeout() -> None:
+    view, now = newcomer(), NOW
+    decisions = []
+    while now < NOW + 30 and ReplaceOwnRow not in decisions:
+        if ReadOwnRow in kinds(decide(view, now)):
+            learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", boot="other"), sent_at=now, now=now)
+        now += 0.5
+        decisions = kinds(decide(view, now))
+    assert now - NOW == pytest.approx(TIMING.heartbeat_timeout_s, abs=1.5)
+
+
+def test_a_second_live_processor_with_its_id_ends_it() -> None:
+    view = newcomer()
+    for number, etag in enumerate(["a", "b", "c"]):
+        assert view.ending is None
+        row_ = ProcessorRow("p9", "other", etag, beat=number, boot="other")
+        learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
+    assert decide(view, NOW + 2) == [
+        Finish(2, "A live processor has the id 'p9'. Start this one with another --id, or stop that one.")
+    ]
+
+
+def test_a_strangers_merges_into_the_row_of_a_dead_predecessor_are_not_a_rival_and_delay_nobody() -> None:
+    view, now = newcomer(), NOW
+    decisions = []
+    while now < NOW + 30 and ReplaceOwnRow not in decisions:
+        if ReadOwnRow in kinds(decide(view, now)):
+            row_ = ProcessorRow("p9", "old", f"merged at {now}", beat=7, boot="other")
+            learn(view, ReadOwnRow(), row_, sent_at=now, now=now)
+        now += 0.5
+        decisions = kinds(decide(view, now))
+        assert Finish not in decisions
+    assert now - NOW == pytest.approx(TIMING.heartbeat_timeout_s, abs=1.5)
+
+
+def test_the_last_words_of_a_dead_predecessor_are_not_a_rival() -> None:
+    view = newcomer()
+    for number, etag in enumerate(["a", "b"]):
+        row_ = ProcessorRow("p9", "old", etag, boot="other")
+        learn(view, ReadOwnRow(), row_, sent_at=NOW + number, now=NOW + number)
+    assert decide(view, NOW + 1.1) == []
+
+
+def test_one_that_was_marked_dead_before_it_heard_that_it_had_joined_comes_back_as_another() -> None:
+    view = newcomer()
+    joins = InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))
+    learn(view, joins, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 10)
+    dead = ProcessorRow("p9", "new", "marked", boot="boot", state=State.DEAD)
+    learn(view, ReadOwnRow(), dead, sent_at=NOW + 11, now=NOW + 11)
+    assert kinds(decide(view, NOW + 11)) == [Rejoin]
+
+
+def test_a_follower_that_has_nothing_new_waits() -> None:
+    assert decide(view_of("p3"), NOW + 0.05) == []
+
+
+def test_a_heartbeat_is_conditional_on_the_row_seen_last() -> None:
+    [beat] = [action for action in decide(view_of("p3"), NOW + 2) if isinstance(action, MergeOwnRow)]
+    assert (beat.etag, beat.row.beat) == ("row of p3", 6)
+
+
+def test_trouble_never_passes_for_an_etag() -> None:
+    for trouble in Trouble:
+        view = view_of("p3")
+        beat = MergeOwnRow(ROWS["p3"], "row of p3")
+        learn(view, beat, trouble, sent_at=NOW + 2, now=NOW + 3)
+        assert (view.life.etag, view.life.accepted_at) == ("row of p3", NOW)
+
+
+def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
+    view = view_of("p3")
+    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 3)
+    assert ReadOwnRow() in decide(view, NOW + 4)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], etag="newer", beat=6), sent_at=NOW + 4, now=NOW + 4)
+    [beat] = [action for action in decide(view, NOW + 4) if isinstance(action, MergeOwnRow)]
+    assert (beat.etag, beat.row.beat) == ("newer", 7)
+
+
+def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another() -> None:
+    view = view_of("p3")
+    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), No("UpdateConditionNotSatisfied"), sent_at=NOW + 2, now=NOW + 2)
+    assert ReadOwnRow() in decide(view, NOW + 3)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], etag="marked", state=State.DEAD), sent_at=NOW + 3, now=NOW + 3)
+    [rejoin] = [action for action in decide(view, NOW + 3) if isinstance(action, Rejoin)]
+    perform_locally(view, rejoin, NOW + 3)
+    assert view.incarnation == "fresh"
+    assert told(decide(view, NOW + 3)) == [Permit(0.0), ReleaseTask("daily-0")]
+
+
+def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_blob_itself() -> None:
+    """One that can beat and not read would be given tasks, time out, and come back for more."""
+    view = view_of("p3")
+    perform_locally(view, Rejoin("marked dead"), NOW)
+    row = own_row(view)
+    assert (row.incarnation, row.adopted, row.state) == ("fresh", 0, State.UNASSIGNED)
+
+
+def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
+    view = view_of("p3")
+    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), "newer", sent_at=NOW + 2, now=NOW + 2.9)
+    assert told(decide(view, NOW + 3)) == [Permit(NOW + 2 + 0.75 * TIMING.heartbeat_timeout_s)]
+
+
+def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:
+    view = leader()
+    view.others.ages["p3"] = DEAD
+    assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 0.05)
+
+
+def test_a_leader_that_is_cut_off_itself_marks_nobody() -> None:
+    view = leader(accepted_at=NOW - 5)
+    view.others.ages["p3"] = DEAD
+    assert MarkDead not in kinds(decide(view, NOW + 0.05))
+
+
+def test_a_leader_whose_beats_are_accepted_again_after_an_outage_forgets_whom_it_suspected() -> None:
+    """Reads may have gone on while nobody could write: the others were silent, and well."""
+    view = leader(accepted_at=NOW - 5)
+    view.others.ages["p3"] = DEAD
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW, now=NOW)
+    assert MarkDead not in kinds(decide(view, NOW + 0.05))
+
+
+def test_a_leader_that_was_frozen_forgets_whom_it_suspected() -> None:
+    view = leader()
+    view.others.ages["p3"] = DEAD
+    turn(view, NOW + 60, random=0.5, fresh_id="fresh", wall_ms=1)
+    assert view.others.ages["p3"] == Age("row of p3", 0.0, 0, NOW + 60)
+
+
+def test_a_mark_whose_answer_was_lost_is_settled_by_the_next_look_and_not_refused_by_itself() -> None:
+    view = leader(ages={"p3": DEAD})
+    learn(view, MarkDead("p3", "row of p3", 3), Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    assert MarkDead not in kinds(decide(view, NOW + 0.9))
+    learn(view, ScanMembers(), tuple(ROWS.values()), sent_at=NOW + 1, now=NOW + 1)  # it did not happen
+    assert MarkDead("p3", "row of p3", 3) in decide(view, NOW + 1)
+
+
+def test_a_beat_whose_answer_was_lost_counts_from_when_it_was_sent_once_the_row_is_read() -> None:
+    """Else the next one comes so late after the last that an observer takes it for the end of an outage."""
+    view = leader(ages={"p3": DEAD}, scanned_at=NOW + 5)
+    lost = MergeOwnRow(replace(ROWS["p1"], beat=6), "row of p1")
+    learn(view, lost, Trouble.UNSETTLED, sent_at=NOW + 2, now=NOW + 4.7)
+    learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4.8, now=NOW + 4.9)
+    assert (view.life.accepted_at, view.life.etag) == (NOW + 2, "newer")
+    learn(view, MergeOwnRow(replace(lost.row, beat=7), "newer"), "newest", sent_at=NOW + 5, now=NOW + 5)
+    assert view.others.ages == {"p3": DEAD}
+
+
+def test_ages_survive_a_gap_in_our_own_beats_in_which_others_have_written() -> None:
+    """Not the storage was away, only our own calls came late."""
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 3)
+    rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
+    learn(view, ScanMembers(), rows, sent_at=NOW + 4, now=NOW + 4)
+    silent = view.others.ages["p3"]
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 4.9, now=NOW + 5)
+    assert view.others.ages["p3"] == silent
+    learn(view, MergeOwnRow(ROWS["p1"], "newer"), "newest", sent_at=NOW + 10, now=NOW + 10)
+    assert view.others.ages["p3"].seconds == 0
+
+
+def test_ages_are_forgotten_also_where_another_is_the_first_who_can_write_again() -> None:
+    """Nobody could write for half a minute. Seeing that others could, a leader believed that the silent were dead."""
+    view = leader(ages={**leader().others.ages, "p3": DEAD}, scan_sent_at=NOW + 29)
+    rows = (ROWS["p1"], replace(ROWS["p2"], etag="newer"), ROWS["p3"])
+    learn(view, ScanMembers(), rows, sent_at=NOW + 30, now=NOW + 30)
+    learn(view, MergeOwnRow(ROWS["p1"], "row of p1"), "newer", sent_at=NOW + 31, now=NOW + 31)
+    assert view.others.ages["p3"].seconds == 0
+
+
+def test_of_two_beats_of_one_number_the_earlier_counts_since_it_may_be_the_one_that_landed() -> None:
+    view = view_of("p3")
+    lost = MergeOwnRow(replace(ROWS["p3"], beat=6), "row of p3")
+    for sent_at in (NOW + 2, NOW + 3):
+        learn(view, lost, Trouble.UNSETTLED, sent_at=sent_at, now=sent_at)
+    learn(view, ReadOwnRow(), replace(lost.row, etag="newer"), sent_at=NOW + 4, now=NOW + 4)
+    assert view.life.accepted_at == NOW + 2
+
+
+def test_a_mark_whose_row_was_deleted_meanwhile_is_no_matter() -> None:
+    view = leader()
+    view.others.members = {}
+    learn(view, MarkDead("p3", "row of p3", 3), "etag", sent_at=NOW, now=NOW)
+    assert view.others.members == {}
+
+
+def test_age_is_counted_in_the_intervals_in_which_a_large_group_is_read() -> None:
+    """Reads eleven seconds apart are as they should be with 2,000 members, and count in full."""
+    rows = tuple(ROWS.values()) + tuple(row(f"q{number}") for number in range(2_000))
+    view = leader()
+    for now in (NOW, NOW + 11, NOW + 22):
+        learn(view, ScanMembers(), rows, sent_at=now, now=now)
+    assert view.others.ages["q7"].seconds == 22.0
+
+
+def test_one_whose_row_a_clean_up_has_forgotten_comes_back_too() -> None:
+    view = view_of("p2")
+    view.life.found = Absent()
+    assert any(isinstance(action, Rejoin) for action in decide(view, NOW + 3))
+
+
+def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
+    """A wait that had begun in the former life used to go on, and was over too early in the next."""
+    view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
+    perform_locally(view, Rejoin("It was marked dead."), NOW)
+    assert view.life == Life("fresh")
+    assert view.work.tasks["daily-0"].former
+
+
+def test_one_that_comes_back_as_another_life_and_is_refused_was_let_in_before() -> None:
+    """It had no beat yet in this life, so it used to end at once, as one that was never let in."""
+    view = view_of("p3", let_in=True)
+    perform_locally(view, Rejoin("It was marked dead."), NOW)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) is None
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW + 60, now=NOW + 61)
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW + 120, now=NOW + 121)
+    assert verdict(view) == Finish(5, f"AuthenticationFailed. {GIVEN_UP}")
+
+
+def test_one_that_was_never_let_in_ends_at_once() -> None:
+    view = newcomer()
+    learn(view, ReadOwnRow(), Denied("AuthenticationFailed."), sent_at=NOW, now=NOW + 1)
+    assert verdict(view) == Finish(2, "AuthenticationFailed.")

@@ -1,0 +1,174 @@
+"""What the container is told, and what the row reports about its tasks."""
+
+from dataclasses import replace
+
+import pytest
+
+from samza_azure.group.actions import (
+    MergeOwnRow,
+    ReadControl,
+    ReadMember,
+    Rejoin,
+    ScanMembers,
+    Tell,
+)
+from samza_azure.group.answers import Absent, ControlRead, Trouble
+from samza_azure.group.control import (
+    Assignment,
+)
+from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally
+from samza_azure.group.membership import own_row
+from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.tasks import retry_at
+from samza_azure.messages import (
+    Drain,
+    DrainStep,
+    Permit,
+    Phase,
+    ReleaseTask,
+    StartTask,
+)
+from tests.group.situation import (
+    CONTROL,
+    DRAINING,
+    LEADER_ROW,
+    NOW,
+    ROWS,
+    TIMING,
+    decide,
+    kinds,
+    member,
+    owner,
+    report,
+    starts,
+    told,
+    view_of,
+)
+
+
+def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let_go() -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    control = replace(CONTROL, version=9, tasks=moved)
+    view = view_of("p2", control, waiting_since={"daily-0": NOW - 1})
+    view.work.tasks.pop("daily-0", None)
+    assert told(decide(view, NOW)) == []
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], released={"daily-0": 2})}
+    assert told(decide(view, NOW)) == [StartTask("daily-0", 9, 1, False, "run", "ab" * 16)]
+
+
+@pytest.mark.parametrize(
+    "former",
+    [
+        replace(ROWS["p3"], state=State.DEAD),
+        replace(ROWS["p3"], state=State.LEFT),
+        replace(ROWS["p3"], incarnation="n"),
+    ],
+)
+def test_a_former_owner_that_is_dead_left_or_replaced_is_not_waited_for(former: ProcessorRow) -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    view = view_of("p2", replace(CONTROL, version=9, tasks=moved), waiting_since={"daily-0": NOW - 1})
+    view.work.tasks.pop("daily-0", None)
+    view.others.members = {**view.others.members, "p3": former}
+    assert [type(command) for command in told(decide(view, NOW))] == [StartTask]
+
+
+def test_a_task_that_was_given_to_another_is_released_and_the_row_says_so() -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    view = view_of("p3", replace(CONTROL, version=9, tasks=moved))
+    assert told(decide(view, NOW)) == [ReleaseTask("daily-0")]
+    perform_locally(view, Tell(ReleaseTask("daily-0")), NOW)
+    heard_task(view, report("daily-0", Phase.RELEASED), NOW + 0.2)
+    [beat] = [action for action in decide(view, NOW + 0.2) if isinstance(action, MergeOwnRow)]
+    assert (beat.row.released, beat.row.adopted, beat.row.tasks) == ({"daily-0": 2}, 9, {})
+
+
+def test_a_task_that_does_not_move_is_not_touched() -> None:
+    moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
+    assert told(decide(view_of("p1", replace(CONTROL, version=9, tasks=moved)), NOW)) == []
+
+
+def test_after_the_container_died_its_tasks_start_again_under_a_higher_attempt() -> None:
+    view = view_of("p3", attempts=4)
+    heard_container_lost(view, NOW)
+    assert told(decide(view, NOW)) == []
+    view.work.container = True
+    assert told(decide(view, NOW)) == [
+        Permit(view.permit_until),
+        StartTask("daily-0", 2, 5, False, "run", "ab" * 16),
+    ]
+
+
+def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
+    view, waits = view_of("p3", replace(CONTROL, members=(member("p3"),))), []
+    for _ in range(view.settings.restart_limit):
+        heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
+        waits.append(retry_at(view, "daily-0", view.work.tasks["daily-0"]) - NOW)
+        view.life.accepted_at = NOW + waits[-1]
+        *_, start = told(decide(view, NOW + waits[-1]))
+        perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
+    heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
+    assert StartTask not in map(type, told(decide(view, NOW + 60)))
+
+
+def test_the_container_hears_of_each_step_once() -> None:
+    view = view_of("p1", DRAINING)
+    assert told(decide(view, NOW)) == [Drain(DrainStep.FREEZE, "u")]
+    perform_locally(view, Tell(Drain(DrainStep.FREEZE, "u")), NOW)
+    assert told(decide(view, NOW)) == []
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])
+def test_who_comes_back_tells_of_no_task_that_an_earlier_life_was_given(phase: Phase) -> None:
+    view = view_of("p3")
+    view.work.tasks["daily-0"].report = report("daily-0", phase)
+    perform_locally(view, Rejoin("declared dead"), NOW)
+    assert own_row(view).tasks == {}
+    learn(view, ReadControl(), ControlRead(CONTROL, "control"), sent_at=NOW, now=NOW)
+    assert own_row(view).tasks == {}
+    assert ("daily-0" in view.work.tasks) == (phase in (Phase.STARTING, Phase.RUNNING)), (
+        "what may append is released first"
+    )
+
+
+def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more() -> None:
+    moved = replace(
+        CONTROL, version=10, tasks={**CONTROL.tasks, "daily-0": Assignment(owner("p2", 10), (owner("p3"),))}
+    )
+    for phase in (Phase.SUPERSEDED, Phase.DRAINED, Phase.RESTART, Phase.FAILED):
+        view = view_of("p3", moved)
+        view.work.tasks["daily-0"].report = report("daily-0", phase)
+        assert own_row(view).tasks == {}
+        assert own_row(view).released == {"daily-0": 2}
+        learn(view, ReadControl(), ControlRead(moved, "moved"), sent_at=NOW, now=NOW)
+        assert view.work.tasks == {}
+        assert own_row(view).released == {"daily-0": 2}
+
+
+def test_who_waits_for_a_task_reads_the_row_of_its_earlier_owner_alone_until_that_has_let_go() -> None:
+    """p3 is no successor, and is given what p2 still has."""
+    moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
+    blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
+    view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 1)
+    learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
+    asked = ReadMember("p2")
+    assert asked in decide(view, NOW)
+    assert ScanMembers not in kinds(decide(view, NOW))
+
+    learn(view, asked, ROWS["p2"], sent_at=NOW, now=NOW + 0.1)
+    assert starts(view, NOW + 0.2) == []
+    assert asked not in decide(view, NOW + 0.2)
+    assert asked in decide(view, NOW + 0.1 + TIMING.scan_s)
+    learn(view, asked, replace(ROWS["p2"], released={"clean-1": 2}), sent_at=NOW + 1, now=NOW + 1.2)
+    assert starts(view, NOW + 1.2) == ["clean-1"]
+
+
+def test_an_earlier_owner_whose_row_is_gone_has_let_go() -> None:
+    moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
+    blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
+    view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 1)
+    learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
+    learn(view, ReadMember("p2"), Trouble.UNAVAILABLE, sent_at=NOW, now=NOW + 0.1)
+    assert starts(view, NOW + 0.1) == []
+    learn(view, ReadMember("p2"), Absent(), sent_at=NOW + 0.4, now=NOW + 0.5)
+    assert starts(view, NOW + 0.5) == ["clean-1"]

@@ -1,0 +1,95 @@
+"""A job model that is too large: newcomers wait, and nobody else is disturbed."""
+
+from dataclasses import replace
+
+from samza_azure.group.actions import (
+    BeginEnd,
+    Finish,
+    WriteControl,
+)
+from samza_azure.group.answers import TooLarge
+from samza_azure.group.control import (
+    Assignment,
+    RunPhase,
+)
+from samza_azure.group.ending import verdict
+from samza_azure.group.learn import learn
+from samza_azure.group.rows import State
+from tests.group.situation import (
+    CONTROL,
+    NOW,
+    PLAN,
+    ROWS,
+    decide,
+    kinds,
+    leader,
+    member,
+    owner,
+    row,
+)
+
+
+def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nobody_else_is_disturbed() -> None:
+    view = leader()
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    view.work.plan = None  # so that nothing but the assignment is at stake
+    blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
+    view.life.control = blob
+    [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
+    assert (write.has_newcomers, member("p4") in write.control.members) == (True, True)
+    learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
+    assert (view.leads, view.ending) == (True, None)
+    assert WriteControl not in kinds(decide(view, NOW + 3))
+    assert WriteControl in kinds(decide(view, NOW + 7))  # what was on the move has arrived, perhaps
+
+    view.others.members = {
+        **view.others.members,
+        "p3": replace(ROWS["p3"], state=State.DEAD),
+    }  # another set of members may fit
+    [again] = [each for each in decide(view, NOW + 3) if isinstance(each, WriteControl)]
+    assert member("p4") in again.control.members
+    learn(view, again, TooLarge("it needs more"), sent_at=NOW + 3, now=NOW + 3)
+    [without] = [each for each in decide(view, NOW + 4) if isinstance(each, WriteControl)]
+    assert (without.has_newcomers, without.control.members) == (False, (member("p1"), member("p2")))
+    assert without.control.tasks["daily-0"].owner in (owner("p1", 10), owner("p2", 10))
+    learn(view, without, "written", sent_at=NOW + 4, now=NOW + 4)
+    assert not view.office.too_large
+
+
+def test_of_several_newcomers_as_many_get_tasks_as_the_job_model_has_room_for() -> None:
+    view = leader(replace(CONTROL, tasks={f"clean-{n}": Assignment(owner("p1"), first=False) for n in range(9)}))
+    view.work.plan = None
+    view.others.members = {**view.others.members, **{f"p{number}": row(f"p{number}") for number in range(4, 8)}}
+    tried = []
+    for moment in range(3):
+        now = NOW + 2 + moment
+        [write] = [each for each in decide(view, now) if isinstance(each, WriteControl)]
+        tried.append([each.processor for each in write.control.members])
+        learn(view, write, TooLarge("it needs more"), sent_at=now, now=now)
+    everybody = [f"p{number}" for number in range(1, 8)]
+    assert tried == [everybody, everybody[:5], everybody[:4]]
+
+
+def test_members_whom_another_leader_has_let_in_are_no_newcomers_although_they_were_too_many_for_us() -> None:
+    view = leader(too_large={CONTROL.members: NOW + 60})
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], tasks={})}
+    assert WriteControl not in kinds(decide(view, NOW + 2))
+
+
+def test_a_next_run_whose_job_model_is_too_large_does_not_begin() -> None:
+    """Who is still there of the last run is no reason to begin one that nobody can run."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED)
+    view = leader(drained, active_run="", plan=replace(PLAN, fingerprint="e" * 64), tasks={})
+    view.life.written = replace(ROWS["p1"], fingerprint="e" * 64, tasks={})
+    [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
+    assert write.control.run_id != "run"
+    learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
+    assert verdict(view) == Finish(2, "it needs more")
+    assert [each.control.run_id for each in decide(view, NOW + 3) if isinstance(each, WriteControl)] in ([], ["run"])
+
+
+def test_a_first_job_model_that_is_too_large_ends_the_leader_with_2() -> None:
+    view = leader(replace(CONTROL, members=(), tasks={}, phase=RunPhase.NONE, version=0))
+    [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
+    learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
+    assert BeginEnd(Finish(2, "it needs more")) in decide(view, NOW + 2)
