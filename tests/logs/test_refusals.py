@@ -30,7 +30,7 @@ from samza_azure.logs.source_log import SharedLog
 from samza_azure.logs.task_log import Limits, append, log_record, restored_files, send, set_aside, take_over
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.memory import MemoryAccount
-from tests.group.world import GROUP, PREFIX, batch_record, owner, stored
+from tests.logs.race import GROUP, PREFIX, batch_record, owner, stored
 
 OLD, NEW = Writer(3, 1), Writer(5, 1)
 BLOB = blob_name(PREFIX, 0)

@@ -9,7 +9,7 @@ from samza_azure.logs.source_log import SharedLog, append_shared
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
-from tests.group.world import GROUP, stored
+from tests.logs.race import GROUP, stored
 
 PREFIX = "streams/flights/0"
 

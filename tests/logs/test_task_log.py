@@ -38,7 +38,7 @@ from samza_azure.logs.task_log import (
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.memory import MemoryAccount
-from tests.group.world import (
+from tests.logs.race import (
     PREFIX,
     Dice,
     Explorer,
