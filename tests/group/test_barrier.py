@@ -4,11 +4,13 @@ from dataclasses import replace
 
 from samza_azure.group.actions import (
     MarkDead,
+    WriteControl,
 )
 from samza_azure.group.age import Age
 from samza_azure.group.control import (
     Barrier,
     BarrierState,
+    Control,
 )
 from samza_azure.group.publish import next_control
 from samza_azure.group.rows import State
@@ -19,25 +21,33 @@ from tests.group.situation import (
     ROWS,
     decide,
     leader,
+    owner,
     row,
 )
+from tests.group.transcript import Story
 
 
-def test_the_barrier_ends_when_all_have_adopted_and_times_out_when_one_does_not() -> None:
+def test_the_barrier_ends_when_all_have_adopted() -> None:
     started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
-    view = leader(started, barrier_since=NOW)
-    view.others.members = {name: replace(each, adopted=9) for name, each in ROWS.items()}
+    view = leader(started, barrier_since=NOW, members={name: replace(each, adopted=9) for name, each in ROWS.items()})
     view.life.written = replace(ROWS["p1"], adopted=9)
     assert next_control(view, started, NOW).barrier == Barrier(9, BarrierState.END)
 
-    view.others.members = {**view.others.members, "p3": ROWS["p3"]}
+
+def test_a_member_that_does_not_adopt_a_version_is_marked_dead_and_its_tasks_move(story: Story) -> None:
+    started = replace(CONTROL, version=9, barrier=Barrier(9, BarrierState.START))
+    others = {name: replace(each, adopted=9) for name, each in ROWS.items() if name != "p3"}
+    view = leader(started, barrier_since=NOW, members={**others, "p3": ROWS["p3"]})
+    view.life.written = others["p1"]
     assert next_control(view, started, NOW + 29).barrier == Barrier(9, BarrierState.START)
-    overdue = next_control(view, started, NOW + 30)
-    assert overdue.barrier == Barrier(9, BarrierState.TIMEOUT)
-    view.life.control = overdue
-    view.life.accepted_at = NOW + 30
-    view.office.lease = Lease("lease", NOW + 30)
-    assert [a for a in decide(view, NOW + 30) if isinstance(a, MarkDead)] == [MarkDead("p3", "row of p3", 3)]
+
+    view.office.lease, view.life.accepted_at = Lease("lease", NOW + 30), NOW + 30
+    story.turn(view, NOW + 30, {WriteControl: "timed out"})
+    actions = story.turn(view, NOW + 30.1, {MarkDead: "dead"})
+    assert MarkDead("p3", "row of p3", 3) in actions
+    story.turn(view, NOW + 30.2, {WriteControl: "moved"})
+    assert isinstance(view.control, Control)
+    assert view.control.tasks["daily-0"].owner in (owner("p1", 11), owner("p2", 11))
 
 
 OVERDUE = replace(CONTROL, barrier=Barrier(2, BarrierState.TIMEOUT))

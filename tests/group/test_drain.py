@@ -4,18 +4,20 @@ from dataclasses import replace
 
 import pytest
 
+from samza_azure.group.actions import AnswerRequest, ReadRequests, ScanMembers, WriteControl
 from samza_azure.group.control import (
     Control,
     RunPhase,
 )
 from samza_azure.group.drain import REMEMBERED, furthest, progress
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import ProcessorRow
+from samza_azure.group.rows import ProcessorRow, Request, RequestKind
 from samza_azure.messages import (
     DrainStep,
     Phase,
     Plan,
     StagePlan,
+    TaskReport,
 )
 from tests.group.situation import (
     CONTROL,
@@ -29,6 +31,7 @@ from tests.group.situation import (
     report,
     row,
 )
+from tests.group.transcript import Story
 
 
 def frozen(task: str, at: int, **more: object) -> ProcessorRow:
@@ -173,3 +176,35 @@ def test_of_very_many_drained_runs_the_latest_are_remembered_and_all_that_people
 
 def test_partitions_that_a_run_does_not_read_keep_their_place_for_a_later_one() -> None:
     assert furthest([{"flights/0": (0, 9)}], {"flights/0": (0, 7), "flights/1": (0, 5)})["flights/1"] == (0, 5)
+
+
+def test_a_drain_from_the_request_to_the_end(story: Story) -> None:
+    view = leader(members=dict(ROWS))
+    asked = Request("u", "asked", RequestKind.DRAIN, "run", by="ada", asked_ms=1)
+
+    def all_report(now: float, **said: TaskReport) -> None:
+        """The own container and the others' rows say it; the leader scans and decides."""
+        tasks = {task.replace("_", "-"): each for task, each in said.items()}
+        story.reports(view, tasks["clean-0"], now)
+        rows = tuple(row(OWNERS[task], {task: each}, etag=f"at {now}") for task, each in tasks.items())
+        story.turn(view, now + 0.2, {ScanMembers: rows})
+        story.turn(view, now + 0.2, {WriteControl: f"written at {now}", AnswerRequest: "answered"})
+
+    story.turn(view, NOW + 1, {ReadRequests: (asked,), ScanMembers: tuple(ROWS.values())})
+    story.turn(view, NOW + 1, {WriteControl: "frozen"})
+    story.turn(view, NOW + 1.1, {AnswerRequest: "answered"})
+    frozen_at = {"clean-0": {"flights/0": (0, 7)}, "clean-1": {"flights/1": (0, 5)}}
+    still = {task.replace("-", "_"): report(task, ends=ends, frozen_for="u") for task, ends in frozen_at.items()}
+    all_report(NOW + 1.5, **still, daily_0=report("daily-0"))
+    assert isinstance(view.control, Control)
+    assert view.control.drain is not None
+    assert (view.control.drain.step, view.control.drain.ends) == (
+        DrainStep.FLUSH,
+        {"flights/0": (0, 7), "flights/1": (0, 5)},
+    )
+    story.turn(view, NOW + 1.8)
+
+    all_report(NOW + 2, **{task.replace("-", "_"): report(task, Phase.DRAINED) for task in OWNERS})
+    assert view.control.phase is RunPhase.DRAINED
+    assert view.control.positions == {"flights/0": (0, 7), "flights/1": (0, 5)}
+    story.turn(view, NOW + 2.3)

@@ -6,7 +6,6 @@ import pytest
 
 from samza_azure.group.actions import (
     AcquireLease,
-    Action,
     BreakLease,
     CreateControl,
     Finish,
@@ -20,7 +19,6 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, ControlRead, No, Trouble
 from samza_azure.group.control import (
     Control,
-    Event,
     RunPhase,
 )
 from samza_azure.group.election import successors_of
@@ -44,6 +42,7 @@ from tests.group.situation import (
     view_of,
     without_blob,
 )
+from tests.group.transcript import Story
 
 
 def test_the_first_of_all_creates_the_control_blob_without_a_leader() -> None:
@@ -85,24 +84,17 @@ def test_wrong_suspicions_make_more_patient() -> None:
     assert BreakLease in kinds(decide(view_of("p2", patient, leader_age=enough), NOW))
 
 
-def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_was_begun_for() -> None:
+def test_a_campaign_breaks_acquires_reads_and_writes_each_step_for_the_blob_it_was_begun_for(story: Story) -> None:
     view = view_of("p2", leader_age=SILENT)
-    steps: list[Action] = []
-    for answer in (None, None, ControlRead(CONTROL, "control"), "written"):
-        [step] = [a for a in decide(view, NOW) if isinstance(a, BreakLease | AcquireLease | ReadControl | WriteControl)]
-        steps.append(step)
-        learn(view, step, answer, sent_at=NOW, now=NOW)
-    noted = Event(view.wall_ms, "leader", "p2 leads. p1 had given no sign of life.")
-    after = replace(
-        CONTROL, revision=10, epoch=4, leader=member("p2"), deposed=member("p1"), nonce="fresh", events=(noted,)
-    )
-    assert steps == [
-        BreakLease("control"),
-        AcquireLease("fresh", "control"),
-        ReadControl(lease_id="fresh"),
-        WriteControl(after, "control", "fresh"),
-    ]
-    assert (view.leads, view.control) == (True, after)
+    story.turn(view, NOW, {BreakLease: None})
+    story.turn(view, NOW, {AcquireLease: None})
+    story.turn(view, NOW, {ReadControl: ControlRead(CONTROL, "control")})
+    story.turn(view, NOW, {WriteControl: "written"})
+    assert view.leads
+    assert isinstance(view.control, Control)
+    assert (view.control.epoch, view.control.leader, view.control.tasks) == (4, member("p2"), CONTROL.tasks)
+    story.turn(view, NOW + 0.1, {ReadLeaderRow: LEADER_ROW})
+    story.turn(view, NOW + 0.2)
 
 
 @pytest.mark.parametrize("refused", [BreakLease("control"), AcquireLease("fresh", "control")])
@@ -199,17 +191,18 @@ def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
     assert successors_of(view, Control("g")) == ("p2", "p4", "p0")
 
 
-def test_when_the_named_successors_are_gone_too_whoever_changes_the_leader_row_first_goes_on_alone() -> None:
+def test_when_the_named_successors_are_gone_too_whoever_changes_the_leader_row_first_goes_on_alone(
+    story: Story,
+) -> None:
     """A break does not change the blob's ETag: a hundred survivors would break each other's leases."""
     unnamed = replace(LEADER_ROW, successors=("p9",))
-    view = view_of("p2", leader_age=SILENT, leader_row=unnamed)
-    named = WriteLeaderRow(replace(unnamed, beat=71, successors=("p2",), etag=""), "leader row")
-    assert decide(view, NOW) == [named]
-    learn(view, named, "ours", sent_at=NOW, now=NOW)
-    assert decide(view, NOW) == [BreakLease("control")]
-
-    late = view_of("p3", leader_age=SILENT, leader_row=unnamed)
-    learn(late, replace(named, row=replace(unnamed, successors=("p3",))), No("412"), sent_at=NOW, now=NOW)
-    assert decide(late, NOW) == [ReadLeaderRow()]
-    learn(late, ReadLeaderRow(), replace(named.row, etag="ours"), sent_at=NOW, now=NOW)
-    assert BreakLease not in kinds(decide(late, NOW + 5))
+    first, late = (view_of(each, leader_age=SILENT, leader_row=unnamed) for each in ("p2", "p3"))
+    [named] = story.turn(first, NOW, {WriteLeaderRow: ...})
+    [refused] = story.turn(late, NOW, {WriteLeaderRow: ...})
+    assert isinstance(named, WriteLeaderRow)
+    assert isinstance(refused, WriteLeaderRow)
+    story.hears(first, named, "ours", NOW + 0.1)
+    story.hears(late, refused, No("UpdateConditionNotSatisfied"), NOW + 0.1)
+    assert kinds(story.turn(first, NOW + 0.1)) == [BreakLease]
+    story.turn(late, NOW + 0.1, {ReadLeaderRow: replace(named.row, etag="ours")})
+    assert BreakLease not in kinds(story.turn(late, NOW + 5))

@@ -12,7 +12,6 @@ from samza_azure.group.actions import (
     ReadOwnRow,
     Rejoin,
     ReleaseLease,
-    Tell,
     WriteControl,
     WriteLeaderRow,
 )
@@ -22,7 +21,7 @@ from samza_azure.group.control import (
     RunPhase,
 )
 from samza_azure.group.ending import RESTORED
-from samza_azure.group.learn import heard_task, learn, perform_locally
+from samza_azure.group.learn import learn, perform_locally
 from samza_azure.group.rows import State
 from samza_azure.group.view import Campaign, Lease
 from samza_azure.messages import (
@@ -45,6 +44,7 @@ from tests.group.situation import (
     view_of,
     without_blob,
 )
+from tests.group.transcript import Story
 
 
 def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() -> None:
@@ -55,27 +55,21 @@ def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() ->
     assert told(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
 
 
-def test_the_stopping_order_is_work_then_row_then_lease() -> None:
+def test_the_stopping_order_is_work_then_row_then_lease(story: Story) -> None:
     verdict = Finish(0, "Run run is drained.")
-    control = replace(CONTROL, phase=RunPhase.DRAINED)
-    view = leader(control, ending=verdict, ending_since=NOW)
-    view.work.tasks["clean-0"].report = report("clean-0", Phase.RUNNING)
-    view.work.tasks["clean-0"].releasing_since = NOW
-    assert MergeOwnRow not in kinds(decide(view, NOW))
+    view = leader(replace(CONTROL, phase=RunPhase.DRAINED), ending=verdict, ending_since=NOW)
+    assert MergeOwnRow not in kinds(story.turn(view, NOW))
 
-    heard_task(view, report("clean-0", Phase.RELEASED), NOW)
-    [last] = [action for action in decide(view, NOW + 0.2) if isinstance(action, MergeOwnRow)]
-    assert last.row.state is State.LEFT
-    learn(view, last, "left", sent_at=NOW, now=NOW)
+    story.reports(view, report("clean-0", Phase.RELEASED), NOW + 0.1)
+    actions = story.turn(view, NOW + 0.2, {MergeOwnRow: "left"})
+    assert [each.row.state for each in actions if isinstance(each, MergeOwnRow)] == [State.LEFT]
+    assert WriteControl not in kinds(actions)
 
-    [handed] = [action for action in decide(view, NOW) if isinstance(action, WriteControl)]
-    assert (handed.control.leader, handed.control.successor) == (None, "p2")
-    learn(view, handed, "handed", sent_at=NOW, now=NOW)
-    after = [action for action in decide(view, NOW) if not isinstance(action, Tell)]
-    assert kinds(after) == [WriteLeaderRow, ReleaseLease]
-    learn(view, after[0], "row", sent_at=NOW, now=NOW)  # type: ignore[arg-type]
-    learn(view, after[1], None, sent_at=NOW, now=NOW)  # type: ignore[arg-type]
-    assert decide(view, NOW)[-1] == verdict
+    actions = story.turn(view, NOW + 0.3, {WriteControl: "vacant"})
+    assert ReleaseLease not in kinds(actions)
+    actions = story.turn(view, NOW + 0.4, {WriteLeaderRow: "vacated", ReleaseLease: None})
+    assert ReleaseLease in kinds(actions)
+    assert story.turn(view, NOW + 0.5)[-1] == verdict
 
 
 def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_the_lease() -> None:

@@ -10,10 +10,12 @@ from samza_azure.group.actions import (
     DeleteMember,
     Finish,
     ScanMembers,
+    WriteControl,
 )
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Kept, No
 from samza_azure.group.control import (
+    Control,
     RunPhase,
 )
 from samza_azure.group.learn import learn
@@ -34,6 +36,7 @@ from tests.group.situation import (
     report,
     row,
 )
+from tests.group.transcript import Story
 
 
 def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> None:
@@ -62,9 +65,8 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
 
 def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rarely() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
-    view = leader(drained)
+    view = leader(drained, requests=())
     view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
-    view.office.requests = ()
     waits, now = [], NOW + 0.05
     for _ in range(11):
         view.office.lease = Lease("lease", now)
@@ -73,16 +75,19 @@ def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rar
         waits.append(view.calls.failing[HOUSEKEEPING].until - now)
         now = view.calls.failing[HOUSEKEEPING].until
     assert [round(each, 3) for each in waits] == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]
-    view.others.members = {"p1": ROWS["p1"]}
-    known = next_control(view, view.control, now)
-    assert (known.kept, known.uncleaned, known.cleaned) == ({"run": 3}, ("run",), True)
 
-    view.life.control = known
-    learn(view, CleanRun("run"), Kept(1, "BlobImmutableDueToPolicy"), sent_at=now, now=now)
-    assert next_control(view, view.control, now).kept == {"run": 1}
-    learn(view, CleanRun("run"), None, sent_at=now, now=now)
-    after = next_control(view, view.control, now)
-    assert (after.kept, after.uncleaned, after.cleaned) == ({}, (), True)
+
+def test_what_cannot_be_deleted_is_written_down_and_counted_again(story: Story) -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
+    view = leader(drained, requests=(), members={"p1": ROWS["p1"]})
+    immutable = "BlobImmutableDueToPolicy"
+    said = []
+    for now, answer in ((NOW + 0.05, Kept(3, immutable)), (NOW + 1.1, Kept(1, immutable)), (NOW + 3.2, None)):
+        story.turn(view, now, {CleanRun: answer})
+        story.turn(view, now + 0.01, {WriteControl: f"written at {now}"})
+        assert isinstance(view.control, Control)
+        said.append((view.control.kept, view.control.uncleaned, view.control.cleaned))
+    assert said == [({"run": 3}, ("run",), True), ({"run": 1}, ("run",), True), ({}, (), True)]
 
 
 def test_a_run_of_which_something_is_kept_does_not_hold_up_the_next_one() -> None:

@@ -6,6 +6,7 @@ from samza_azure.group.actions import (
     AcquireLease,
     MarkDead,
     ReadControl,
+    ReadLeaderRow,
     ReadRequests,
     ReleaseLease,
     RenewLease,
@@ -15,6 +16,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.age import Age
 from samza_azure.group.answers import ControlRead, No
+from samza_azure.group.control import Control, signal
 from samza_azure.group.decide import lead
 from samza_azure.group.learn import learn, perform_locally
 from samza_azure.group.rows import Request, RequestKind
@@ -27,7 +29,9 @@ from tests.group.situation import (
     kinds,
     leader,
     life_of,
+    view_of,
 )
+from tests.group.transcript import Story
 
 
 def test_a_write_whose_answer_was_lost_is_settled_by_reading() -> None:
@@ -94,13 +98,25 @@ def test_a_leader_that_cannot_act_hands_over_to_one_that_can_and_was_just_heard(
     assert lead(lost, NOW) == [ReadControl(lease_id="lease")]
 
 
-def test_one_that_handed_over_and_stays_releases_the_lease_and_lets_the_successor_lead() -> None:
+def test_one_that_handed_over_and_stays_releases_the_lease_and_lets_the_successor_lead(story: Story) -> None:
+    story.remark("p1 leads, and its container has not come up for 5 s. p3 has a pipeline and was just heard.")
     view = leader(plan=None, since=NOW - 5, seen_alive=frozenset({life_of("p3")}))
-    [write] = [action for action in lead(view, NOW) if isinstance(action, WriteControl)]
-    learn(view, write, "vacant", sent_at=NOW, now=NOW)
-    assert ReleaseLease("lease") in decide(view, NOW)
-    learn(view, ReleaseLease("lease"), None, sent_at=NOW, now=NOW)
-    assert AcquireLease not in kinds(decide(view, NOW + 1.9))
+    story.turn(view, NOW, {WriteControl: "vacant", RenewLease: None})
+    vacant = view.control
+    assert isinstance(vacant, Control)
+    assert (view.leads, vacant.leader, vacant.successor) == (False, None, "p3")
+    story.turn(view, NOW + 0.1, {WriteLeaderRow: "vacated", ReleaseLease: None})
+
+    assert AcquireLease not in kinds(story.turn(view, NOW + 1.9))
+
+    successor = view_of("p3")
+    row_ = replace(LEADER_ROW, signal=signal(vacant), control_etag="vacant", beat=71, etag="vacated")
+    story.turn(successor, NOW + 2, {ReadLeaderRow: row_})
+    story.turn(successor, NOW + 2, {ReadControl: ControlRead(vacant, "vacant")})
+    story.turn(successor, NOW + 2, {AcquireLease: None})
+    story.turn(successor, NOW + 2, {ReadControl: ControlRead(vacant, "vacant")})
+    story.turn(successor, NOW + 2, {WriteControl: "taken"})
+    assert successor.leads
 
 
 def test_a_leader_that_led_before_knows_nothing_of_its_former_leadership() -> None:

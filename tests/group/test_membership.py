@@ -9,13 +9,14 @@ from samza_azure.group.actions import (
     InsertOwnRow,
     MarkDead,
     MergeOwnRow,
+    ReadControl,
     ReadOwnRow,
     Rejoin,
     ReplaceOwnRow,
     ScanMembers,
 )
 from samza_azure.group.age import Age
-from samza_azure.group.answers import Absent, Denied, No, Trouble
+from samza_azure.group.answers import Absent, ControlRead, Denied, No, Trouble
 from samza_azure.group.ending import GIVEN_UP, verdict
 from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.membership import own_row
@@ -23,9 +24,11 @@ from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.view import Life, Settings, View
 from samza_azure.messages import (
     Permit,
+    Phase,
     ReleaseTask,
 )
 from tests.group.situation import (
+    CONTROL,
     DEAD,
     NOW,
     ROWS,
@@ -33,10 +36,13 @@ from tests.group.situation import (
     decide,
     kinds,
     leader,
+    report,
     row,
+    starts,
     told,
     view_of,
 )
+from tests.group.transcript import Story
 
 
 def newcomer() -> View:
@@ -146,15 +152,20 @@ def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
     assert (beat.etag, beat.row.beat) == ("newer", 7)
 
 
-def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another() -> None:
+def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another(story: Story) -> None:
     view = view_of("p3")
-    learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), No("UpdateConditionNotSatisfied"), sent_at=NOW + 2, now=NOW + 2)
-    assert ReadOwnRow() in decide(view, NOW + 3)
-    learn(view, ReadOwnRow(), replace(ROWS["p3"], etag="marked", state=State.DEAD), sent_at=NOW + 3, now=NOW + 3)
-    [rejoin] = [action for action in decide(view, NOW + 3) if isinstance(action, Rejoin)]
-    perform_locally(view, rejoin, NOW + 3)
+    dead = replace(ROWS["p3"], etag="marked", state=State.DEAD)
+    story.turn(view, NOW + 2, {MergeOwnRow: No("UpdateConditionNotSatisfied")})
+    story.turn(view, NOW + 3, {ReadOwnRow: dead})
+    story.turn(view, NOW + 3)
     assert view.incarnation == "fresh"
-    assert told(decide(view, NOW + 3)) == [Permit(0.0), ReleaseTask("daily-0")]
+    actions = story.turn(view, NOW + 3.1, {ReadOwnRow: dead})
+    assert told(actions) == [Permit(0.0), ReleaseTask("daily-0")]
+    story.reports(view, report("daily-0", Phase.RELEASED), NOW + 3.2)
+    story.turn(view, NOW + 3.3, {ReplaceOwnRow: "back"})
+    story.turn(view, NOW + 3.4, {ReadControl: ControlRead(CONTROL, "control")})
+    assert starts(view, NOW + 3.5) == [], "its tasks belong to its former life until the leader gives it some"
+    story.turn(view, NOW + 3.5)
 
 
 def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_blob_itself() -> None:

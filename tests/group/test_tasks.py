@@ -34,7 +34,6 @@ from tests.group.situation import (
     LEADER_ROW,
     NOW,
     ROWS,
-    TIMING,
     decide,
     kinds,
     member,
@@ -44,6 +43,7 @@ from tests.group.situation import (
     told,
     view_of,
 )
+from tests.group.transcript import Story
 
 
 def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let_go() -> None:
@@ -145,22 +145,20 @@ def test_a_task_that_is_closed_and_somebody_elses_is_told_and_remembered_no_more
         assert own_row(view).released == {"daily-0": 2}
 
 
-def test_who_waits_for_a_task_reads_the_row_of_its_earlier_owner_alone_until_that_has_let_go() -> None:
+def test_who_waits_for_a_task_reads_the_row_of_its_earlier_owner_alone_until_that_has_let_go(story: Story) -> None:
     """p3 is no successor, and is given what p2 still has."""
     moved = Assignment(owner("p3", 8), after=(owner("p2"),), first=False)
     blob = replace(CONTROL, version=8, revision=10, tasks={**CONTROL.tasks, "clean-1": moved})
     view = view_of("p3", leader_row=replace(LEADER_ROW, successors=("p2",), version=8), scanned_at=NOW - 1)
-    learn(view, ReadControl(), ControlRead(blob, "newer"), sent_at=NOW, now=NOW)
-    asked = ReadMember("p2")
-    assert asked in decide(view, NOW)
-    assert ScanMembers not in kinds(decide(view, NOW))
 
-    learn(view, asked, ROWS["p2"], sent_at=NOW, now=NOW + 0.1)
-    assert starts(view, NOW + 0.2) == []
-    assert asked not in decide(view, NOW + 0.2)
-    assert asked in decide(view, NOW + 0.1 + TIMING.scan_s)
-    learn(view, asked, replace(ROWS["p2"], released={"clean-1": 2}), sent_at=NOW + 1, now=NOW + 1.2)
-    assert starts(view, NOW + 1.2) == ["clean-1"]
+    story.turn(view, NOW, {ReadControl: ControlRead(blob, "newer")})
+    actions = story.turn(view, NOW + 0.1, {ReadMember: ROWS["p2"]})
+    assert ReadMember("p2") in actions
+    assert ScanMembers not in kinds(actions)
+    assert ReadMember not in kinds(story.turn(view, NOW + 0.2))
+    story.turn(view, NOW + 1.1, {ReadMember: replace(ROWS["p2"], released={"clean-1": 2})})
+    started = [action.command for action in story.turn(view, NOW + 1.2) if isinstance(action, Tell)]
+    assert [command.task for command in started if isinstance(command, StartTask)] == ["clean-1"]
 
 
 def test_an_earlier_owner_whose_row_is_gone_has_let_go() -> None:

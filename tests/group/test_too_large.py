@@ -10,6 +10,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import TooLarge
 from samza_azure.group.control import (
     Assignment,
+    Control,
     RunPhase,
 )
 from samza_azure.group.ending import verdict
@@ -27,32 +28,30 @@ from tests.group.situation import (
     owner,
     row,
 )
+from tests.group.transcript import Story
 
 
-def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nobody_else_is_disturbed() -> None:
-    view = leader()
-    view.others.members = {**view.others.members, "p4": row("p4")}
-    view.work.plan = None  # so that nothing but the assignment is at stake
+def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nobody_else_is_disturbed(
+    story: Story,
+) -> None:
     blob = replace(CONTROL, tasks={**CONTROL.tasks, "clean-2": Assignment(owner("p1"), first=False)})
-    view.life.control = blob
-    [write] = [each for each in decide(view, NOW + 2) if isinstance(each, WriteControl)]
-    assert (write.has_newcomers, member("p4") in write.control.members) == (True, True)
-    learn(view, write, TooLarge("it needs more"), sent_at=NOW + 2, now=NOW + 2)
-    assert (view.leads, view.ending) == (True, None)
-    assert WriteControl not in kinds(decide(view, NOW + 3))
-    assert WriteControl in kinds(decide(view, NOW + 7))  # what was on the move has arrived, perhaps
+    view = leader(blob, plan=replace(PLAN, stages=(replace(PLAN.stages[0], tasks=3), PLAN.stages[1])))
+    too_large = {WriteControl: TooLarge("it needs more")}
 
-    view.others.members = {
-        **view.others.members,
-        "p3": replace(ROWS["p3"], state=State.DEAD),
-    }  # another set of members may fit
-    [again] = [each for each in decide(view, NOW + 3) if isinstance(each, WriteControl)]
-    assert member("p4") in again.control.members
-    learn(view, again, TooLarge("it needs more"), sent_at=NOW + 3, now=NOW + 3)
-    [without] = [each for each in decide(view, NOW + 4) if isinstance(each, WriteControl)]
-    assert (without.has_newcomers, without.control.members) == (False, (member("p1"), member("p2")))
-    assert without.control.tasks["daily-0"].owner in (owner("p1", 10), owner("p2", 10))
-    learn(view, without, "written", sent_at=NOW + 4, now=NOW + 4)
+    story.remark("p4 joins.")
+    view.others.members = {**view.others.members, "p4": row("p4")}
+    story.turn(view, NOW + 2, too_large)
+    assert (view.leads, view.ending) == (True, None)
+    assert WriteControl not in kinds(story.turn(view, NOW + 3))
+    assert WriteControl in kinds(decide(view, NOW + 7)), "what was on the move has arrived by then, perhaps"
+
+    story.remark("p3 dies: another set of members may fit.")
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.DEAD)}
+    story.turn(view, NOW + 3.1, too_large)
+    story.turn(view, NOW + 4, {WriteControl: "written"})
+    assert isinstance(view.control, Control)
+    assert view.control.members == (member("p1"), member("p2"))
+    assert view.control.tasks["daily-0"].owner in (owner("p1", 10), owner("p2", 10))
     assert not view.office.too_large
 
 
