@@ -214,6 +214,30 @@ class Progress:
     behind: dict[str, int] = field(default_factory=dict)  # stream -> about how many bytes of its logs are not read
 
 
+#: The phases of a batch that are reported, by Spark's names; `triggerExecution` is the whole.
+BATCH_PHASES = (
+    "triggerExecution",
+    "latestOffset",
+    "getBatch",
+    "queryPlanning",
+    "walCommit",
+    "addBatch",
+    "commitOffsets",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LastBatch:
+    """What Spark says of the last batch that was counted. For people: no decision depends on it."""
+
+    batch: int
+    rows: int = 0  # read
+    ms: dict[str, int] = field(default_factory=dict)  # milliseconds by phase, of BATCH_PHASES
+    late: int | None = None  # rows dropped by the watermark; this and the next two are None if the query has no state
+    state_rows: int | None = None
+    state_bytes: int | None = None  # of memory
+
+
 @dataclass(frozen=True, slots=True)
 class TaskReport:
     """The whole state of one task, sent whenever it changes (for batches at most every 500 ms)."""
@@ -231,6 +255,7 @@ class TaskReport:
     error: TaskError | None = None
     appended_at: float | None = None  # of the first append of this attempt
     progress: Progress | None = None
+    last_batch: LastBatch | None = None
     too_old_for: int | None = None  # it FAILED at a record of this format, which our release does not know
 
     @property
@@ -272,6 +297,7 @@ def decode(line: bytes) -> Command | Report | Alive:
             fields["read"] = None if fields.get("read") is None else ends_from(fields["read"])
             fields["error"] = fields["error"] and TaskError(**fields["error"])
             fields["progress"] = fields.get("progress") and Progress(**fields["progress"])
+            fields["last_batch"] = fields.get("last_batch") and LastBatch(**fields["last_batch"])
     message: Command | Report = _TYPES[kind](**fields)
     return message
 

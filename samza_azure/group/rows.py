@@ -21,7 +21,16 @@ from typing import Any
 from samza_azure.group.notification import DrainMode, mode_of
 from samza_azure.group.shape import made
 from samza_azure.logs.position import Ends
-from samza_azure.messages import DrainPhase, Phase, Progress, TaskError, TaskReport, ends_from
+from samza_azure.messages import (
+    BATCH_PHASES,
+    DrainPhase,
+    LastBatch,
+    Phase,
+    Progress,
+    TaskError,
+    TaskReport,
+    ends_from,
+)
 
 MEMBERS = "members"
 #: The format of the JSON in a processor's row, and of requests.
@@ -275,10 +284,11 @@ def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
     keep = TRACEBACKS // max(failed, 4)
     for left_out, traceback in (
         ((), keep),
-        (("progress",), keep),
-        (("progress", "read"), keep),
-        (("progress", "read", "late"), keep),
-        (("progress", "read", "late"), 0),
+        (("last_batch",), keep),
+        (("last_batch", "progress"), keep),
+        (("last_batch", "progress", "read"), keep),
+        (("last_batch", "progress", "read", "late"), keep),
+        (("last_batch", "progress", "read", "late"), 0),
     ):
         yield _text_of({name: _short(report, traceback, left_out) for name, report in tasks.items()})
     yield _text_of(_least(tasks))
@@ -286,9 +296,8 @@ def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
 
 def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
     """Only what the leader needs of tasks. While there is no room for the ends, a drain does not advance."""
-    return {
-        name: _short(report, 0, ("progress", "read", "late", "ends", "appended_at")) for name, report in tasks.items()
-    }
+    left_out = ("last_batch", "progress", "read", "late", "ends", "appended_at")
+    return {name: _short(report, 0, left_out) for name, report in tasks.items()}
 
 
 def _text_of(values: Mapping[str, Any]) -> str:
@@ -328,6 +337,8 @@ def _short(report: TaskReport, keep: int, left_out: Sequence[str] = ()) -> dict[
     fields = {name: value for name in shown if (value := getattr(report, name)) is not None}
     if report.progress is not None and "progress" in fields:
         fields["progress"] = asdict(report.progress)
+    if report.last_batch is not None and "last_batch" in fields:
+        fields["last_batch"] = asdict(report.last_batch)
     if report.error is not None:
         traceback = report.error.traceback
         fields["error"] = {
@@ -362,6 +373,7 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         error=_error(fields["error"]) if fields.get("error") else None,
         appended_at=at if isinstance(at := fields.get("appended_at"), float) else None,
         progress=_progress(fields.get("progress")),
+        last_batch=_last_batch(fields.get("last_batch")),
     )
 
 
@@ -381,6 +393,19 @@ def _progress(fields: Any) -> Progress | None:
         pace=_decimal(fields.get("pace")),
         watermark_ms=watermark if type(watermark) is int and abs(watermark) <= _LARGEST else None,
         behind={str(stream): _integer(size) for stream, size in behind.items()} if isinstance(behind, dict) else {},
+    )
+
+
+def _last_batch(fields: Any) -> LastBatch | None:
+    """The last batch, of which only numbers of known phases are kept. It is only shown, like the progress."""
+    if not isinstance(fields, dict):
+        return None
+    ms, optional = fields.get("ms"), ("late", "state_rows", "state_bytes")
+    return LastBatch(
+        _integer(fields.get("batch")),
+        _integer(fields.get("rows")),
+        {phase: _integer(ms[phase]) for phase in BATCH_PHASES if phase in ms} if isinstance(ms, dict) else {},
+        *(None if fields.get(name) is None else _integer(fields[name]) for name in optional),
     )
 
 

@@ -13,7 +13,7 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.tasks import PATIENCE
-from samza_azure.messages import DrainPhase, Phase, Progress, TaskReport, stage_and_number
+from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport, stage_and_number
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
 CALL_S = 5.0
@@ -146,7 +146,8 @@ def _task(
         "phase": str(task_phase(report, control)),
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
-        "progress": _progress(report),
+        "progress": _fields(report.progress if report is not None else None),
+        "last_batch": _fields(report.last_batch if report is not None else None),
         "why": why(each, control, rows, report, waits_s),
         "read": {} if report is None else {key: list(end) for key, end in (report.read or {}).items()},
         "error": asdict(report.error) if report is not None and report.error is not None else None,
@@ -154,10 +155,10 @@ def _task(
     }
 
 
-def _progress(report: TaskReport | None) -> dict[str, Any] | None:
-    if report is None or report.progress is None:
+def _fields(value: Progress | LastBatch | None) -> dict[str, Any] | None:
+    if value is None:
         return None
-    return {name: getattr(report.progress, name) for name in Progress.__slots__}  # `asdict` takes ten times as long
+    return {name: getattr(value, name) for name in value.__slots__}  # `asdict` takes ten times as long
 
 
 def why(

@@ -29,7 +29,7 @@ from samza_azure.group.rows import (
     request,
     request_columns,
 )
-from samza_azure.messages import DrainPhase, Phase, TaskError, TaskReport
+from samza_azure.messages import BATCH_PHASES, DrainPhase, LastBatch, Phase, Progress, TaskError, TaskReport
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader
 
 REPORT = TaskReport(
@@ -45,6 +45,7 @@ REPORT = TaskReport(
     read={"flights/0": (0, 98)},
     error=TaskError("no", "Traceback"),
 )
+LAST_BATCH = LastBatch(9, 1200, {"triggerExecution": 310, "addBatch": 250}, late=1, state_rows=500, state_bytes=81_234)
 ROW = ProcessorRow(
     "p1",
     "incarnation",
@@ -249,6 +250,39 @@ def test_the_reports_of_2000_source_partitions_come_back_whole(tasks: int) -> No
 def test_what_a_merge_leaves_of_a_longer_text_is_not_read() -> None:
     long, short = ProcessorRow("p", "i", tasks=reports(2_000)), ProcessorRow("p", "i", tasks=reports(1))
     assert processor_row("p", "", columns(long) | columns(short)) == short
+
+
+def test_the_last_batch_comes_back_and_what_a_later_release_adds_to_it_is_ignored() -> None:
+    report = replace(REPORT, progress=Progress(3, 40), last_batch=LAST_BATCH)
+    written = columns(ProcessorRow("p", "i", tasks={"clean-0": report}))
+    assert processor_row("p", "", written).tasks == {"clean-0": report}
+    stateless = replace(report, last_batch=LastBatch(9, 1200))
+    assert processor_row("p", "", columns(ProcessorRow("p", "i", tasks={"clean-0": stateless}))).tasks == {
+        "clean-0": stateless
+    }
+    said = json.loads(str(written["tasks"]))
+    said["clean-0"]["last_batch"] |= {"new": {"a": 1}, "ms": {"addBatch": 7, "new": 8}}
+    [read] = processor_row("p", "", {"tasks": json.dumps(said)}).tasks.values()
+    assert read == replace(report, last_batch=replace(LAST_BATCH, ms={"addBatch": 7}))
+
+
+@pytest.mark.parametrize("foreign", [7, "x", [], {"ms": 7}, {"batch": -1, "rows": "9", "ms": {"addBatch": 1e999}}])
+def test_a_foreign_last_batch_spoils_no_report(foreign: object) -> None:
+    said = {"generation": 7, "attempt": 2, "phase": "RUNNING", "last_batch": foreign}
+    [read] = processor_row("p", "", {"tasks": json.dumps({"clean-0": said})}).tasks.values()
+    assert read.last_batch == (LastBatch(0, 0, read.last_batch.ms) if read.last_batch is not None else None)
+    assert read.generation == 7
+
+
+def test_of_a_row_that_is_too_large_the_last_batches_go_first() -> None:
+    busy = LastBatch(1 << 50, 1 << 50, dict.fromkeys(BATCH_PHASES, 1), late=1 << 50, state_rows=1, state_bytes=1 << 50)
+    dice, many = Random(1), {}
+    for name in (f"{dice.getrandbits(128):x}-{number}" for number in range(4_500)):
+        vary = {phase: dice.getrandbits(40) for phase in BATCH_PHASES}
+        report = TaskReport(name, 1, 1, Phase.RUNNING, progress=Progress(number := dice.getrandbits(20), number))
+        many[name] = replace(report, last_batch=replace(busy, ms=vary))
+    read = processor_row("p", "", columns(ProcessorRow("p", "i", tasks=many))).tasks
+    assert read == {name: replace(each, last_batch=None) for name, each in many.items()}
 
 
 def random_ends(count: int, seed: int) -> dict[str, tuple[int, int]]:

@@ -17,7 +17,7 @@ from samza_azure.errors import PipelineRefused
 from samza_azure.logs.operations import large_prefix
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
-from samza_azure.messages import Phase
+from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
 from samza_azure.spark.pipeline.state import check_chosen
 from samza_azure.spark.task.task import Counted, counted_since
 from samza_azure.storage.interface import Blobs, Chunk
@@ -192,6 +192,9 @@ def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
     [done] = [task.report.progress for task in run.tasks.values()]
     assert done is not None and done.rows == 3 + 3 * 4 and done.batches >= 4 and done.seconds > 0 and done.size > 0
     assert done.watermark_ms is not None and done.behind == {"late": 0}
+    [last] = [task.report.last_batch for task in run.tasks.values()]
+    assert last is not None and last.state_rows and last.state_bytes and last.late is not None
+    assert set(last.ms) == set(BATCH_PHASES) and last.ms["triggerExecution"] >= last.ms["addBatch"]
     writer.close()
     run.drain()
     assert run.late == 12
@@ -212,8 +215,11 @@ class Finished:
     def numInputRows(self) -> int:  # noqa: N802  # Spark's name
         return 10
 
-    def durationMs(self) -> dict[str, int]:  # noqa: N802  # Spark's name
-        return {"triggerExecution": 500}
+    def durationMs(self) -> "Finished":  # noqa: N802  # Spark's name
+        return self
+
+    def toString(self) -> str:  # noqa: N802  # Java's name
+        return "{triggerExecution=500, addBatch=400, somethingNew=7}"
 
     def stateOperators(self) -> list["Finished"]:  # noqa: N802  # Spark's name
         return [Finished(self.batch, (count,)) for count in self.dropped]
@@ -221,12 +227,23 @@ class Finished:
     def numRowsDroppedByWatermark(self) -> int:  # noqa: N802  # Spark's name
         return self.dropped[0]
 
+    def numRowsTotal(self) -> int:  # noqa: N802  # Spark's name
+        return 5
+
+    def memoryUsedBytes(self) -> int:  # noqa: N802  # Spark's name
+        return 700
+
 
 def test_all_batches_since_the_last_look_are_counted_and_no_others_are_asked_for() -> None:
     """Several may have finished between two looks."""
     finished = [Finished(batch, (batch, 1)) for batch in range(100)]
-    assert counted_since(finished, 96) == Counted(99, batches=3, rows=30, late=97 + 98 + 99 + 3, seconds=1.5)
+    ms = {"triggerExecution": 500, "addBatch": 400}
+    last = LastBatch(99, 10, ms, late=100, state_rows=10, state_bytes=1400)
+    assert counted_since(finished, 96) == Counted(99, 3, rows=30, late=97 + 98 + 99 + 3, seconds=1.5, last=last)
     assert [each.batch for each in finished if each.asked] == [96, 97, 98, 99]
     assert counted_since(finished, 99) == Counted(99)
     assert counted_since([], -1) == Counted(-1)
-    assert counted_since(finished[:2], -1) == Counted(1, batches=2, rows=20, late=0 + 1 + 2, seconds=1.0)
+    last = LastBatch(1, 10, ms, late=2, state_rows=10, state_bytes=1400)
+    assert counted_since(finished[:2], -1) == Counted(1, 2, rows=20, late=0 + 1 + 2, seconds=1.0, last=last)
+    stateless = Finished(0, ())
+    assert counted_since([stateless], -1) == Counted(0, 1, rows=10, seconds=0.5, last=LastBatch(0, 10, ms))

@@ -5,6 +5,7 @@ last record is the state. So a query is stopped after the report, off the path.
 """
 
 import logging
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +26,17 @@ from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, Limits
 from samza_azure.machine import boot_time
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress, StartTask, TaskReport
+from samza_azure.messages import (
+    BATCH_PHASES,
+    Drain,
+    DrainPhase,
+    DrainStep,
+    LastBatch,
+    Phase,
+    Progress,
+    StartTask,
+    TaskReport,
+)
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
@@ -562,7 +573,8 @@ class Task:
                     rows=before.rows + found.rows,
                     seconds=round(before.seconds + found.seconds, 3),
                 )
-                self._report = replace(self._report, late=self._report.late + found.late, progress=done)
+                late = self._report.late + found.late
+                self._report = replace(self._report, late=late, progress=done, last_batch=found.last)
         done = self.report.progress or Progress()
         self._paces = [*(each for each in self._paces if each[0] > now - PACE_S), (now, done.rows)]
         since, rows = self._paces[0]
@@ -769,6 +781,7 @@ class Counted:
     rows: int = 0
     late: int = 0
     seconds: float = 0.0
+    last: LastBatch | None = None
 
 
 def counted_since(progresses: Sequence[Any], through: int) -> Counted:
@@ -777,19 +790,39 @@ def counted_since(progresses: Sequence[Any], through: int) -> Counted:
     Each element is asked for over a socket, so this goes back from the newest one and no further than it must.
     """
     found = Counted(through)
+    last = None
     for place in range(len(progresses) - 1, -1, -1):
         progress = progresses[place]
         batch = progress.batchId()
         if batch <= through:
             break
+        rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
+        late = [operator.numRowsDroppedByWatermark() for operator in operators]
+        if last is None:
+            last = LastBatch(batch, rows, ms, *_state(operators, late))
         found = Counted(
             max(found.through, batch),
             found.batches + 1,
-            found.rows + progress.numInputRows(),
-            found.late + sum(operator.numRowsDroppedByWatermark() for operator in progress.stateOperators()),
-            found.seconds + (progress.durationMs().get("triggerExecution") or 0) / 1000,
+            found.rows + rows,
+            found.late + sum(late),
+            found.seconds + ms.get("triggerExecution", 0) / 1000,
+            last,
         )
     return found
+
+
+def _durations(progress: Any) -> dict[str, int]:
+    """How long the phases took, in milliseconds. As one text: each value of a Java map would be another round trip."""
+    ms = {phase: int(took) for phase, took in re.findall(r"(\w+)=(\d+)", progress.durationMs().toString())}
+    return {phase: ms[phase] for phase in BATCH_PHASES if phase in ms}
+
+
+def _state(operators: Sequence[Any], late: Sequence[int]) -> tuple[int, int, int] | tuple[()]:
+    """Rows dropped by the watermark, rows and bytes of the state. Nothing if the query has no state."""
+    if not operators:
+        return ()
+    rows = sum(operator.numRowsTotal() for operator in operators)
+    return sum(late), rows, sum(operator.memoryUsedBytes() for operator in operators)
 
 
 def _roll_bytes(producer: Producer) -> int:

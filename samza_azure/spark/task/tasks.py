@@ -213,7 +213,7 @@ def _is_counted(task: Task | SinkTask) -> bool:
 
 
 def _without_batches(report: TaskReport) -> TaskReport:
-    return replace(report, batch=-1, late=0, read=None, progress=None)
+    return replace(report, batch=-1, late=0, read=None, progress=None, last_batch=None)
 
 
 def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:
