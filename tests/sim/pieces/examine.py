@@ -42,7 +42,8 @@ from .acting import check_actions
 from .decisions import check_decisions
 from .learning import check_learning
 from .rows import check_controls, check_notifications, check_requests, check_rows
-from .streams import check_streams, check_task_logs
+from .streams import check_streams
+from .task_logs import check_task_logs
 
 #: As the description of the format says.
 RAW_BYTES = 16 << 10

@@ -49,7 +49,7 @@ from samza_azure.group.rows import (
     request,
     request_columns,
 )
-from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskError, TaskReport
+from samza_azure.messages import DrainPhase, DrainStep, LastBatch, Phase, Progress, TaskError, TaskReport
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.storage.limits import checked_values
 
@@ -92,6 +92,7 @@ def drawn_report(dice: Random, task: str, length: int) -> TaskReport:
                 Progress(behind={text(): 1}),
             ]
         ),
+        dice.choice([None, LastBatch(7, 8), LastBatch(7, 8, {"addBatch": dice.randrange(1 << 40)}, 0, 1 << 40, 2)]),
     )
 
 
@@ -139,11 +140,12 @@ def _as_much_as_fits(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
     keep = 16_000 // max(sum(report.error is not None for report in tasks.values()), 4)
     shorter = [
         _shown(tasks, keep),
-        _shown(tasks, keep, "progress"),
-        _shown(tasks, keep, "progress", "read"),
-        _shown(tasks, keep, "progress", "read", "late"),
-        _shown(tasks, 0, "progress", "read", "late"),
-        _shown(tasks, 0, "progress", "read", "late", "ends", "appended_at"),
+        _shown(tasks, keep, "last_batch"),
+        _shown(tasks, keep, "last_batch", "progress"),
+        _shown(tasks, keep, "last_batch", "progress", "read"),
+        _shown(tasks, keep, "last_batch", "progress", "read", "late"),
+        _shown(tasks, 0, "last_batch", "progress", "read", "late"),
+        _shown(tasks, 0, "last_batch", "progress", "read", "late", "ends", "appended_at"),
     ]
     return next((each for each in shorter if _has_room(each, COLUMNS)), _halved(shorter[-1], COLUMNS))
 
@@ -202,6 +204,8 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         fields["error"] = TaskError(**fields["error"])
     if fields.get("progress"):
         fields["progress"] = Progress(**fields["progress"])
+    if fields.get("last_batch"):
+        fields["last_batch"] = LastBatch(**fields["last_batch"])
     return TaskReport(name, **fields)
 
 
