@@ -179,7 +179,7 @@ def until(deadline: float, fleet: Fleet) -> None:
 
 
 def no_task_of(processor: str, shown: dict[str, Any]) -> bool:
-    """It owns nothing any more."""
+    """It owns nothing now."""
     return all(task["owner"] != processor for task in shown["tasks"])
 
 

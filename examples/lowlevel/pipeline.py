@@ -22,7 +22,7 @@ async def tell(text: str) -> None:
 
 @app.task("flights", output="alerts", max_concurrency=16)
 class Alert:
-    """Up to 16 requests are under way at once. How many people were told survives restarts and moves."""
+    """Up to 16 requests are under way at once. How many people were informed survives restarts and moves."""
 
     def __init__(self) -> None:
         self.told = 0

@@ -101,7 +101,7 @@ def unit(name: str, text: str) -> tuple[str, list[Finding]]:
 
 
 def cloud_init(template: str, text: str) -> list[Finding]:
-    """What is wrong with what a virtual machine is told, and with what the template puts into it."""
+    """What is wrong with the settings of a virtual machine, and with what the template puts into it."""
     name = "cloud-init.yaml"
     filled, open_ = set(re.findall(r"'{(\w+)}'", template)), set(re.findall(r"{(\w+)}", text))
     found = [

@@ -43,7 +43,7 @@ async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked
             "next run."
         )
     if control is not None and wanted == control.run_id:
-        refuse_after_flush(control, "its drain cannot be cancelled any more")
+        refuse_after_flush(control, "its drain can no longer be cancelled")
     found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
     waiting = any(each.kind is RequestKind.DRAIN and not each.answer and each.run_id in ("", wanted) for each in found)
     if not waiting and (control is None or control.drain is None or wanted != control.run_id):
@@ -57,7 +57,7 @@ async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table:
     lives = [row.incarnation for row in rows if row.alive]
     if control is None or not lives:
         return Asked(current, already="stopped")
-    refuse_after_flush(control, "it ends by itself and cannot be stopped any more")
+    refuse_after_flush(control, "it ends by itself and can no longer be stopped")
     return Asked(current, await write_request(table, RequestKind.STOP, current, lives))
 
 

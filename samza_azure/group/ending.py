@@ -245,7 +245,7 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     if not is_told:
         get = f"; others get {', '.join(own)} when" if own else ", who see it when"
         said.append(
-            f"Left the group, but could not write this to the storage: the others were not told{get} it has been "
+            f"Left the group, but could not write this to the storage: the others do not know{get} it has been "
             f"silent for {view.timing.heartbeat_timeout_s:g} s."
         )
     if doubtful:

@@ -72,7 +72,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     name = resource(action)
     view.calls.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
-    unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # else we stand by, and ask no more
+    unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # else we stand by, and stop asking
     if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
         times = view.failing_calls(name) + 1
         view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
@@ -199,7 +199,7 @@ def heard_leave(view: View) -> None:
 
 
 def demote(view: View, now: float) -> None:
-    """We lead no more. Nothing further is sent as leader; observing begins anew."""
+    """We no longer lead. Nothing further is sent as leader; observing begins again."""
     view.leadership, view.calls.unsettled = None, None
     observe_again(view, now)
 
@@ -501,7 +501,7 @@ def _learn_member(view: View, processor: str, answer: Answer, now: float) -> Non
 
 
 def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
-    """What became of a write to another's row. Unless it was accepted, the next scan tells what stands there."""
+    """What became of a write to another's row. Unless it was accepted, the next scan shows the row."""
     match action, answer:
         case MarkDead(processor=processor, epoch=epoch), str() as etag:
             row = view.others.members.get(processor)

@@ -78,7 +78,7 @@ def checked(before: Control, after: Control) -> Control:
 
 
 def _wrong_owner(before: Control, after: Control) -> str | None:
-    """A task that is given to an incarnation that is no member, or under another version than this one.
+    """A task that is given to an incarnation that is not a member, or under another version than this one.
 
     Reports count by incarnation and generation, so such an owner's reports would be ignored.
     """
@@ -88,7 +88,7 @@ def _wrong_owner(before: Control, after: Control) -> str | None:
         if owner is None or (earlier is not None and earlier.owner == owner):
             continue
         if owner.generation != after.version or owner.member not in members:
-            return f"{task} is given to {owner}, which is no member of version {after.version}"
+            return f"{task} is given to {owner}, which is not a member of version {after.version}"
     return None
 
 
@@ -278,7 +278,7 @@ def _is(row: ProcessorRow | None, owner: Owner) -> bool:
 
 
 def _own_and_over(view: View, task: str, owner: Owner) -> bool:
-    """Ours, and it does not run here any more. What we may yet start, we may start before this write is answered."""
+    """Ours, and it no longer runs here. What we may yet start, we may start before this write is answered."""
     if not view.is_me(owner):
         return False
     local = view.work.tasks.get(task)

@@ -16,7 +16,7 @@ from samza_azure.group.rows import SHORT_LIFE, ProcessorRow, Request, RequestKin
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
 
-#: A request that has not changed for so long is deleted, answered or not.
+#: A request that has not changed for this time is deleted, answered or not.
 FORGOTTEN_AFTER_S = 24 * 3600.0
 
 ACCEPTED, CANCELLED = "accepted", "cancelled"

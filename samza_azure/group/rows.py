@@ -52,7 +52,7 @@ PROCESSOR_ID = r"[a-z0-9][a-z0-9-]{0,62}"
 _ID = re.compile(PROCESSOR_ID)
 #: Valid run ids, as in app.run.id: they name directories of logs.
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
-#: No counter of ours gets this far, and a foreign one could not be increased any more.
+#: No counter of ours gets this far, and a foreign one could not be increased.
 _LARGEST = 1 << 53
 #: The fields of a task's report, without its name.
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")

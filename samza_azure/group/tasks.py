@@ -59,7 +59,7 @@ def may_let_go(view: View, now: float) -> bool:
 
 
 def _is_cut_short(view: View, now: float) -> bool:
-    """We end without a task that has not let go in time, so before our last word it must append no more."""
+    """We end without a task that has not let go in time, so it must stop appending before our last write."""
     has_open = any(not local.closed for local in view.work.tasks.values())
     return view.ending is not None and has_open and not may_let_go(view, now)
 

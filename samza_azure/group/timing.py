@@ -10,42 +10,43 @@ RENEW_EVERY_S = 20.0
 LEASE_MARGIN_S = 5.0
 #: What others wait for is written at once, but not more often than this, and by all together not more often than that.
 URGENT_GAP_S, URGENT_PER_S = 0.1, 600
-#: Who was let in and is refused since pauses at once, and ends after so long: a restart may bring a new secret.
+#: A processor that was let in and is refused since then pauses at once, and ends after this time: a restart may bring a
+#: new secret.
 DENIED_S = 120.0
-#: Who was never let in and lacks a right waits so long: a role that is assigned now counts minutes later.
+#: A processor that was never let in and lacks a right waits for this time: a new role takes effect minutes later.
 ROLE_S = 600.0
 #: After a failed call what is done seldom, or in several steps, is tried again this much later, then later and later.
 #: A failed task starts again after twice this, doubled each time (`tasks.retry_at`).
 RETRY_S = 0.25
-#: A call that fails every time is made so many times less often than usual in the end.
+#: A call that fails every time is in the end made this many times less often than usual.
 BACK_OFF_MOST = 4
 #: Beats, ours and the leader's, do not back off, or an outage of seconds would be a death. They come this much sooner,
 #: while all that is read comes later; together that is less than usual.
 BEAT_AGAIN = 0.75
-#: What is to be deleted and cannot be is tried again after so long, then later and later.
+#: A deletion that is refused is tried again after this time, then less and less often.
 CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S = 1.0, 300.0
-#: Each wrong suspicion of a leader doubles the patience with the next, at most so many times.
+#: Each wrong suspicion of a leader doubles the patience with the next, at most this many times.
 CHURN_MAX = 4
 #: So many leader timeouts in office, and earlier wrong suspicions are forgotten.
 CHURN_FORGOTTEN = 10
-#: A job model that was too large is tried again so much later: it shrinks when tasks have been handed over.
+#: A job model that was too large is tried again after this time: it shrinks when tasks have been handed over.
 FIT_AGAIN_S = 5.0
 #: A task's failures are forgotten after it ran this long.
 FORGIVE_AFTER_S = 600.0
-#: An observer reads at most so many rows a second; there are four or, while many join, a few more.
+#: An observer reads at most this many rows a second; there are four or, while many join, a few more.
 ROWS_PER_S = 180
-#: All followers together read the control blob at most so many times a second; Azure carries 500.
+#: All followers together read the control blob at most this many times a second; Azure carries 500.
 NEWS_PER_S = 250
 #: While a run drains, each step waits for looks: they come so often, unless the group is so large that the bounds above
 #: count.
 DRAINING_LOOK_S = 0.2
 #: For so long after a drain was requested, followers look as often as while a run drains: the leader takes it up soon.
 DRAIN_ASKED_S = 10.0
-#: Who asks for something waits for the leader to read it: so many times for each scan, and not oftener than this.
+#: Whoever asks for something waits for the leader to read it: this many times per scan, but not more often than this.
 REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
-#: Those who wait for others to let go read at most so many rows a second, all together; Azure carries 2,000.
+#: All processors that wait for a release together read at most this many rows a second; Azure carries 2,000.
 WAITS_PER_S = 250
-#: A call that has failed so often in a row is no accident: this resource is out of our reach.
+#: A call that has failed this many times in a row is no accident: this resource is out of our reach.
 OUT_OF_REACH = 5
 #: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75

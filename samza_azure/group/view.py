@@ -81,7 +81,7 @@ class Campaign:
 
 @dataclass(slots=True)
 class LocalTask:
-    """A task that our container was told to run."""
+    """A task that our container was ordered to run."""
 
     generation: int
     attempt: int

@@ -85,7 +85,9 @@ class Supervisor(JobCoordinatorListener):
         self._measured_at = -1e9
         self._kills = RecentKills()
         self._phases: dict[str, tuple[int, Phase]] = {}
-        self._open: dict[str, tuple[int, int]] = {}  # tasks that the container was told to run: generation and attempt
+        self._open: dict[
+            str, tuple[int, int]
+        ] = {}  # tasks that the container was ordered to run: generation and attempt
         self._wake_up, self._woken = socket.socketpair()
         self._wake_up.setblocking(False)
 

@@ -1,4 +1,4 @@
-"""The blobs of a task's log that nobody needs any more, so that its owner may delete them.
+"""The blobs of a task's log that are no longer needed, so that its owner may delete them.
 
 Promised: no blob is named that a restore, a replay or a reader may still read. What a snapshot has replaced stays
 replaced, and a reader never reads again what its record says it is done with. So no fence is needed: a former owner may

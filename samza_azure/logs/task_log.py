@@ -78,7 +78,7 @@ BATCH_BYTES = "batch_bytes"
 #: A batch that fails because of its size is made no smaller than this. One record of input is always read.
 BATCH_BYTES_MIN = 64 << 10
 
-#: After so many refusals although nothing was added, no append of ours will ever be accepted.
+#: After this many refusals although nothing was added, no append of ours will ever be accepted.
 REFUSALS_MAX = 3
 
 
@@ -172,7 +172,7 @@ class TaskLog:
             self.add(header, files)
 
     def prune(self) -> None:
-        """Forget the files that no restart needs any more."""
+        """Forget the files that no restart needs."""
         self.files = needed(self.files, self.last_batch)
         self._prune_at = 64 + 2 * len(self.files)
 

@@ -197,7 +197,7 @@ class Datasource:
             return Refused(f"{advance.stream} is at {self.positions.get(advance.stream)!r}, not at {advance.start!r}.")
         for segment in inputs:
             if not self.timeline.is_visible(segment):
-                return Refused(f"{segment} is not visible any more.")
+                return Refused(f"{segment} is no longer visible.")
         for segment in outputs:
             if self.timeline.get(segment.id) is not None:
                 raise ValueError(f"{segment} is there already, and others of this publish are not.")

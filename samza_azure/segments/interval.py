@@ -72,8 +72,8 @@ class Interval:
             if slash:
                 return cls.of(start, end)
         except ValueError as error:
-            raise ValueError(f"{text!r} is no interval: {error}") from error
-        raise ValueError(f"{text!r} is no interval. Write START/END, as in 2026-01-01/2026-02-01.")
+            raise ValueError(f"{text!r} is not an interval: {error}") from error
+        raise ValueError(f"{text!r} is not an interval. Write START/END, as in 2026-01-01/2026-02-01.")
 
     @property
     def is_empty(self) -> bool:

@@ -20,7 +20,7 @@ class Partitions:
         one_by_one = ((number, number + 1) for number in numbers)
         self.runs = _joined(sorted([*one_by_one, *((start, end) for start, end in runs if start < end)]))
         if self.runs and self.runs[0][0] < 0:
-            raise ValueError(f"{self.runs[0][0]} is no partition: they are numbered from 0 on.")
+            raise ValueError(f"{self.runs[0][0]} is not a partition: they are numbered from 0 on.")
         self._size = sum(end - start for start, end in self.runs)
         self._hash = hash(self.runs)
 

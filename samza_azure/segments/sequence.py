@@ -27,7 +27,7 @@ class Sequence:
         """Parse what `str` wrote. Raise ValueError for any other text."""
         granted, colon, counts = text.partition(":")
         if not colon:
-            raise ValueError(f"{text!r} is no sequence number; it looks like 17:12=3,15=0.")
+            raise ValueError(f"{text!r} is not a sequence number; it looks like 17:12=3,15=0.")
         pairs = (pair.partition("=") for pair in counts.split(",") if pair)
         return cls(int(granted), {int(lock): int(count) for lock, _, count in pairs})
 

@@ -221,7 +221,7 @@ class Timeline:
             stack.insert(bisect_left(stack, -chunk.version, key=_newest_first), chunk)
 
     def _lift(self, chunk: Chunk) -> None:
-        """Remove a chunk, and join the parts that nothing divides any more."""
+        """Remove a chunk, and join the parts that nothing divides now."""
         first = bisect_left(self._starts, chunk.interval.start)
         end = bisect_left(self._starts, chunk.interval.end)
         for stack in self._stacks[first:end]:

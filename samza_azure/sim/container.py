@@ -76,7 +76,7 @@ KEYS = 7
 INFINITY = 1 << 60
 #: A low-level task commits at most so many messages at once. The row that its `on_drain` puts out has this number.
 PART, FAREWELL = 15, -1
-#: A source that pauses has new rows for so long, and then none for as long.
+#: A source that pauses has new rows for this time, and then none for as long.
 PAUSE_S = 12.0
 CALL_S = 10.0
 #: Small, so that logs roll often.
@@ -127,7 +127,7 @@ class Habits:
     limits: Limits = LIMITS
 
     def cure(self) -> None:
-        """User code fails no more."""
+        """User code works again."""
         self.poisoned = 0.0
         self.bad.clear()
 
@@ -343,7 +343,7 @@ class Work:
         self.report(Phase.RELEASED)
 
     async def kill_late(self) -> None:
-        """A query that has not let go after the time for that is killed, and has let go."""
+        """A query that has not released its task in time is killed, which releases it."""
         await asyncio.sleep(self.container.habits.shutdown_s)
         if self.query is not None and not self.query.done():
             self.query.cancel()
@@ -357,7 +357,7 @@ class Work:
             raise PermitExpired("No permit.")
 
     async def idle(self, seconds: float) -> None:
-        """Nothing to do for so long, unless the supervisor says something."""
+        """Nothing to do for this time, unless the supervisor says something."""
         self.news.clear()
         try:
             async with asyncio.timeout(seconds):
@@ -554,7 +554,7 @@ class Work:
             self.report(self.phase)
 
     def forget(self) -> None:
-        """Delete what nobody needs any more of a log between the stages, now or much later, whoever owns it then."""
+        """Delete what is no longer needed of a log between the stages, now or much later, whoever owns it then."""
         if not self.task.startswith(CLEANERS):
             return
         readers = [f"runs/{self.start.run_id}/daily-{number}" for number in range(self.tasks_of("daily"))]

@@ -48,7 +48,7 @@ INVARIANTS = {
     "ends in DRAINED, and is final. The next run begins at the positions of the drained one. A clean-up deletes only "
     "what is left of drained runs, and only after the other processors have left them.",
     "L1": "When the faults end, within a bound one processor leads and names its successors, every task runs at its "
-    "owner and is known to have a log, and the tasks are balanced. A processor that is told to leave is gone, and a "
+    "owner and is known to have a log, and the tasks are balanced. A processor that is asked to leave is gone, and a "
     "drain is over, within a bound.",
     "L2": "Under mild faults that never end, every task runs at least 95 % of the time, and a death is handled within "
     "twice its stated bound.",
@@ -148,7 +148,7 @@ class Ledger(MemoryStorage):
         self.seen: Counter[str] = Counter()
         self.steps = Steps(facts.instant, self.seen)
         self.takeovers = 0
-        self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it was told that its write was refused
+        self.deposed: dict[tuple[str, int], float] = {}  # (name, life) -> when it learned that its write was refused
         self._beaten: dict[tuple[str, int], float] = {}  # (name, life) -> its last accepted heartbeat
         self._owners: dict[tuple[str, int], str] = {}  # log and generation -> incarnation
         self._given: set[tuple[str, str, int]] = set()  # incarnation, task, generation
@@ -476,7 +476,10 @@ class Ledger(MemoryStorage):
             demand(fits, f"Leak: the row of {processor} says {row.state}, and version {row.adopted} is adopted")
         for task, report in row.tasks.items():
             given = (row.incarnation, task, report.generation) in self._given
-            demand(given, f"Leak: the row of {processor} tells of {task}, generation {report.generation}: not its own")
+            demand(
+                given,
+                f"Leak: the row of {processor} reports {task}, generation {report.generation}, which is not its own",
+            )
             if report.phase is Phase.FAILED:
                 owner = Owner(processor, row.incarnation, report.generation)
                 self._gave_up.setdefault((task, owner), self.facts.instant())
@@ -611,7 +614,7 @@ class Ledger(MemoryStorage):
         super().delete(name)
 
     def _workers(self, control: Control) -> list[Owner]:
-        """The owners of tasks whose rows still tell of them."""
+        """The owners of tasks whose rows still report them."""
         found = []
         for task, each in control.tasks.items():
             values = self._member(each.owner.processor) if each.owner is not None else {}

@@ -19,9 +19,9 @@ from samza_azure.sim.loop import Process
 from samza_azure.sim.network import FaultyLink, Weather
 from samza_azure.storage.memory import Link, SimulatedAccount
 
-#: The supervisor starts a dead container again after so long.
+#: The supervisor starts a dead container again after this time.
 CONTAINER_BACK_S = 0.5
-#: A clock's rate is wrong by so much at most.
+#: A clock's rate is wrong by at most this much.
 RATE_ERROR = 0.1
 #: People's clocks differ by as much as they like: nothing may depend on them.
 WALL_ERROR_S = 3600.0
@@ -145,7 +145,7 @@ class Life:
         self._end_container()
 
     def leave(self) -> None:
-        """It is told to go, as by a signal. It may be told more than once."""
+        """Ask it to leave, as a signal does. It may be asked more than once."""
         self.told_to_leave = True
         self.supervisor.spawn(self._leave())
 
@@ -169,7 +169,7 @@ class Life:
             self.container.process.freeze(seconds)
 
     def calm_down(self) -> None:
-        """Nothing of its own goes wrong any more."""
+        """From now on nothing of its own goes wrong."""
         self.link.outages.clear()
         self.habits.cure()
         self.supervisor.thaw()

@@ -103,7 +103,7 @@ class Process:
             loop.call_exception_handler({"message": f"{self.name} broke", "exception": error})
 
     def freeze(self, seconds: float) -> None:
-        """Nothing of it runs for so long. What was sent goes on its way; answers wait."""
+        """Nothing of it runs for this time. What was sent arrives; answers wait."""
         if self.alive and not self.frozen:
             self.frozen = True
             asyncio.get_running_loop().call_later(seconds, self.thaw)

@@ -16,7 +16,7 @@ from samza_azure.messages import Phase, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
 from samza_azure.sim.life import Life
 
-#: What `explain` prints is a worst case on a storage that answers at once; so many times that is allowed.
+#: `explain` prints a worst case on a storage that answers at once; this many times that is allowed.
 ALLOWED = 1.5
 #: A call of the simulated network takes no longer, unless something is wrong with it.
 CALL_S = 0.5

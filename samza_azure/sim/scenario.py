@@ -42,7 +42,7 @@ BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
-#: Faults last for so many heartbeats of all processors together at most, so that each wide fleet takes seconds.
+#: Faults last for at most this many heartbeats of all processors together, so that each wide fleet takes seconds.
 WIDE_BEATS = 1200.0
 
 

@@ -28,7 +28,7 @@ class Tally:
 def simulate(
     say: Callable[[str], None], *, seed: int | None = None, processors: int | None = None, hours: float | None = None
 ) -> bool:
-    """Play one seed, a fresh one if none is given, and tell what happened. True: nothing was violated."""
+    """Play one seed, a fresh one if none is given, and print what happened. True: nothing was violated."""
     if seed is None:
         seed = Random().randrange(1 << 32)
     scenario = draw(seed, processors=processors, fault_s=hours * HOUR_S if hours else None)
@@ -91,7 +91,7 @@ def summary(tally: Tally, worst: Mapping[str, FailOver], processors: int, timing
 
 
 def play_all(seeds: Iterable[int], say: Callable[[str], None], until: Callable[[], bool]) -> Tally:
-    """Play seeds until it is time to stop. Each violation is told at once, with the command that replays it."""
+    """Play seeds until the time is over. Each violation is printed at once, with the command that replays it."""
     tally = Tally()
     for seed in seeds:
         if until():

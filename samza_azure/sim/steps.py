@@ -33,7 +33,7 @@ MET_FAULTS = (
     *(f"outage of {what}" for what in ("blob", "table", "writes", "all")),
     *("slow release", "slow batch", "call refused", "answer lost", "call late", "call slow"),
 )
-#: Each fault ought to have met each step so often in a long run.
+#: How often each fault should have met each step in a long run.
 ENOUGH = 20
 #: Pairs of a fault and a step that cannot meet, and why.
 IMPOSSIBLE: dict[str, str] = {}
@@ -73,21 +73,21 @@ class Steps:
                 del self._under_way[step]
 
     def set(self, step: str, under_way: bool, who: str = "") -> None:
-        """A step of the whole group, told by its state."""
+        """A step of the whole group, recognised by its state."""
         if under_way:
             self.begin(step, who=who)
         else:
             self.end(step)
 
     def set_for(self, step: str, what: str, under_way: bool) -> None:
-        """A step of one processor, told by its row."""
+        """A step of one processor, recognised by its row."""
         if under_way:
             self.begin(step, what, what)
         else:
             self.end(step, what)
 
     def calm(self) -> None:
-        """Nothing lasts any more."""
+        """End everything that lasts."""
         self._lasting.clear()
 
     def meet(self, fault: str, *, lasts: float = 0.0) -> None:

@@ -37,7 +37,7 @@ from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
 from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
-#: Whatever is still wrong so long after the last fault is a fault of ours. In heartbeats.
+#: Whatever is still wrong this long after the last fault is a fault of ours. In heartbeats.
 HEALS_WITHIN = 12.0
 #: A run fails within this time if all its tasks do, unless it is drained before.
 FAILS_WITHIN_S = 90.0
@@ -285,7 +285,7 @@ class World:
         return self.dice.uniform(0.1, 1) if self.scenario.style == "busy" else self.dice.uniform(0.5, 5)
 
     def _upgrade(self) -> None:
-        """After a drain: another pipeline, or the same one that is told to begin anew, or the same, so that no run
+        """After a drain: another pipeline, or the same one that is asked to begin anew, or the same, so that no run
         begins."""
         control = self.ledger.control
         if control is None or self.runs >= self.ledger.seen["phase DRAINED"] or self.again == control.run_id:
@@ -488,7 +488,7 @@ class World:
 
         def look() -> None:
             stays = life.supervisor.alive and life.freezes == freezes
-            demand(not stays, f"L1: {life.name} was told to leave {bound:.0f} s ago, and it is still there")
+            demand(not stays, f"L1: {life.name} was asked to leave {bound:.0f} s ago, and it is still there")
 
         self.loop.call_later(bound, look)
 
@@ -593,7 +593,7 @@ class World:
         await self._hold(bound, self.unhealed, otherwise)
 
     async def _hold(self, bound: float, trouble: Callable[[], str | None], otherwise: str) -> None:
-        """Wait until there is no such trouble any more, which must be within the bound."""
+        """Wait until the trouble is over, which must be within the bound."""
         since = self.loop.time()
         while (wrong := trouble()) is not None:
             demand(self.loop.time() < since + bound, otherwise.format(bound, wrong))
@@ -717,7 +717,7 @@ class World:
                 break
             await self._wait(1.0)  # who is back after the last trouble has not got its share yet
         demand(bool(others), f"L2: {victim.name} has kept all tasks")
-        self.note(f"{victim.name} cannot reach the blob any more")
+        self.note(f"{victim.name} can no longer reach the blob")
         victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
         if is_news:
             self._send_away(self.lives[self.dice.choice(others)])

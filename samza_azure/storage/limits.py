@@ -21,7 +21,9 @@ _OF_THE_SERVICE = frozenset({"PartitionKey", "RowKey", "Timestamp"})
 def checked_key(key: str) -> str:
     r"""A partition or row key, which may not hold / \\ # ? or control characters."""
     if not key or len(key) > 512 or _FORBIDDEN.search(key):
-        raise ValueError(f"{key!r} is no key of a table row: 1 to 512 characters, none of / \\ # ? and control ones.")
+        raise ValueError(
+            f"{key!r} is not a valid key of a table row: 1 to 512 characters, none of / \\ # ? and control ones."
+        )
     return key
 
 
@@ -29,7 +31,7 @@ def checked_values(values: Mapping[str, Value]) -> Mapping[str, Value]:
     """Columns whose names and sizes the table accepts."""
     for name, value in values.items():
         if not _COLUMN.fullmatch(name):
-            raise ValueError(f"{name!r} is no column name: letters, digits and _ only.")
+            raise ValueError(f"{name!r} is not a valid column name: letters, digits and _ only.")
         if name in _OF_THE_SERVICE:
             raise ValueError(f"{name} is a column of the service's own.")
         if isinstance(value, str) and len(value) > TEXT_MAX:

@@ -130,7 +130,7 @@ class LogWriter:
             return kept(self._log)
 
     def forget(self, readers: Sequence[str]) -> int:
-        """Delete what neither a restore nor these logs' tasks can need any more of this one; how many blobs."""
+        """Delete what neither a restore nor these logs' tasks can still need of this one; how many blobs."""
         names = drive(outdated(self.kept(), readers), self._blobs)
         kept_ones = 0  # by a policy or a legal hold: no reason to end the task
         for start in range(0, len(names), DELETE_MAX):
@@ -148,9 +148,9 @@ class LogWriter:
         return self._append(Kind.FRONTIER, frontier_us=frontier_us, idle=idle, meta=meta)
 
     def close(self) -> bool:
-        """Append nothing any more; an append in flight is not tried again. False: what became of it is not known.
+        """Append nothing more; an append in flight is not tried again. False: what became of it is not known.
 
-        False is doubt, no danger: whoever comes next finds it in the log or does not.
+        False is doubt, not danger: the next owner finds it in the log or does not.
         """
         self._closing = True  # before the lock: an append holds that for as long as the storage does not answer
         with self._lock:

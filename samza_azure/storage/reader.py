@@ -29,9 +29,9 @@ from samza_azure.storage.token import Stand
 from samza_azure.storage.token import decode as stand_of
 from samza_azure.storage.token import encode as token_of
 
-#: A table has about so many bytes of a log at most, or one record.
+#: A table has at most about this many bytes of a log, or one record.
 TABLE_BYTES = 8 << 20
-#: The logs are asked for new rows so often, and for new logs, which is dearer, so often.
+#: How often the logs are asked for new rows, and for new logs, which costs more.
 POLL_S, LIST_S = 0.5, 5.0
 
 Start = Literal["earliest", "latest"]

@@ -1,4 +1,4 @@
-"""Hiding an interval and showing it again, and deleting what nobody can see any more.
+"""Hiding an interval and showing it again, and deleting what nobody can see.
 
 No clock is used but in `collect`, whose caller says what time it is and how long garbage is kept.
 """

@@ -55,7 +55,7 @@ def publish(
     """Publish segments and the position of the stream that they come from, all or nothing.
 
     `under` are the locks that it was granted for this, as far as the caller knows them: one that is not there any
-    more was ended by others. `Refused`: a lock was revoked or ended, an input is not visible any more, or the stream
+    more was ended by others. `Refused`: a lock was revoked or ended, an input is no longer visible, or the stream
     is elsewhere; nothing was changed.
     ValueError for outputs that could never be published, as `Datasource.publish` says.
     """
@@ -98,7 +98,7 @@ def publish(
             table.etags.clear()
             continue
         if inputs and (gone := _gone(table, inputs)):
-            return _settled(table, outputs) or Refused(f"{gone} is not visible any more.")
+            return _settled(table, outputs) or Refused(f"{gone} is no longer visible.")
         made = [replace(one, published=(Publish(lead.id, lead.count + 1),)) for one in outputs]
         made += _copies(table, locks, lead, made, inputs)
         answer = _commit(table, held, locks, lead, made, advance)

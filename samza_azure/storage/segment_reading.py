@@ -25,7 +25,7 @@ from samza_azure.storage.segment_rows import HEAD, LOCK, READER, SEGMENT, Segmen
 from samza_azure.storage.segment_table import Known, Snapshot, State, Table
 from samza_azure.storage.transactions import Act, AtOnce, Write
 
-#: A collection writes a checkpoint when so many segments were published since the last one.
+#: A collection writes a checkpoint when this many segments were published since the last one.
 CHECKPOINT_AFTER = 500
 #: A mark of a collection, or a pin, says of so many locks how much they had published: a column has room for that.
 LISTED_MAX = 1_000
@@ -249,12 +249,12 @@ def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
 
 
 def unpin(table: Table, reader: str) -> None:
-    """The snapshot is not needed any more. Idempotent."""
+    """The snapshot is no longer needed. Idempotent."""
     table.tried(lambda: table.rows.transact([Write(Act.DELETE, READER + reader)]))
 
 
 def wants_checkpoint(table: Table) -> bool:
-    """Whether so much was published since the last one that opening the table takes longer than it need."""
+    """Whether so much was published since the last one that opening the table takes longer than necessary."""
     state = table.state()
     known = _from_checkpoint(table, state)
     changed = _changed_since(table, known, state) if known is not None else None

@@ -177,6 +177,6 @@ def _number(write: Write) -> int:
 
 
 def in_parts(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
-    """The items, so many at a time."""
+    """The items, `size` at a time."""
     for first in range(0, len(items), size):
         yield items[first : first + size]

@@ -55,7 +55,7 @@ def source_of(config: Config, stream: str) -> Stream:
     known = [name for name, each in config.streams.items() if each.schema]
     if settings is None:
         near = difflib.get_close_matches(stream, known, n=1, cutoff=0.6)
-        meant = f" Is {near[0]!r} meant?" if near else ""
+        meant = f" Did you mean {near[0]!r}?" if near else ""
         raise ConfigError(
             f"The job file has no stream {stream!r}.{meant} Source streams in it: {', '.join(known) or 'none'}."
         )

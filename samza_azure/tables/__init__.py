@@ -25,7 +25,7 @@ from samza_azure.tables.write import Appender, Shape, create
 def store_of(account: Account, name: str) -> SegmentStore:
     """The rows and files of a table, which need not exist. Raise ConfigError for an invalid name."""
     if not TABLE_NAME.fullmatch(name):
-        raise ConfigError(f"{name!r} is no name of a table: 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.")
+        raise ConfigError(f"{name!r} is not a valid table name: 1 to 63 of a-z, 0-9, _ and -, a letter or digit first.")
     return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
 
 

@@ -42,7 +42,7 @@ BATCH_ROWS = 16 << 10
 #: So many intervals a REPLACE makes at most: the row of its lock names each, and has room for about a thousand.
 INTERVALS_MAX = 900
 TARGET_BYTES = 128 << 20
-#: An interval that is still written to is compacted when it has so many small segments.
+#: An interval that is still written to is compacted when it has this many small segments.
 SMALL_MAX = 16
 
 

@@ -20,9 +20,9 @@ from samza_azure.segments.interval import CALENDAR, microseconds
 from samza_azure.storage.interface import Blobs, Missing
 
 ROW_GROUP_ROWS = 64 << 10
-#: A longer text is no statistic.
+#: Longer texts get no statistics.
 _TEXT_MAX = 64
-#: The statistics of a file have at most so many characters as JSON: a row and a transaction have to hold them.
+#: The statistics of a file have at most this many characters as JSON: a row and a transaction have to hold them.
 _STATISTICS_MAX = 8_000
 #: What a reader asks for at once at least: many small ranges cost more than the bytes between them.
 _READ_AHEAD = 1 << 20

@@ -18,9 +18,9 @@ from samza_azure.tables.sink import group_of, is_drained
 
 log = logging.getLogger(__name__)
 
-#: Below that of who appends, or writes anew by hand.
+#: Below the priority of appends, and of rewrites by hand.
 PRIORITY = 0
-#: How often it looks: again soon where it has done something or rows come, ever more rarely where nothing has changed.
+#: How often it looks: soon again where it has done something or rows come, less and less often where nothing changes.
 LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
 
 

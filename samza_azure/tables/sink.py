@@ -243,7 +243,7 @@ class Sink(Follower):
             self._appender.release_older(now)
 
     def close(self) -> None:
-        """Give the locks back. Who comes next reads again what was not published."""
+        """Give the locks back. The next owner reads again what was not published."""
         if self._appender is not None:
             self._appender.close()
 

@@ -36,13 +36,13 @@ A = TypeVar("A", bound=Granted | Revoked | Wait | None)
 
 #: What a date cannot tell apart.
 WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
-#: So many partition numbers an appender takes at once: one write of the head for so many publishes.
+#: How many partition numbers an appender takes at once: one write of the head for as many publishes.
 NUMBERS = 64
 #: So many intervals one append may touch: each has a lock, and a publish holds all its locks in one transaction.
 INTERVALS_MAX = 90
-#: The lock on an interval is given back when so many appends had no rows of it.
+#: The lock on an interval is given back after this many appends without rows of it.
 UNUSED_APPENDS = 10
-#: And after so many seconds without any: compaction and retention leave alone what somebody appends to.
+#: And after this many seconds without any: compaction and retention leave alone what somebody appends to.
 UNUSED_S = 300.0
 
 
@@ -97,7 +97,7 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
 def divide(store: SegmentStore, granularity: Granularity, stream: str, at: str) -> bool:
     """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew.
 
-    False: the stream is not at this position any more, so somebody else has it, whose granularity counts.
+    False: the stream is no longer at this position, so somebody else has it, whose granularity counts.
     """
     while True:
         head = store.state().head
@@ -282,7 +282,7 @@ class Appender:
         self._release(lambda held: self._appends - held.used >= UNUSED_APPENDS)
 
     def release_older(self, now: float) -> None:
-        """The same by time, in seconds of the caller's clock: where nothing is appended any more, nobody counts."""
+        """The same by time, in seconds of the caller's clock: where nothing is appended, nobody counts."""
         for held in self._held:
             if held.used > held.seen:
                 held.seen, held.used_at = held.used, now

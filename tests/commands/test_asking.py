@@ -196,10 +196,10 @@ def test_after_flush_there_is_no_way_back_and_the_commands_say_so(group: Group) 
     flushes = f"samza-azure: Run {run_id} is already flushing{since}"
     code, said, progress = group.command("drain", "--cancel")
     assert (code, said) == (2, "")
-    assert re.fullmatch(f"{flushes}: its drain cannot be cancelled any more. {end}", progress)
+    assert re.fullmatch(f"{flushes}: its drain can no longer be cancelled. {end}", progress)
     code, said, progress = group.command("stop")
     assert (code, said) == (2, "")
-    assert re.fullmatch(f"{flushes}: it ends by itself and cannot be stopped any more. {end}", progress)
+    assert re.fullmatch(f"{flushes}: it ends by itself and can no longer be stopped. {end}", progress)
     code, _, progress = group.command("drain", "--wait", "--timeout", "0.5")
     assert code == 4
     assert re.search(

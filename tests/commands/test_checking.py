@@ -91,11 +91,13 @@ MISTAKES = {
     "a stream's name": Mistake(
         '"orders"',
         '"order"',
-        ("Stage clean reads stream 'order'", "Is 'orders' meant?", "MODULE.py, line 6"),
+        ("Stage clean reads stream 'order'", "Did you mean 'orders'?", "MODULE.py, line 6"),
         '"orders"',
     ),
     "a stream of another stage": Mistake(
-        '@app.stage("clean"', '@app.stage("claen"', ("reads stream 'claen'", "Is 'clean' meant?", "MODULE.py, line 10")
+        '@app.stage("clean"',
+        '@app.stage("claen"',
+        ("reads stream 'claen'", "Did you mean 'clean'?", "MODULE.py, line 10"),
     ),
     "two stages with one output": Mistake(
         'output="hourly"', 'output="clean"', ("both write the stream 'clean'", "MODULE.py, line 10")
@@ -122,19 +124,19 @@ MISTAKES = {
     "another attribute": Mistake(
         'main = "MODULE:app"', 'main = "MODULE:application"', ('main = "MODULE:app"',), 'main = "MODULE:app"'
     ),
-    "no such module": Mistake('main = "MODULE:app"', 'main = "MODULEE:app"', ("Is 'MODULE' meant?",)),
+    "no such module": Mistake('main = "MODULE:app"', 'main = "MODULEE:app"', ("Did you mean 'MODULE'?",)),
     "an event time that is no column": Mistake(
         'event_time = "ts"',
         'event_time = "tss"',
-        ("streams.orders.event_time is 'tss'", "columns id, ts, amount", "Is 'ts' meant?", "job.toml"),
+        ("streams.orders.event_time is 'tss'", "columns id, ts, amount", "Did you mean 'ts'?", "job.toml"),
     ),
     "an event time that is text": Mistake(
         "ts timestamp", "ts string", ("a column of type string", 'Write "ts timestamp" in'), "ts timestamp"
     ),
     "a key that is no column": Mistake(
-        'key = "id"', 'key = "ids"', ("streams.orders.key has 'ids'", "Is 'id' meant?"), 'key = "id"'
+        'key = "id"', 'key = "ids"', ("streams.orders.key has 'ids'", "Did you mean 'id'?"), 'key = "id"'
     ),
-    "a type": Mistake("id string", "id strng", ("column id has the type 'strng'", "Is 'string' meant?")),
+    "a type": Mistake("id string", "id strng", ("column id has the type 'strng'", "Did you mean 'string'?")),
     "a key of the file": Mistake(
         "partitions = 2", "partition = 2", ("streams.orders.partition is not a key", "streams.orders.partitions")
     ),
@@ -173,7 +175,7 @@ def test_a_mistake_is_told_with_its_place_and_its_remedy_can_be_pasted(
 
 def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str]) -> None:
     assert said(JOB + "\n[streams.claen]\npartitions = 2\n", PIPELINE) == (
-        "[streams.claen] has no effect: no stage reads or writes it. Is 'clean' meant?"
+        "[streams.claen] has no effect: no stage reads or writes it. Did you mean 'clean'?"
     )
     assert said(JOB + "\n[streams.hourly-clean]\npartitions = 2\n", PIPELINE) == ""  # may be added for stage hourly
 
@@ -181,7 +183,7 @@ def test_a_section_that_nobody_reads_is_a_warning(said: Callable[[str, str], str
 def test_all_mistakes_are_told_at_once(said: Callable[[str, str], str]) -> None:
     message = said(JOB.replace('key = "id"', 'key = "ids"'), PIPELINE.replace('stage("clean"', 'stage("claen"'))
     assert message.startswith("The pipeline has 2 mistakes:")
-    assert "streams.orders.key" in message and "Is 'clean' meant?" in message and "MODULE.py, line 10" in message
+    assert "streams.orders.key" in message and "Did you mean 'clean'?" in message and "MODULE.py, line 10" in message
 
 
 def test_a_module_that_makes_a_session_waits_for_spark(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_a_program_writes_and_reads_a_stream_by_the_job_file(
     writer.close()
     rows = [row for table in Reader.from_job(job, "flights", until_now=True) for row in table.to_pylist()]
     assert sorted(row["carrier"] for row in rows) == ["AA", "UA"] and rows[0]["ts"] == at
-    with pytest.raises(ConfigError, match=r"no stream 'fligths'\. Is 'flights' meant"):
+    with pytest.raises(ConfigError, match=r"no stream 'fligths'\. Did you mean 'flights'"):
         SourceWriter.from_job(job, "fligths")
 
 

@@ -189,7 +189,7 @@ def test_dev_waits_for_the_mistake_to_be_mended_and_starts_again_with_each_chang
     pipeline.write_text(PIPELINE.replace('"orders"', '"order"'))
     process = begun("dev", str(job), "--reload")
     try:
-        assert "Is 'orders' meant?" in said_until(process, "Correct it; the processors start when it is saved.")
+        assert "Did you mean 'orders'?" in said_until(process, "Correct it; the processors start when it is saved.")
         pipeline.write_text(PIPELINE)
         said_until(process, "2 processors started")
         pipeline.write_text(PIPELINE + "oops\n")

@@ -35,7 +35,7 @@ def test_a_hand_over_that_was_heard_is_one() -> None:
 def test_where_the_storage_took_no_last_word_nobody_was_told() -> None:
     text = said(leaving(Phase.RELEASED, left=False))
     assert text == (
-        "Left the group, but could not write this to the storage: the others were not told; others get daily-0 when it "
+        "Left the group, but could not write this to the storage: the others do not know; others get daily-0 when it "
         "has been silent for 8 s."
     )
 
@@ -51,6 +51,6 @@ def test_what_did_not_end_in_time_appends_nothing_after_the_last_word() -> None:
 
 def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
     text = said(leaving(Phase.RUNNING, left=False))
-    assert "the others were not told" in text
+    assert "the others do not know" in text
     assert "daily-0 did not end in time; the next owner finds in the log whether the last batch is stored." in text
     assert said(leaving(Phase.RUNNING, left=True)).startswith("Left the group. daily-0 did not end in time")

@@ -201,7 +201,7 @@ CLAIMS = (
         lambda: Ending(begun=REJOINED),
     ),
     Claim(
-        "ending: a life tells of what its former one was given, and is believed",
+        "ending: a life reports what its former one was given, and is believed",
         "the leader waits for that row, and its processor for the clean-up",
         lambda: Ending(begun=REJOINED, own_words=False),
         violates="L1",

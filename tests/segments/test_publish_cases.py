@@ -295,7 +295,7 @@ def test_inputs_that_are_hidden_meanwhile(table: Make) -> None:
     late = compaction(of, inputs, generation=7)
     refused = of.publish("compact", late, inputs=inputs)
     assert isinstance(refused, Refused)
-    assert "not visible any more" in refused.reason
+    assert "no longer visible" in refused.reason
 
 
 # Appending while replacing.

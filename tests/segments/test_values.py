@@ -65,7 +65,7 @@ def test_months_are_as_long_as_they_are() -> None:
     [
         ("2024-02-01/2024-01-01", "before it begins at 2024-02-01"),
         ("2024-02-01", "Write START/END"),
-        ("soon/later", "is no interval"),
+        ("soon/later", "is not an interval"),
     ],
 )
 def test_texts_that_are_no_interval(text: str, message: str) -> None:
@@ -150,5 +150,5 @@ def test_a_later_sequence_number_includes_what_an_earlier_one_does(
 
 
 def test_texts_that_are_no_sequence_number() -> None:
-    with pytest.raises(ValueError, match="is no sequence number"):
+    with pytest.raises(ValueError, match="is not a sequence number"):
         Sequence.parse("seventeen")

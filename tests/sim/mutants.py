@@ -161,7 +161,7 @@ MUTANTS = [
     Mutant("one failure fails the run", "Retry", samza.one_failure_fails_the_run, 1, ("bad machine",)),
     Mutant("a task goes back to where it failed", "Retry", samza.a_task_goes_back, 1, ("bad machine",)),
     Mutant(
-        "a row tells of a former life",
+        "a row reports tasks of a former life",
         "Leak",
         samza.a_row_tells_of_a_former_life,
         26,

@@ -68,7 +68,7 @@ def test_a_module_that_needs_one_that_is_not_there(tmp_path: Path) -> None:
 
 def test_a_module_whose_name_is_written_wrongly(tmp_path: Path) -> None:
     (tmp_path / "pipeline_right.py").touch()
-    assert "Is 'pipeline_right' meant?" in refused(tmp_path, "pipeline_rihgt", "")
+    assert "Did you mean 'pipeline_right'?" in refused(tmp_path, "pipeline_rihgt", "")
 
 
 def test_two_stages_with_one_output_are_told_with_the_line_of_the_second(tmp_path: Path) -> None:

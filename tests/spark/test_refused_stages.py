@@ -153,7 +153,7 @@ def test_a_misspelt_column_is_told_without_the_plan_and_with_its_line(analyse: A
 
 def test_a_misspelt_attribute_and_a_name_that_is_not_there(refusal: Refusal) -> None:
     assert refusal(lambda rows: rows.where(rows.carier == "UA")) == (
-        "Stage stage cannot be analysed: one of its DataFrames has no column 'carier'. Is 'carrier' meant? "
+        "Stage stage cannot be analysed: one of its DataFrames has no column 'carier'. Did you mean 'carrier'? "
         "The columns are carrier, ts, landed, delay."
     )
     assert refusal(lambda rows: rows.where(nowhere > 3)) == (  # type: ignore[name-defined]  # noqa: F821
@@ -202,7 +202,7 @@ def test_the_advised_watermark_can_be_pasted(refusal: Refusal, analyse: Analyse)
 
 def test_a_section_that_nobody_reads_is_a_warning_of_the_plan(analyse: Analyse) -> None:
     plan = analyse(lambda rows: rows, streams="[streams.fligths]\npartitions = 2\n").plan
-    assert "[streams.fligths] has no effect: no stage reads or writes it. Is 'flights' meant?" in plan.warnings
+    assert "[streams.fligths] has no effect: no stage reads or writes it. Did you mean 'flights'?" in plan.warnings
 
 
 def test_an_exception(refusal: Refusal) -> None:

@@ -521,7 +521,7 @@ def test_a_table_that_is_divided_otherwise_by_now(segment_stores: Stores) -> Non
 
 
 def test_a_table_is_opened_by_a_whole_config() -> None:
-    with pytest.raises(ConfigError, match="no name of a table"):
+    with pytest.raises(ConfigError, match="not a valid table name"):
         tables.open(Config.parse(JOB), "No Name")
 
 

@@ -267,7 +267,7 @@ class Azurite:
                 [f"{programs}/blob/main.js", *blob, *options],
                 [f"{programs}/table/main.js", *table, *options],
             ]
-        # The whole of Azurite has queues too; on a port that nobody is told they do no harm.
+        # The whole of Azurite has queues too; on a port that nobody knows they do no harm.
         queue = ["--queueHost", _LOOPBACK, "--queuePort", "0"]
         return [[f"{programs}/azurite.js", *blob, *table, *queue, *options]]
 

@@ -58,9 +58,9 @@ def ordered(stages: Sequence[Stage]) -> list[Stage]:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The question whether a similar name is meant; empty if there is none."""
+    """A question that suggests a similar name; empty if there is none."""
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f" Is {found[0]!r} meant?" if found else ""
+    return f" Did you mean {found[0]!r}?" if found else ""
 
 
 def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, str]]:

@@ -77,7 +77,7 @@ def _plain(text: str) -> str:
 
 def _no_column(name: str, columns: list[str]) -> str:
     near = difflib.get_close_matches(name, columns, n=1, cutoff=0.6)
-    meant = f" Is {near[0]!r} meant?" if near else ""
+    meant = f" Did you mean {near[0]!r}?" if near else ""
     return f"one of its DataFrames has no column {name!r}.{meant} The columns are {', '.join(columns)}."
 
 

@@ -120,7 +120,7 @@ class NewFiles:
                 parts = snapshot_parts(name, content)
                 new = {part: self._read(part) for part in parts if part not in self._recorded and part not in found}
             except FileNotFoundError:
-                continue  # Spark has cleaned it up; nobody needs it any more
+                continue  # Spark has cleaned it up, so it is no longer needed
             if all(size_of(part) == parts[path] for path, part in new.items()):
                 found |= new
                 found[name] = content

@@ -137,7 +137,7 @@ class Calls:
             ) from error
 
     def give_up(self) -> None:
-        """Wait for no call any more. From any thread."""
+        """Stop waiting for calls. From any thread."""
         self._given_up.set()
 
     def close(self) -> None:
@@ -165,7 +165,7 @@ class Calls:
                 if self._given_up.is_set():
                     raise PermitExpired(f"The handler of {self._task} is let go.")
         except SamzaAzureError:
-            self._given_up.set()  # nothing is begun any more
+            self._given_up.set()  # from now on nothing is begun
             future.cancel()
             raise
         return future.result()

@@ -37,7 +37,7 @@ from samza_azure.streams.offset import Offset
 
 #: Of input in a batch: messages are processed one by one, and a drain waits for those that were read.
 BATCH_BYTES = 4 << 20
-#: After putting out this many rows, or so many bytes, a task commits at once: until then they are in memory.
+#: After putting out this many rows, or this many bytes, a task commits at once: until then they are in memory.
 ROWS_MAX, OUT_BYTES_MAX = 100_000, 8 << 20
 #: How many messages become Python's values at once.
 PYTHON_ROWS = 1_000

@@ -28,7 +28,7 @@ def why_too_large(error: BaseException) -> str | None:
 
 
 def too_large(task: str, batch: int, rows: int, size: int, cause: str, least: int, settings: Mapping[str, str]) -> str:
-    """What is told to the user: which batch, how large, why, what happens next and what to do."""
+    """The message to the user: which batch, how large, why, what happens next and what to do."""
     what = f"{task}, batch {batch}: its input of {rows:,} rows, {in_units(size)} in the log, takes more memory than "
     what += f"there is ({cause}). "
     if not rows:

@@ -29,7 +29,7 @@ from samza_azure.spark.task.tasks import Tasks
 
 log = logging.getLogger(__name__)
 
-#: A container that has lived so long makes the class-data archive for the next one, if there is none.
+#: A container that has lived this long makes the class-data archive for the next one, if there is none.
 ARCHIVE_AFTER_S = 60.0
 
 

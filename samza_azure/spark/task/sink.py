@@ -113,7 +113,7 @@ class SinkTask(ABC):
         """All logs are read to their end; `_finish` follows."""
 
     def _leaves(self) -> None:  # noqa: B027
-        """Nothing is put out any more under this writer."""
+        """From now on nothing is put out under this writer."""
 
     @property
     def _meta(self) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ class SinkTask(ABC):
 
     @property
     def report(self) -> TaskReport:
-        """The state of the task, as the supervisor is told."""
+        """The state of the task, as it is reported to the supervisor."""
         with self._lock:
             return self._report
 
@@ -150,12 +150,12 @@ class SinkTask(ABC):
                 self._report = replace(self._report, drain=DrainPhase.REQUESTED)
 
     def check(self, drain: Drain) -> None:
-        """It looks after itself; only the drain is told from outside."""
+        """It runs by itself; only the drain is commanded from outside."""
         if not self.is_over and drain is not self._drain:
             self.follow(drain)
 
     def count(self) -> None:
-        """What it has done is told with each publish. Without a publish the pace falls to 0."""
+        """What it has done is reported with each publish. Without a publish the pace falls to 0."""
         now, lately_s = boot_time(), max(PACE_S, 2 * self._flush_s)
         with self._lock:
             done = self._report.progress

@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
-#: After so many batches of less input than usual the next ones may have twice as much.
+#: After this many batches of less input than usual the next ones may have twice as much.
 GROW_AFTER = 50
 SOURCE_START_S = 5.0
 #: Old blobs are looked for when one is begun, and so often: named readers come on, and rows grow old.
@@ -145,7 +145,7 @@ class Task:
 
     @property
     def report(self) -> TaskReport:
-        """The state of the task, as the supervisor is told."""
+        """The state of the task, as it is reported to the supervisor."""
         with self._lock:
             return self._report
 

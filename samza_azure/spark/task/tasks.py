@@ -1,4 +1,4 @@
-"""All tasks of one container: told what to do over the channel, looked at several times a second, reported on."""
+"""All tasks of one container: commanded over the channel, checked several times a second, reported on."""
 
 import logging
 import queue
@@ -34,7 +34,7 @@ from samza_azure.spark.task.task import COUNT_LOOK_S, Surroundings, Task
 
 log = logging.getLogger(__name__)
 
-#: How often tasks are looked at, how often a task's batches are told, and how often that we are alive.
+#: How often tasks are looked at, how often a task's batches are reported, and how often that we are alive.
 LOOK_S = 0.25
 LOOK_DRAINING_S = 0.05
 TELL_S = 0.5
@@ -43,7 +43,7 @@ LIFE_S = 1.0
 TELL_PROGRESS_S = 10.0
 #: How long the end of this process waits for the last figures of tasks that it has released.
 COUNT_AT_EXIT_S = 1.0
-#: A query that is drained is stopped so much later.
+#: A drained query is stopped after this time.
 DRAINED_S = 5.0
 
 
@@ -162,7 +162,7 @@ class Tasks:
             self._channel.tell(report)
 
     def _exit(self) -> None:
-        """Release everything that runs; what is released is told."""
+        """Release everything that runs, and report it."""
         for task in self._tasks.values():
             if not task.is_over:
                 self._ends.submit(task.release, self._patience_s)
