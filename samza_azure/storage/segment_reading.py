@@ -76,8 +76,8 @@ def _check_kept(table: Table, head: Row, at: SequenceNumber | None) -> None:
     collected = str(head.values.get("collected", ""))
     if at is not None and collected and not SequenceNumber.parse(collected) <= at:
         raise ConfigError(
-            f"The garbage of {table.name} was collected up to {collected}; what it showed at {at} is not "
-            "there any more. Read at a later sequence number, or keep garbage for longer."
+            f"The garbage of {table.name} was collected up to {collected}; what it showed at {at} is no "
+            "longer there. Read at a later sequence number, or keep garbage for longer."
         )
 
 

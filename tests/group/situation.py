@@ -133,10 +133,10 @@ def kinds(actions: list[Action]) -> list[type]:
 
 
 def starts(view: View, now: float) -> list[str]:
-    return [command.task for command in told(decide(view, now)) if isinstance(command, StartTask)]
+    return [command.task for command in commands_in(decide(view, now)) if isinstance(command, StartTask)]
 
 
-def told(actions: list[Action]) -> list[object]:
+def commands_in(actions: list[Action]) -> list[object]:
     return [action.command for action in actions if isinstance(action, Tell)]
 
 

@@ -36,11 +36,11 @@ from tests.group.situation import (
     ROWS,
     TIMING,
     WIDER,
+    commands_in,
     decide,
     kinds,
     leader,
     report,
-    told,
     view_of,
     without_blob,
 )
@@ -51,8 +51,8 @@ def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() ->
     view = view_of("p3", leaving=True)
     [begin] = [action for action in decide(view, NOW + 0.2) if isinstance(action, BeginEnd)]
     perform_locally(view, begin, NOW + 0.2)
-    assert told(decide(view, NOW + 0.3)) == []
-    assert told(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
+    assert commands_in(decide(view, NOW + 0.3)) == []
+    assert commands_in(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
 
 
 def test_the_stopping_order_is_work_then_row_then_lease(story: Story) -> None:

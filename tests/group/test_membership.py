@@ -33,13 +33,13 @@ from tests.group.situation import (
     NOW,
     ROWS,
     TIMING,
+    commands_in,
     decide,
     kinds,
     leader,
     report,
     row,
     starts,
-    told,
     view_of,
 )
 from tests.group.transcript import Story
@@ -160,7 +160,7 @@ def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another(story
     story.turn(view, NOW + 3)
     assert view.incarnation == "fresh"
     actions = story.turn(view, NOW + 3.1, {ReadOwnRow: dead})
-    assert told(actions) == [Permit(0.0), ReleaseTask("daily-0")]
+    assert commands_in(actions) == [Permit(0.0), ReleaseTask("daily-0")]
     story.reports(view, report("daily-0", Phase.RELEASED), NOW + 3.2)
     story.turn(view, NOW + 3.3, {ReplaceOwnRow: "back"})
     story.turn(view, NOW + 3.4, {ReadControl: ControlRead(CONTROL, "control")})
@@ -179,7 +179,7 @@ def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_
 def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
     view = view_of("p3")
     learn(view, MergeOwnRow(ROWS["p3"], "row of p3"), "newer", sent_at=NOW + 2, now=NOW + 2.9)
-    assert told(decide(view, NOW + 3)) == [Permit(NOW + 2 + 0.75 * TIMING.heartbeat_timeout_s)]
+    assert commands_in(decide(view, NOW + 3)) == [Permit(NOW + 2 + 0.75 * TIMING.heartbeat_timeout_s)]
 
 
 def test_a_silent_member_is_marked_by_the_etag_whose_age_was_measured() -> None:

@@ -28,12 +28,12 @@ from tests.group.situation import (
     NOW,
     ROWS,
     WIDER,
+    commands_in,
     decide,
     leader,
     owner,
     report,
     row,
-    told,
     view_of,
 )
 
@@ -80,7 +80,7 @@ def test_nor_by_its_own_next_attempt() -> None:
     heard_task(view, report("daily-0", batch=7), NOW)
     heard_container_lost(view, NOW)
     view.work.container = True
-    assert [command.first for command in told(decide(view, NOW)) if isinstance(command, StartTask)] == [False]
+    assert [command.first for command in commands_in(decide(view, NOW)) if isinstance(command, StartTask)] == [False]
 
 
 def test_a_join_waits_for_the_debounce() -> None:

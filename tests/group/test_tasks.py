@@ -34,13 +34,13 @@ from tests.group.situation import (
     LEADER_ROW,
     NOW,
     ROWS,
+    commands_in,
     decide,
     kinds,
     member,
     owner,
     report,
     starts,
-    told,
     view_of,
 )
 from tests.group.transcript import Story
@@ -51,9 +51,9 @@ def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let
     control = replace(CONTROL, version=9, tasks=moved)
     view = view_of("p2", control, waiting_since={"daily-0": NOW - 1})
     view.work.tasks.pop("daily-0", None)
-    assert told(decide(view, NOW)) == []
+    assert commands_in(decide(view, NOW)) == []
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], released={"daily-0": 2})}
-    assert told(decide(view, NOW)) == [StartTask("daily-0", 9, 1, False, "run", "ab" * 16)]
+    assert commands_in(decide(view, NOW)) == [StartTask("daily-0", 9, 1, False, "run", "ab" * 16)]
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_a_former_owner_that_is_dead_left_or_replaced_is_not_waited_for(former: 
     view = view_of("p2", replace(CONTROL, version=9, tasks=moved), waiting_since={"daily-0": NOW - 1})
     view.work.tasks.pop("daily-0", None)
     view.others.members = {**view.others.members, "p3": former}
-    assert [type(command) for command in told(decide(view, NOW))] == [StartTask]
+    assert [type(command) for command in commands_in(decide(view, NOW))] == [StartTask]
 
 
 def test_a_task_that_was_given_to_another_is_released_and_the_row_says_so() -> None:
     moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
     view = view_of("p3", replace(CONTROL, version=9, tasks=moved))
-    assert told(decide(view, NOW)) == [ReleaseTask("daily-0")]
+    assert commands_in(decide(view, NOW)) == [ReleaseTask("daily-0")]
     perform_locally(view, Tell(ReleaseTask("daily-0")), NOW)
     heard_task(view, report("daily-0", Phase.RELEASED), NOW + 0.2)
     [beat] = [action for action in decide(view, NOW + 0.2) if isinstance(action, MergeOwnRow)]
@@ -84,15 +84,15 @@ def test_a_task_that_was_given_to_another_is_released_and_the_row_says_so() -> N
 
 def test_a_task_that_does_not_move_is_not_touched() -> None:
     moved = {**CONTROL.tasks, "daily-0": Assignment(owner("p2", 9), (owner("p3"),), first=False)}
-    assert told(decide(view_of("p1", replace(CONTROL, version=9, tasks=moved)), NOW)) == []
+    assert commands_in(decide(view_of("p1", replace(CONTROL, version=9, tasks=moved)), NOW)) == []
 
 
 def test_after_the_container_died_its_tasks_start_again_under_a_higher_attempt() -> None:
     view = view_of("p3", attempts=4)
     heard_container_lost(view, NOW)
-    assert told(decide(view, NOW)) == []
+    assert commands_in(decide(view, NOW)) == []
     view.work.container = True
-    assert told(decide(view, NOW)) == [
+    assert commands_in(decide(view, NOW)) == [
         Permit(view.permit_until),
         StartTask("daily-0", 2, 5, False, "run", "ab" * 16),
     ]
@@ -104,18 +104,18 @@ def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
         heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
         waits.append(retry_at(view, "daily-0", view.work.tasks["daily-0"]) - NOW)
         view.life.accepted_at = NOW + waits[-1]
-        *_, start = told(decide(view, NOW + waits[-1]))
+        *_, start = commands_in(decide(view, NOW + waits[-1]))
         perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
     heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
-    assert StartTask not in map(type, told(decide(view, NOW + 60)))
+    assert StartTask not in map(type, commands_in(decide(view, NOW + 60)))
 
 
 def test_the_container_hears_of_each_step_once() -> None:
     view = view_of("p1", DRAINING)
-    assert told(decide(view, NOW)) == [Drain(DrainStep.FREEZE, "u")]
+    assert commands_in(decide(view, NOW)) == [Drain(DrainStep.FREEZE, "u")]
     perform_locally(view, Tell(Drain(DrainStep.FREEZE, "u")), NOW)
-    assert told(decide(view, NOW)) == []
+    assert commands_in(decide(view, NOW)) == []
 
 
 @pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.RELEASED])

@@ -170,7 +170,7 @@ def zombie_leader(patch: Patch) -> None:
     patch.setattr(hosting, "learn", stubborn)
 
 
-def who_leads_no_more_ends(patch: Patch) -> None:
+def who_no_longer_leads_ends(patch: Patch) -> None:
     """B16: losing the lease ends the processor instead of its leadership."""
     learn = learning.learn
 

@@ -140,7 +140,7 @@ MUTANTS = [
     Mutant("more processors than tasks", "Exit", samza.too_many_processors, 0, QUIET, more=CROWD),
     Mutant("the surplus goes", "Exit", samza.the_surplus_goes, 0, QUIET, more=CROWD),
     Mutant("a refused leader goes on", "S6", samza.zombie_leader, 35),
-    Mutant("who leads no more ends", "Exit", samza.who_leads_no_more_ends, 4),
+    Mutant("who no longer leads ends", "Exit", samza.who_no_longer_leads_ends, 4),
     Mutant("a renewal is tried once", "S11", samza.a_renewal_is_tried_once, 10, (), more=MILD | {"refused": 0.1}),
     Mutant("a refused heartbeat is fatal", "Exit", samza.a_refused_beat_is_fatal, 11),
     Mutant("a refused leader row is fatal", "Exit", samza.a_refused_leader_row_is_fatal, 12),

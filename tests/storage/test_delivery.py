@@ -19,7 +19,7 @@ from samza_azure.logs.task_log import NEEDS, Limits
 from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hints import HintBoard
-from samza_azure.spark.task.files_task import FilesTask
+from samza_azure.spark.task.delivery_task import DeliveryTask
 from samza_azure.spark.task.task import Surroundings
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Chunk
@@ -76,16 +76,16 @@ class World:
         end = self.logs[log].append(self.logs[log].last_batch + 1, kind=kind, slices=slices)
         self.around.hints.appended(f"runs/r1/count-{log}", end, None, kind is Kind.DRAINED)
 
-    def owner(self) -> FilesTask:
+    def owner(self) -> DeliveryTask:
         """The next one, which has taken over."""
         self.attempt += 1
-        task = FilesTask(
+        task = DeliveryTask(
             self.around, StartTask("out-files-0", 1, self.attempt, self.attempt == 1, "r1", GROUP.hex()), FILES
         )
         assert task._begin()
         return task
 
-    def dies_before_the_file(self) -> FilesTask:
+    def dies_before_the_file(self) -> DeliveryTask:
         """An owner that is stopped between its record and the file."""
         task = self.owner()
         delivery = task._sink
@@ -242,21 +242,21 @@ def test_a_task_without_rows_lets_the_logs_go(tmp_path: Path) -> None:
     assert (world.files(), world.last()[1]) == ({}, {"runs/r1/count-0": world.logs[0].position[0]})
 
 
-def die_between(task: FilesTask) -> None:
+def die_between(task: DeliveryTask) -> None:
     """Record and file are there, the record behind them is not."""
     assert task._sink is not None
     task._read(task._sink, ends=False)
     task._sink.flush()
 
 
-def die_before(task: FilesTask) -> None:
+def die_before(task: DeliveryTask) -> None:
     """The record is there, the file is not."""
     assert task._sink is not None
     task._sink._may_write = lambda: False
     task._turn()
 
 
-def wakes_up(task: FilesTask) -> None:
+def wakes_up(task: DeliveryTask) -> None:
     assert task._sink is not None
     task._sink._may_write = lambda: True
     task._turn()
@@ -269,8 +269,8 @@ def test_whoever_dies_wherever(seed: int, tmp_path: Path) -> None:
     dice = random.Random(seed)
     world = World(MemoryAccount(), tmp_path, roll_records=dice.choice([1, 3, 100]))
     put = 0
-    stale: list[FilesTask] = []
-    ends: Sequence[Callable[[FilesTask], None]] = (die_between, die_before, lambda _: None)
+    stale: list[DeliveryTask] = []
+    ends: Sequence[Callable[[DeliveryTask], None]] = (die_between, die_before, lambda _: None)
     for _ in range(dice.randint(2, 8)):
         task = world.owner()
         for _ in range(dice.randint(0, 4)):

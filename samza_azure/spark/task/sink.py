@@ -2,7 +2,7 @@
 
 It has a log like any other task. There its writer's rank stands, how far it has read (so that old blobs of what it
 reads can go), and in the end DRAINED. Where the rows go, and how each gets there once, is in `table_task` and
-`files_task`.
+`delivery_task`.
 """
 
 import logging

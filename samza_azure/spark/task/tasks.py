@@ -24,8 +24,8 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.session import compile_last, jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
+from samza_azure.spark.task.delivery_task import DeliveryTask
 from samza_azure.spark.task.failure import reported
-from samza_azure.spark.task.files_task import FilesTask
 from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink import SinkTask
@@ -194,7 +194,7 @@ def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = No
         case Table() as table:
             return TableTask(around, start, table)
         case Files() as files:
-            return FilesTask(around, start, files)
+            return DeliveryTask(around, start, files)
     kind = HandlerTask if around.pipeline.stage_of(start.task).plan.at_once else Task
     return kind(around, start, tried_bytes)
 

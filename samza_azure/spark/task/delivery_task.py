@@ -16,7 +16,7 @@ from samza_azure.tables.delivery import Delivery
 PLACE = "delivery.json"
 
 
-class FilesTask(SinkTask):
+class DeliveryTask(SinkTask):
     """One task of a folder under one writer."""
 
     _sink: Delivery | None
