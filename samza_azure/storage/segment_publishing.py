@@ -313,16 +313,16 @@ def _copied(
     version: int,
     published: tuple[Publish, ...],
 ) -> list[Segment]:
-    copies: list[Segment] = []
-    for interval in intervals:
-        below = {one.file: one for one in segments if one.interval.overlaps(interval) and one.version < version}
-        if below:
-            names = allocation.numbers(table, interval, version, len(below))
-            copies += [
-                copy_of(one, interval, version, name.partition, published)
-                for name, one in zip(names, below.values(), strict=True)
-            ]
-    return copies
+    below = {
+        interval: {one.file: one for one in segments if one.interval.overlaps(interval) and one.version < version}
+        for interval in intervals
+    }
+    wanted = {interval: len(found) for interval, found in below.items() if found}
+    return [
+        copy_of(one, interval, version, name.partition, published)
+        for interval, names in allocation.numbers_of(table, wanted, version).items()
+        for name, one in zip(names, below[interval].values(), strict=True)
+    ]
 
 
 def _position(table: Table, stream: str) -> tuple[Row | None, Any]:

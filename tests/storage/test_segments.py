@@ -264,6 +264,43 @@ def test_replace_carries_appends_forward(stores: Stores) -> None:
     assert rows(store.snapshot()) == sorted([*everything, "later"])
 
 
+class Heads:
+    """The rows of a table, and how many writes of its head were accepted or refused."""
+
+    def __init__(self, store: SegmentStore) -> None:
+        self._rows, self.writes = store.rows, 0
+
+    def transact(self, writes: Sequence[Write]) -> object:
+        self.writes += any(write.key == HEAD for write in writes)
+        return self._rows.transact(writes)
+
+    def query(self, first: str, end: str) -> list[Row]:
+        return self._rows.query(first, end)
+
+
+@pytest.mark.parametrize("late", [True, False], ids=["copied by the append", "carried by the replace"])
+def test_copies_into_many_intervals_get_their_numbers_in_one_write_of_the_head(stores: Stores, late: bool) -> None:
+    store, other = stores(), stores()
+    held = acquired(store, task("replace"), MONTH, LockType.REPLACE)
+    lock = allocated(other, task("append"), granularity=Granularity.MONTH)
+    days = [Interval(start, start + 24 * HOUR_US) for start in range(MONTH.start, MONTH.end, 24 * HOUR_US)]
+    outputs = [
+        Segment.root(store.name, *name, file=File("new", 1))
+        for names in store.numbers_of(dict.fromkeys(days, 1), held.version).values()
+        for name in names
+    ]
+    if not late:
+        assert isinstance(other.publish("append.1", rooted(other, lock)), Published)
+    announce(store, held, outputs)
+    appends, replaces = Heads(other), Heads(store)
+    other.rows, store.rows = appends, replaces  # type: ignore[assignment]
+    if late:
+        assert isinstance(other.publish("append.1", rooted(other, lock)), Published)
+    assert isinstance(store.publish("replace.1", outputs), Published)
+    assert (appends.writes, replaces.writes) == ((1, 1) if late else (0, 2)), "one by one it was 30 more"
+    assert len(store.snapshot().timeline.visible()) == 2 * len(days)
+
+
 def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     store, other = stores(), stores()
     appended(store, "before")
