@@ -29,8 +29,9 @@ from samza_azure.group.rows import (
     request,
     request_columns,
 )
+from samza_azure.host.status import document
 from samza_azure.messages import BATCH_PHASES, DrainPhase, LastBatch, Phase, Progress, TaskError, TaskReport
-from tests.group.situation import CONTROL, NOW, ROWS, decide, leader
+from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, report
 
 REPORT = TaskReport(
     "clean-0",
@@ -264,6 +265,23 @@ def test_the_last_batch_comes_back_and_what_a_later_release_adds_to_it_is_ignore
     said["clean-0"]["last_batch"] |= {"new": {"a": 1}, "ms": {"addBatch": 7, "new": 8}}
     [read] = processor_row("p", "", {"tasks": json.dumps(said)}).tasks.values()
     assert read == replace(report, last_batch=replace(LAST_BATCH, ms={"addBatch": 7}))
+
+
+def test_status_shows_the_last_batch_of_each_task() -> None:
+    said = report("daily-0", last_batch=LAST_BATCH)
+    shown = document("app", CONTROL, [ROWS["p1"], replace(ROWS["p3"], tasks={"daily-0": said})])
+    assert {task["name"]: task["last_batch"] for task in shown["tasks"]} == {
+        "clean-0": None,
+        "clean-1": None,
+        "daily-0": {
+            "batch": 9,
+            "rows": 1200,
+            "ms": {"triggerExecution": 310, "addBatch": 250},
+            "late": 1,
+            "state_rows": 500,
+            "state_bytes": 81_234,
+        },
+    }
 
 
 @pytest.mark.parametrize("foreign", [7, "x", [], {"ms": 7}, {"batch": -1, "rows": "9", "ms": {"addBatch": 1e999}}])
