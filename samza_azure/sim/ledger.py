@@ -240,8 +240,11 @@ class Ledger(MemoryStorage):
             return
         values = self._member(deposed.processor)
         lives = values.get("incarnation") == deposed.incarnation and _alive(values)
-        told = after.churn > before.churn
-        demand(told or not lives, f"S11: {deposed.processor} was deposed, it lives, and nobody becomes more patient")
+        is_more_patient = after.churn > before.churn
+        demand(
+            is_more_patient or not lives,
+            f"S11: {deposed.processor} was deposed, it lives, and nobody becomes more patient",
+        )
 
     def _check_moves(self, before: Control, after: Control) -> None:
         """S12: while a run drains its tasks stay where they are. The leader knows better than its row whether it is
@@ -535,10 +538,10 @@ class Ledger(MemoryStorage):
         sender = SENDER.get()
         if sender is None:
             return
-        told = self.deposed.get((sender.name, sender.life))
+        refused_at = self.deposed.get((sender.name, sender.life))
         demand(
-            told is None or sender.sent_at <= told,
-            f"S6: {sender.name} was refused as leader at {told}, and its {what} was sent at {sender.sent_at}",
+            refused_at is None or sender.sent_at <= refused_at,
+            f"S6: {sender.name} was refused as leader at {refused_at}, and its {what} was sent at {sender.sent_at}",
         )
 
     # Logs: S2, S4, S8, Order.

@@ -3,11 +3,11 @@
 What runs is production's: `with_cancel`, `with_drain` and `answers` of `group/requests.py`, `drain.progress`. The
 control blob takes a write whose ETag is its own (`lease.py` shows what that is worth), the row of a request takes one
 answer; a leader's write may land late. A leader acts on what it read last, however old that is, and one that is
-deposed is not told.
+deposed does not learn of it.
 
 A task is hand-made, and small, after `Work.clean` of `sim/container.py` and `Gate` of `spark/source/gate_files.py`: it
 reads a row, unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the
-ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again is told of the drain
+ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again hears of the drain
 first (the order of `tasks.run`), so it stands where it stood.
 """
 
@@ -187,7 +187,7 @@ class Drain:
         return True, self.cancelled(landed) or landed
 
     def cancelled(self, world: World) -> Violation | None:
-        """A drain that somebody was told is cancelled does not flush."""
+        """A drain whose cancellation was confirmed does not flush."""
         drain = self.controls.look(world.control).drain
         told = self.told and len(world.answers) > 1 and world.answers[1] == asking.CANCELLED
         if told and drain is not None and (drain.uuid, drain.step) == ("drain 1", DrainStep.FLUSH):
@@ -195,7 +195,7 @@ class Drain:
         return None
 
     def elect(self, world: World, number: int) -> World:
-        """A write of the blob makes a leader, who reads rows and requests anew. The one before is not told."""
+        """A write of the blob makes a leader, who reads rows and requests anew. The one before does not learn of it."""
         before = self.controls.look(world.control)
         control = self.controls.put(replace(before, revision=before.revision + 1, epoch=before.epoch + 1))
         world = world._replace(control=control, etag=world.etag + 1, holder=number, faults=world.faults - 1)

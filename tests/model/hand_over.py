@@ -3,7 +3,7 @@
 What runs is production's: `publish.next_control`, `membership.beat`, `join` and `mark_dead`, `tasks.commands` and
 `learn`. Of the control blob only this is used: a write lands if its ETag is the blob's (`lease.py` shows that). Of a
 task's log: a writer takes it over if it is higher than all before (`log.py` shows that). As in `lease.py` there is no
-time: a leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is told,
+time: a leader may think anybody silent whose row it has seen, whenever it likes. A container does what it is ordered,
 later; its reports reach the supervisor at once, since both are paused together.
 """
 
@@ -308,7 +308,7 @@ class HandOver:
         return None
 
     def elect(self, world: World, number: int) -> World:
-        """Leadership changes, by one write of the blob. Who led before is not told."""
+        """Leadership changes, by one write of the blob. The former leader does not learn of it."""
         before = self.controls.look(world.control)
         view = self.views.get(world.locals[number])
         control = replace(before, revision=before.revision + 1, epoch=before.epoch + 1, leader=view.member)

@@ -4,7 +4,7 @@ What runs is production's: `take_over`, `append` and `look` of `logs/task_log.py
 the scheduler is hand-made. A writer's next operation depends on nothing but its log object and the answers it has had,
 so that is its state. The storage is `storage/memory.py`, which the contract tests compare with Azurite.
 
-A writer takes the log over, appends its batches, and may be told to let go at any moment; then it says "released" once
+A writer takes the log over, appends its batches, and may be asked to release it; then it says "released" once
 `look` finds nothing unsettled, as containers do. Crash and pause: it never goes on, or goes on late.
 """
 
@@ -74,7 +74,7 @@ class LogRace:
     batches: Sequence[int]
     faults: int = 1
     limits: Limits = field(default_factory=Limits)
-    releases: bool = False  # may they be told to let go?
+    releases: bool = False  # may they be asked to release it?
     in_order: bool = True  # fence: the order of writers
     at_position: bool = True  # fence: the position of appends
     settled: bool = True  # fence: "released" waits until nothing is unsettled
