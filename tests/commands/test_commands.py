@@ -182,10 +182,14 @@ def test_a_run_id_that_cannot_be_is_refused() -> None:
     assert "app.run.id" in said
 
 
-def test_a_disk_that_is_full_is_told_in_one_line(emulator: Azurite) -> None:
+def test_a_full_disk_is_reported_in_one_line(emulator: Azurite, tmp_path: Path) -> None:
+    rows, job = tmp_path / "rows.csv", tmp_path / "job.toml"
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\n")
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "full"'))
+    assert samza_azure("produce", str(job), "flights", str(rows), connect=emulator.connection_string)[0] == 0
     environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "samza_azure", "status", str(EXAMPLE)]
+        command = [sys.executable, "-m", "samza_azure", "status", str(job)]
         ended = subprocess.run(
             command, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
         )
