@@ -115,7 +115,7 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
         await response.prepare(request)
         source = watcher()
         async with source.watched() as later:
-            version = -1
+            version = 0  # the document before the first reading says nothing
             with suppress(ConnectionResetError):  # the client has gone
                 while True:
                     if await later(version, ALIVE_S):
