@@ -34,7 +34,9 @@ TASKS, NAMES = 16, ("p0", "p1", "p2")
 #: Of the profile that they use, and how often they are scraped.
 TIMEOUT_S, SCRAPE_S = 8.0, 2.0
 #: Not measured anywhere: Spark's batches are not run here.
-WITHOUT_SPARK = ("samza_azure_task_", "samza_azure_stream_", "samza_azure_container_memory")
+WITHOUT_SPARK = (
+    "samza_azure_task_", "samza_azure_stream_", "samza_azure_container_memory", "samza_azure_drain_rows"
+)  # fmt: skip
 
 
 class Prometheus:
