@@ -90,9 +90,11 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing)
         done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
         return Verdict(State.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")
     if idle:
-        return Verdict(State.TROUBLE, _idle(idle, dead, len(tasks)))
+        owner = idle[0]["owner"]
+        return Verdict(State.TROUBLE, _idle(idle, dead, len(tasks)), silent[owner].seconds if owner in gone else None)
     if dead:
-        return Verdict(State.TROUBLE, f"{_names(dead)} is silent, and has no task. All {len(tasks)} tasks run.")
+        text = f"{_names(dead)} {'is' if len(dead) == 1 else 'are'} silent, without a task. All {len(tasks)} tasks run."
+        return Verdict(State.TROUBLE, text, max(silent[name].seconds for name in dead))
     return Verdict(State.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent)}.")
 
 

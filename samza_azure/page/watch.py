@@ -128,10 +128,10 @@ class Watcher:
         name, now = self._config.app.name, boot_time()
         with suppress(SamzaAzureError):
             if not await asyncio.to_thread(self._account.exists):
-                text = f"There is nothing of {name} in this account yet: neither a run nor a produce has created it."
+                text = f"There is nothing of {name} in this account yet: `samza-azure run` or `produce` creates it."
                 return away(name, State.EMPTY, text, None)
         self._failing_since = self._failing_since or now
-        text = f"The account cannot be read: {error} It is tried again."
+        text = f"The account cannot be read: {error} Reading is retried."
         return away(name, State.AWAY, text, self._shown, now - self._failing_since)
 
     def _silent(self, members: list[ProcessorRow]) -> dict[str, Age]:

@@ -69,7 +69,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             aged({"a": 1.0, "b": 9.0}),
             "trouble",
             "1 of 2 tasks do not run. b is silent; the leader gives its tasks to others.",
-            None,
+            9.0,
         ),
         (
             shown(),

@@ -2,7 +2,7 @@
 
 import { draw } from "./lines.js";
 import { listen } from "./news.js";
-import { fill, write } from "./table.js";
+import { fill, plain, write } from "./table.js";
 
 const LINES_S = 900, STALE_MS = 15000;
 const at = (id) => document.getElementById(id);
@@ -18,7 +18,7 @@ function bytes(size) {
 
 function span(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  if (seconds < 120) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  if (seconds < 120) return `${seconds.toFixed(seconds < 10 && !Number.isInteger(seconds) ? 1 : 0)} s`;
   if (seconds < 7200) return `${Math.round(seconds / 60)} min`;
   return seconds < 172800 ? `${(seconds / 3600).toFixed(1)} h` : `${Math.round(seconds / 86400)} days`;
 }
@@ -35,13 +35,13 @@ function some(list, more, what) {
 function show(found) {
   shown = found;
   heardAt = Date.now();
-  document.title = `${found.app}: ${found.verdict.state}`;
+  document.title = `${plain(found.app)}: ${found.verdict.state}`;
   write(at("app"), found.app);
   write(at("run"), found.run_id ? `run ${found.run_id}` : "");
   at("verdict").dataset.state = found.verdict.state;
   write(at("state"), found.verdict.state);
   write(at("text"), found.verdict.text);
-  write(at("since"), typeof found.verdict.since_s === "number" ? `For ${span(Math.round(found.verdict.since_s))}.` : "");
+  write(at("since"), found.verdict.since_s >= 1 ? `For ${span(Math.round(found.verdict.since_s))}.` : "");
   for (const id of ["keeping-up", "fleet", "work", "history"]) at(id).hidden = !found.has_data;
   at("drain").hidden = !found.has_data || !found.drain;
   if (found.has_data) {
@@ -71,14 +71,14 @@ function keepingUp(found) {
 function drain(found) {
   at("steps").replaceChildren(...found.steps.map((step) => {
     const item = document.createElement("li"), bar = document.createElement("progress"), label = document.createElement("label");
-    label.append(`${step.name.toLowerCase().replaceAll("_", " ")}: ${step.done} of ${found.tasks}`, bar);
+    label.append(plain(`${step.name.toLowerCase().replaceAll("_", " ")}: ${step.done} of ${found.tasks}`), bar);
     bar.max = Math.max(found.tasks, 1);
     bar.value = step.done;
     item.append(label);
     return item;
   }));
   const more = found.waits_for_more ? ` and ${found.waits_for_more} more` : "";
-  write(at("waits"), found.waits_for.length ? `Waits for ${found.waits_for.join(", ")}${more}.` : "");
+  write(at("waits"), found.waits_for.length ? `Waiting for ${found.waits_for.join(", ")}${more}.` : "");
 }
 
 function fleet(found) {
@@ -93,7 +93,8 @@ function fleet(found) {
 function work(found) {
   at("stages").replaceChildren(...found.stages.map((stage) => {
     const item = document.createElement("li");
-    item.textContent = `${stage.name}: ${stage.running} of ${stage.tasks} run, ${count(stage.pace)} rows/s, ${bytes(stage.behind)} not read`;
+    const backlog = stage.behind === null ? "" : `, backlog ${bytes(stage.behind)}`;
+    write(item, `${stage.name}: ${stage.running} of ${stage.tasks} run, ${count(stage.pace)} rows/s${backlog}`);
     return item;
   }));
   write(at("c-tasks"), some(found.tasks, found.tasks_more, "tasks"));
@@ -109,9 +110,9 @@ function age() {
   if (!readAt) return;
   const old = Math.max(0, Date.now() - readAt), stale = old > STALE_MS || Date.now() - heardAt > STALE_MS;
   element.classList.toggle("stale", stale);
-  write(element, `read ${span(Math.round(old / 1000))} ago${stale ? ", and not since" : ""}`);
+  write(element, `${stale ? "last read" : "read"} ${span(Math.round(old / 1000))} ago`);
 }
 
 listen(show, age);
 setInterval(age, 1000);
-globalThis.show = show; // for who measures how long it takes
+globalThis.show = show; // for measurements

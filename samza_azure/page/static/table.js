@@ -27,7 +27,12 @@ function set(row, tone) {
   else delete row.dataset.tone;
 }
 
+// The text, with a mark in place of each character that would turn the direction of what stands beside it.
+export function plain(text) {
+  return String(text ?? "").replace(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
 export function write(element, text) {
-  const wanted = String(text ?? "");
+  const wanted = plain(text);
   if (element.textContent !== wanted) element.textContent = wanted;
 }
