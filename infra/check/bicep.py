@@ -4,6 +4,7 @@ Only the dialect of infra/README.md is read. What is newer is a finding, never i
 """
 
 import difflib
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,6 +34,19 @@ _PARSER = Parser(Language(tree_sitter_bicep.language()))
 #: What the language brings along and a template may use.
 NAMESPACES = {"az", "sys"}
 PRIMITIVES = {"string", "int", "bool", "array", "object"}
+#: The language's functions, apart from those that only newer dialects have.
+FUNCTIONS = set(
+    re.findall(
+        r"\w+",
+        "any array base64 base64ToString bool cidrHost cidrSubnet concat contains dataUri dataUriToString dateTimeAdd "
+        "deployment empty endsWith environment extensionResourceId first flatten format guid indexOf int intersection "
+        "items join json last lastIndexOf length loadFileAsBase64 loadJsonContent loadTextContent loadYamlContent "
+        "managementGroup managementGroupResourceId max min newGuid padLeft parseCidr pickZones providers range "
+        "reference replace resourceGroup resourceId skip split startsWith string subscription subscriptionResourceId "
+        "substring take tenant tenantResourceId toLower toUpper trim union uniqueString uri uriComponent "
+        "uriComponentToString utcNow",
+    )
+)
 _LITERALS = {"string", "number", "boolean", "null"}
 
 
@@ -118,6 +132,7 @@ class Resource:
     existing: bool
     body: Object
     line: int
+    condition: "Value | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +143,7 @@ class Module:
     path: str
     body: Object
     line: int
+    condition: "Value | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,26 +279,29 @@ class _Reader:
         name, kind = node.named_children[:2]
         existing = any(child.type == "existing" for child in node.children)
         full, _, version = _text(kind).strip("'").partition("@")
-        body = self._body(node.named_children[-1])
-        self.file.resources[_text(name)] = Resource(_text(name), full, version, existing, body, _line(node))
+        condition, body = self._body(node.named_children[-1])
+        self.file.resources[_text(name)] = Resource(_text(name), full, version, existing, body, _line(node), condition)
 
     def _module(self, node: Node) -> None:
         name, path = node.named_children[:2]
-        body = self._body(node.named_children[-1])
-        self.file.modules[_text(name)] = Module(_text(name), _text(path).strip("'"), body, _line(node))
+        condition, body = self._body(node.named_children[-1])
+        self.file.modules[_text(name)] = Module(_text(name), _text(path).strip("'"), body, _line(node), condition)
 
     def _output(self, node: Node, decorators: list[Node]) -> None:
         name, kind, value = [child for child in node.named_children if child.type != "comment"]
         described = any(_text(each).startswith("@description") for each in decorators)
         self.file.outputs[_text(name)] = Output(_text(name), _text(kind), self.value(value), described, _line(node))
 
-    def _body(self, node: Node) -> Object:
-        """The object of a declaration, out of its condition or loop."""
+    def _body(self, node: Node) -> tuple[Value | None, Object]:
+        """The object of a declaration, out of its condition or loop, and the condition."""
+        condition = None
         while node.type in ("if_statement", "for_statement"):
+            if node.type == "if_statement":
+                condition = self.value(node.named_children[0])
             node = node.child_by_field_name("body") or node.named_children[-1]
         value = self.value(node)
         assert isinstance(value, Object)
-        return value
+        return condition, value
 
     def value(self, node: Node) -> Value:
         """A value, as far as it can be known without computing."""
@@ -340,6 +359,13 @@ def _names(file: File, root: Node) -> None:
         used.add(name)
         if name not in lines and name not in inner and name not in NAMESPACES:
             file.find(_line(node), f"{name!r} is not declared{_nearest(name, lines)}")
+    for node in _nodes(root):
+        function = node.child_by_field_name("function") if node.type == "call_expression" else None
+        if function is None or function.type != "identifier" or (node.parent or node).type == "decorator":
+            continue
+        if (name := _text(function)) not in FUNCTIONS and not name.startswith("list"):
+            known = dict.fromkeys(FUNCTIONS, 0)
+            file.find(_line(function), f"there is no function {name!r}{_nearest(name, known)}")
     for name in [*file.parameters, *file.variables]:
         if name not in used:
             file.find(lines[name], f"{name!r} is declared and never used")

@@ -21,6 +21,8 @@ HERE = Path(__file__).parents[1]
 #: The version of Kubernetes whose schemas the manifests must fit.
 KUBERNETES = "1.32"
 STAYS = "--wait-for-upgrade"
+#: What the default of task.shutdown.ms needs.
+GRACE_S = 60
 #: What hadolint does not ask of an image.
 _IMAGE = (
     (r"^USER 10001", "the image should run as a user without rights, by number"),
@@ -59,12 +61,45 @@ def manifests(name: str, text: str) -> list[Finding]:
             found.append(Finding(name, _line(text, where), f"{kind}: {getattr(error, 'message', error)}"))
         if kind == "Deployment":
             found += [Finding(name, 1, what) for what in _of_deployment(document)]
+    if not found:
+        found = [Finding(name, 1, what) for what in _of_names(documents)]
     return found
+
+
+def _of_names(documents: list[dict[str, Any]]) -> Iterator[str]:
+    """Names and labels that refer to something must find it."""
+    accounts = {each["metadata"]["name"] for each in documents if each["kind"] == "ServiceAccount"}
+    for deployment in (each for each in documents if each["kind"] == "Deployment"):
+        pod, spec = deployment["spec"]["template"], deployment["spec"]["template"]["spec"]
+        labels = pod["metadata"].get("labels", {})
+        selectors = {"the Deployment": deployment["spec"]["selector"]}
+        selectors |= {each["kind"]: each["spec"]["selector"] for each in documents if "Disruption" in each["kind"]}
+        selectors |= {
+            f"the spread over {each['topologyKey']}": each["labelSelector"]
+            for each in spec.get("topologySpreadConstraints", ())
+        }
+        for who, selector in selectors.items():
+            if not selector.get("matchLabels", {}).items() <= labels.items():
+                yield f"{who} selects {selector.get('matchLabels')}; the pods have the labels {labels}"
+        if spec.get("serviceAccountName") not in accounts:
+            yield f"there is no ServiceAccount {spec.get('serviceAccountName')!r} in this file"
+        if labels.get("azure.workload.identity/use") != "true":
+            yield "without the label azure.workload.identity/use the pods get no identity"
+        volumes = {each["name"] for each in spec.get("volumes", ())}
+        for container in spec["containers"]:
+            for name in sorted({each["name"] for each in container.get("volumeMounts", ())} - volumes):
+                yield f"the container mounts {name!r}, and there is no such volume"
+            ports = {port for each in container["ports"] for port in (each.get("name"), each["containerPort"])}
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                if (port := container[probe]["httpGet"]["port"]) not in ports:
+                    yield f"{probe} asks at the port {port!r}, which the container does not have"
 
 
 def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
     """What no schema says."""
     spec = document["spec"]["template"]["spec"]
+    if spec.get("terminationGracePeriodSeconds", 30) < GRACE_S:
+        yield f"terminationGracePeriodSeconds should be {GRACE_S} at least: task.shutdown.ms * 1.5 + 15 s"
     for container in spec["containers"]:
         if STAYS not in container.get("args", ()):
             yield f"the container runs without {STAYS}: a drained processor would be started for ever"
@@ -72,6 +107,10 @@ def _of_deployment(document: dict[str, Any]) -> Iterator[str]:
             path = container.get(probe, {}).get("httpGet", {}).get("path")
             if path != route or path not in ROUTES:
                 yield f"{probe} asks for {path}; it should ask for {route}"
+        if not container.get("securityContext", {}).get("readOnlyRootFilesystem"):
+            yield "readOnlyRootFilesystem should be true, as the image is made for"
+        if not re.search(r"[:@][^/]+$", container.get("image", "")):
+            yield "the image has no tag and no digest, so each pod may run another version"
         limits, requests = (container.get("resources", {}).get(part, {}) for part in ("limits", "requests"))
         if limits.get("memory") is None or limits.get("memory") != requests.get("memory"):
             yield "the container should ask for as much memory as it may use"

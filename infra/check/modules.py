@@ -8,6 +8,9 @@ from infra.check.types import kinds_of
 
 __all__ = ["check"]
 
+ROLES = {"Microsoft.Authorization/roleAssignments"}
+STARTED = {"Microsoft.App/containerApps", "Microsoft.Compute/virtualMachineScaleSets"}
+
 
 def check(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
     """Every module's parameters against those of its template, and every output that is read."""
@@ -17,10 +20,25 @@ def check(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
             yield Finding(file.name, module.line, f"there is no template {module.path!r} beside this one")
         else:
             yield from _parameters(file, module, other, others)
+    yield from _roles_first(file, others)
     for body in _bodies(file):
         for value in values_in(body):
             if isinstance(value, Expression) and value.kind == "member_expression":
                 yield from _output(file, value, others)
+
+
+def _roles_first(file: File, others: Mapping[str, File]) -> Iterator[Finding]:
+    """What starts processors waits for their roles: nothing that it is handed says so."""
+
+    def has(module: Module, kinds: set[str]) -> bool:
+        other = others.get(module.path)
+        return other is not None and any(each.type in kinds for each in other.resources.values())
+
+    roles = {name for name, module in file.modules.items() if has(module, ROLES)}
+    for module in file.modules.values():
+        waits_for = {each.text for each in values_in(module.body) if isinstance(each, Expression)}
+        if roles and has(module, STARTED) and not roles & waits_for:
+            yield Finding(file.name, module.line, f"{module.name} starts processors, and does not wait for their roles")
 
 
 def _bodies(file: File) -> Iterator[Value]:

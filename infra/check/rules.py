@@ -1,4 +1,4 @@
-"""What no type can say: ten rules of this project over the templates, each with its reason in its first line."""
+"""What no type can say: rules of this project over the templates, each with its reason in its first line."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -9,6 +9,7 @@ from infra.check.bicep import (
     Finding,
     Items,
     Literal,
+    Module,
     Object,
     Output,
     Parameter,
@@ -46,6 +47,9 @@ METRICS = {
 _SECRET = re.compile(
     r"\blist(?:Keys|AccountSas|ServiceSas|Secrets|Credentials)\b|AccountKey=|SharedAccessSignature|(?i:password)"
 )
+#: Without them a processor finds neither its identity nor the account.
+VARIABLES = {"AZURE_CLIENT_ID", "AZURE_STORAGE_ACCOUNT_URL"}
+_PYTHON: dict[str, type] = {"string": str, "int": int, "bool": bool, "array": list, "object": dict}
 _MOST_FAILURES = 10  # of a probe, on Container Apps
 
 Rule = Callable[[File], Iterator[Finding]]
@@ -222,6 +226,65 @@ def alerts_on_real_metrics(file: File) -> Iterator[Finding]:
                 yield Finding(file.name, inner.line, f"{space} has no metric {name!r} that we know of")
 
 
+def flat_names(file: File) -> Iterator[Finding]:
+    """No hierarchical namespace: it supports neither versions nor tags, costs more, and nothing here gains by it."""
+    for account in _made(file, ACCOUNT):
+        yield from _wants(file, account, ("properties", "isHnsEnabled"), {False})
+
+
+def refers_to_what_is_there(file: File) -> Iterator[Finding]:
+    """An app mounts volumes of its own, asks all probes at one port, and has the identity that its variables name."""
+    for app in _made(file, "Microsoft.App/containerApps"):
+        template = _at(app.body, ("properties", "template"))
+        declared = _at(template, ("volumes",))
+        volumes = {_literal(file, each.entries.get("name")) for each in _objects(declared)} if declared else set()
+        objects = list(_objects(app.body))
+        for each in objects:
+            if "volumeName" in each.entries and (name := _literal(file, each.entries["volumeName"])) not in volumes:
+                yield Finding(file.name, each.line, f"{app.name} mounts {name!r}, and there is no such volume")
+        probed = [each.entries["httpGet"] for each in objects if "httpGet" in each.entries]
+        ports = {_as_text(_at(each, ("port",))) for each in probed}
+        if len(ports) > 1:
+            shown = ", ".join(sorted(map(str, ports)))
+            yield Finding(file.name, app.line, f"the probes of {app.name} ask at several ports: {shown}")
+        if "UserAssigned" not in str(_literal(file, _at(app.body, ("identity", "type")))):
+            yield Finding(file.name, app.line, f"{app.name} has no user-assigned identity, so nothing lets it in")
+        bodies = (app.body, *file.variables.values())
+        names = {_literal(file, each.entries.get("name")) for body in bodies for each in _objects(body)}
+        for name in sorted(VARIABLES - names):
+            yield Finding(file.name, app.line, f"{app.name} does not set {name}, which its processors need")
+
+
+def choices_that_exist(file: File) -> Iterator[Finding]:
+    """A default is of its parameter's type and one of its choices, and so is what a parameter is compared with."""
+    choices = {
+        name: [each.value for each in values_in(parameter.allowed) if isinstance(each, Literal)]
+        for name, parameter in file.parameters.items()
+        if parameter.allowed is not None
+    }
+    for name, parameter in file.parameters.items():
+        default = parameter.default
+        if not isinstance(default, Literal):
+            continue
+        if not isinstance(default.value, _PYTHON[parameter.type]) or isinstance(default.value, bool) != (
+            parameter.type == "bool"
+        ):
+            yield Finding(file.name, default.line, f"{name!r} is {parameter.type}, and its default {default.value!r}")
+        elif name in choices and default.value not in choices[name]:
+            yield Finding(file.name, default.line, f"the default {default.value!r} of {name!r} is none of its choices")
+    made: list[Resource | Module] = [*file.resources.values(), *file.modules.values()]
+    conditions = (each.condition for each in made if each.condition is not None)
+    bodies = (*file.variables.values(), *(each.body for each in made), *conditions)
+    for body in bodies:
+        for each in values_in(body):
+            if isinstance(each, Expression) and each.kind == "binary_expression" and len(each.parts) == 2:
+                one, other = each.parts
+                if not isinstance(one, Expression) or not isinstance(other, Literal) or one.text not in choices:
+                    continue
+                if other.value not in choices[one.text]:
+                    yield Finding(file.name, each.line, f"{one.text!r} is never {other.value!r}")
+
+
 RULES: tuple[Rule, ...] = (
     no_shared_key,
     no_public_blob,
@@ -235,6 +298,9 @@ RULES: tuple[Rule, ...] = (
     no_secret_in_sight,
     documented,
     alerts_on_real_metrics,
+    flat_names,
+    refers_to_what_is_there,
+    choices_that_exist,
 )
 
 
