@@ -1,0 +1,101 @@
+"""Each command of samza-azure in docs/operate.md is run on Azurite: on the example's job, by a fleet without Spark."""
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import uuid
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from samza_azure import AzureJobCoordinatorFactory, Config, SharedTasks
+from samza_azure.commands.azurite.emulator import Azurite
+from samza_azure.commands.dev import VARIABLE
+from tests.infra.test_operate import COMMANDS
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
+
+
+class Page:
+    """The folder in which its commands are run, and those that were."""
+
+    def __init__(self, folder: Path, connection: str) -> None:
+        self.folder, self.left = folder, set(COMMANDS)
+        self.environment = {**os.environ, VARIABLE: connection}
+        job = (EXAMPLE / "job.toml").read_text().replace('"default"', '"fast"')
+        (folder / "job.toml").write_text(job.replace("[app]", f'[app]\nid = "{uuid.uuid4().hex[:8]}"'))
+        (folder / "pipeline.py").write_text((EXAMPLE / "pipeline.py").read_text())
+        self.config = Config.load(folder / "job.toml", environment=self.environment)
+
+    def fleet(self) -> SharedTasks:
+        """One processor."""
+        return SharedTasks(AzureJobCoordinatorFactory().get_job_coordinator("p0", self.config), "part", 2)
+
+    def run(self, line: str, **names: str) -> tuple[int, str]:
+        """A command of the page, with names of ours; its exit code, and what it said."""
+        ended = subprocess.run(
+            self._command(line, names),
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        return ended.returncode, ended.stdout + ended.stderr
+
+    def look(self, line: str, says: str) -> None:
+        """A command that goes on until it is interrupted, on a terminal of its own: until it says something."""
+        ours, its = os.openpty()
+        command = self._command(line, {})
+        with subprocess.Popen(
+            command, cwd=self.folder, env=self.environment, stdin=its, stdout=its, stderr=its, start_new_session=True
+        ) as process:
+            os.close(its)
+            said = b""
+            while says.encode() not in said:
+                said += os.read(ours, 65536)  # an error once the command has ended
+            process.send_signal(signal.SIGINT)
+            with suppress(OSError):
+                while os.read(ours, 65536):
+                    pass
+        os.close(ours)
+
+    def _command(self, line: str, names: dict[str, str]) -> list[str]:
+        self.left.discard(line)
+        _, *arguments = shlex.split(line)
+        return [sys.executable, "-m", "samza_azure", *(names.get(each, each) for each in arguments)]
+
+
+def test_each_command_of_the_page_runs(emulator: Azurite, tmp_path: Path) -> None:
+    page = Page(tmp_path, emulator.connection_string)
+    at = pa.array([datetime(2024, 1, 1, tzinfo=UTC)] * 3, pa.timestamp("us", tz="UTC"))
+    rows = pa.table({"carrier": ["AA"] * 3, "ts": at, "dep_delay": [1.0, 2.0, 3.0], "dest": ["a", "b", "c"]})
+    pq.write_table(rows, tmp_path / "flights.parquet")
+    for line in ("samza-azure explain job.toml", "samza-azure explain job.toml --processors 3"):
+        code, said = page.run(line)
+        assert code == 0 and "the status page while it is open" in said, said
+    code, said = page.run("samza-azure produce job.toml flights flights.parquet --key dest")
+    assert code == 0, said
+    with page.fleet():
+        page.look("samza-azure status job.toml --watch", "RUNNING")
+        page.look("samza-azure ui job.toml --port 8421", "http://127.0.0.1:8421/")
+        code, said = page.run("samza-azure stop job.toml --wait")
+        assert code == 0, said
+    fleet = page.fleet()
+    fleet.start()
+    code, said = page.run("samza-azure drain job.toml --wait --timeout 1800")
+    assert code == 0, said
+    code, said = page.run("samza-azure status job.toml")
+    assert code == 0 and "DRAINED" in said, said
+    # What has an effect only on a job whose tasks write: other tests of this folder show that.
+    for line, names, says in (
+        ("drain job.toml --cancel", {}, "drain"),
+        ("export job.toml daily-delays --to before.parquet", {}, "No log holds the stream 'daily-delays'"),
+        ("export job.toml daily-delays --to all.parquet", {}, "No log holds the stream 'daily-delays'"),
+        ("delete job.toml --run ID", {"ID": "1"}, "No drained run has the id '1'"),
+        ("delete job.toml --stream ID --reader NAME", {"ID": "flights", "NAME": "gone"}, "has no reader 'gone'"),
+    ):
+        code, said = page.run(f"samza-azure {line}", **names)
+        assert code == 2 and says in said, (line, code, said)
+    assert page.left == set()
