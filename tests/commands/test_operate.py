@@ -1,4 +1,10 @@
-"""Each command of samza-azure in docs/operate.md is run on Azurite: on the example's job, by a fleet without Spark."""
+"""The commands of samza-azure in docs/operate.md, run on Azurite: on the example's job, by a fleet without Spark.
+
+Run to their effect: explain, produce, status, ui, stop, and drain --wait. Run only to their refusal, since no task of
+this fleet writes a log or keeps a drain waiting: drain --cancel, export and delete; their effects are shown by
+`test_asking.py`, `test_commands.py` and `test_deleting.py`. The commands of other tools (az, kubectl, systemctl) are
+not run, and no test checks even their syntax.
+"""
 
 import os
 import shlex
