@@ -3,11 +3,14 @@
 import json
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 from rich.live import Live
 
 from samza_azure.commands.backlog import behind
@@ -23,7 +26,7 @@ WATCH_S = 2.0
 def command(
     job: Job,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show it continuously, until Ctrl-C.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show it until Ctrl-C; to a pipe, after each change.")] = False,
 ) -> None:
     """Show who leads, who is alive, who runs what, where each task is, how far behind its sources it is.
 
@@ -45,7 +48,25 @@ def command(
     if not watch:
         screen.print(status_view(shown()))
         return
-    with suppress(KeyboardInterrupt), Live(console=screen, auto_refresh=False) as live:
+    with suppress(KeyboardInterrupt):
+        if screen.is_terminal:
+            _in_place(screen, shown)
+        else:
+            _line_by_line(screen, shown)
+
+
+def _in_place(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
+    with Live(console=screen, auto_refresh=False) as live:
         while True:
             live.update(status_view(shown()), refresh=True)
             time.sleep(WATCH_S)
+
+
+def _line_by_line(screen: Console, shown: Callable[[], dict[str, Any]]) -> None:
+    """Print the whole status whenever it has changed, with the time: `Live` prints nothing to a pipe until it ends."""
+    before: dict[str, Any] = {}
+    while True:
+        if (now := shown()) != before:
+            before = now
+            screen.print(f"{datetime.now().astimezone():%Y-%m-%d %H:%M:%S}", status_view(now), "", sep="\n")
+        time.sleep(WATCH_S)

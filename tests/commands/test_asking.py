@@ -7,6 +7,7 @@ import asyncio
 import os
 import queue
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -132,6 +133,25 @@ def group(emulator: Azurite, tmp_path: Path) -> Iterator[Group]:
     group = Group(emulator, tmp_path)
     yield group
     group.close()
+
+
+def test_a_status_that_is_watched_through_a_pipe_is_printed_at_each_change(group: Group) -> None:
+    """It was printed only when the command was interrupted."""
+    group.start("a")
+    group.until("all run", all_run)
+    process = group.begin("status", "--watch")
+    deadline = threading.Timer(PATIENCE_S, process.kill)
+    deadline.start()
+    try:
+        assert process.stdout is not None
+        assert any(line.startswith("a (leads)") for line in process.stdout)
+        group.start("b")
+        assert any(line.startswith("b ") for line in process.stdout)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        deadline.cancel()
+        process.kill()
 
 
 def test_a_stopped_run_is_resumed_by_the_next_start(group: Group) -> None:
