@@ -81,6 +81,12 @@ class JobCoordinator(ABC):
     def stop(self) -> None:
         """Hand over the tasks, leave the group, and end. Returns at once; `on_coordinator_stop` follows. Idempotent."""
 
+    def give_up(self, reason: str) -> None:
+        """Like `stop`, because the host of the tasks cannot go on; `on_coordinator_failure` follows. A coordinator that
+        can tell the group the reason overrides this.
+        """
+        self.stop()
+
     @property
     @abstractmethod
     def is_leader(self) -> bool:

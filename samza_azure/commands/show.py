@@ -58,6 +58,10 @@ def status_view(shown: dict[str, Any]) -> Group:
         for row in shown["processors"]
         if row["too_old_for"]
     ]
+    for row in shown["processors"]:
+        if failure := row["failure"]:
+            why = f"{row['id']} ended with exit code {failure['exit_code']}: {error_lines(failure['message'])}"
+            parts.append(_text(why, style="red"))
     for event in shown["events"][-LAST_EVENTS:]:
         parts.append(_text(f"{_time(event['at_ms'])} {event['kind']}: {error_lines(event['text'])}", style="dim"))
     if failure := shown["failure"]:

@@ -156,12 +156,12 @@ def _how(shown: dict[str, Any], run_id: str) -> list[str]:
 
 def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
     """Why no processor is left, if all have ended and some of them with an error; else empty."""
-    gone = [row for row in rows if row.ending and not row.ending.startswith("0 ")]
+    gone = [(row.processor, *row.failure) for row in rows if row.failure is not None]
     if any(row.alive for row in rows) or not gone:
         return ""
-    code, _, why = gone[0].ending.partition(" ")
+    who, code, why = gone[0]
     more = f" ({len(gone) - 1} more had to end, too.)" if gone[1:] else ""
-    return f"No processor is alive. {gone[0].processor} ended with {code}: {why}{more}"
+    return f"No processor is alive. {who} ended with {code}: {why}{more}"
 
 
 class Ages:

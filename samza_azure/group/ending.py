@@ -10,12 +10,12 @@ from enum import Enum
 from typing import assert_never
 
 from samza_azure.errors import Verdict
-from samza_azure.group import election, membership, next_run, tasks
+from samza_azure.group import election, membership, next_run, rows, tasks
 from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginEnd, Finish, MergeOwnRow, ReleaseLease
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import ENDING_LIMIT, State
+from samza_azure.group.rows import State
 from samza_azure.group.timing import DENIED_S, ROLE_S
 from samza_azure.group.view import Denial, View
 from samza_azure.messages import Plan, changes
@@ -37,7 +37,7 @@ FAREWELL_S = 5.0
 def verdict(view: View) -> Finish | None:
     """Why this processor must end. None if it must not."""
     if view.leaving:
-        return Finish(Verdict.DONE, HANDED_OVER)
+        return Finish(Verdict.FAILED, view.gave_up) if view.gave_up else Finish(Verdict.DONE, HANDED_OVER)
     if (refused := _refused(view)) is not None:
         return refused
     if view.too_old_for:
@@ -287,7 +287,6 @@ def _leave_row(view: View, now: float) -> list[Action]:
     """Write that we have left. Before that, `beat` must have read the row and found that it is still ours."""
     if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
         return []
-    why = view.ending.message.partition("\n")[0] if view.ending is not None else ""
-    last_words = f"{int(view.ending.code)} {why}"[:ENDING_LIMIT] if view.ending is not None else ""
+    last_words = rows.ending(view.ending.code, view.ending.message) if view.ending is not None else ""
     last = replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT, ending=last_words)
     return [MergeOwnRow(last, view.life.etag)]

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from samza_azure.group.control import BarrierState, Control, Event, Member, RunPhase
+from samza_azure.group.membership import own_row
 from samza_azure.group.rows import State
 from samza_azure.group.view import View
 
@@ -28,58 +29,67 @@ def with_events(view: View, before: Control, after: Control) -> Control:
 def _between(view: View, before: Control, after: Control) -> Iterator[tuple[str, str]]:
     """Kind and text of each event between two values of the blob, causes first."""
     if after.epoch != before.epoch and after.leader is not None:
-        yield "leader", f"{after.leader.processor} leads. {_former(view, before)}"
+        yield "leader", _leads(view, before, after.leader)
     if after.run_id != before.run_id:
-        yield "run", f"Run {after.run_id} begins."
+        yield "run", f"Run {after.run_id} began."
     yield from _of_members(view, before, after)
     for task, each in after.given_up.items():
         if before.given_up.get(task) != each:
             yield "given up", f"{each.owner.processor} gave up {task}: {each.message}"
     yield from _moves(before, after)
     if after.barrier.state is BarrierState.TIMEOUT and before.barrier != after.barrier:
-        yield "slow", f"Not everybody adopted version {after.version} in time; the others went on without them."
+        yield "slow", f"Not all members adopted version {after.version} in time; the others go on without them."
     if after.stop is not None and before.stop is None:
-        yield "stop", "Everybody was asked to stop."
+        yield "stop", "All members were asked to stop."
     yield from _of_drain(before, after)
     if after.phase is RunPhase.FAILED and before.phase is not RunPhase.FAILED and after.failure is not None:
-        yield "failed", f"The run failed with {after.failure.task}: {after.failure.message}"
+        yield "failed", f"The run failed in {after.failure.task}: {after.failure.message}"
 
 
-def _former(view: View, before: Control) -> str:
+def _leads(view: View, before: Control, leader: Member) -> str:
+    who = leader.processor
     if before.leader is None:
-        return "Nobody led before it, or the one that did has handed over."
+        return f"{who} leads; its predecessor handed over." if before.epoch else f"{who} is the first leader."
     if before.leader.processor == view.me:
-        return "It led before, in an earlier life."
-    return f"{before.leader.processor} had given no sign of life."
+        return f"{who} leads again, as a new incarnation."
+    return f"{who} took over from {before.leader.processor}, which sent no heartbeat in time."
 
 
 def _of_members(view: View, before: Control, after: Control) -> Iterator[tuple[str, str]]:
     was, now = set(before.members), set(after.members)
-    lives = {member.processor for member in now}
+    present = {member.processor for member in now}
     for member in sorted(was - now):
-        if member.processor not in lives:
+        if member.processor not in present:
             yield _gone(view, before, member)
     known = {member.processor for member in was}
     for member in sorted(now - was):
-        yield "joined", f"{member.processor} {'is back as another life' if member.processor in known else 'joined'}."
+        yield (
+            "joined",
+            f"{member.processor} {'rejoined as a new incarnation' if member.processor in known else 'joined'}.",
+        )
 
 
 def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
     who, timeout_s = member.processor, view.timing.heartbeat_timeout_s
-    row, age = view.others.members.get(who), view.others.ages.get(who)
+    row, age = own_row(view) if who == view.me else view.others.members.get(who), view.others.ages.get(who)
     if row is not None and row.incarnation != member.incarnation:
-        return "died", f"{who} was restarted; its new life is not a member yet."
+        return "died", f"{who} came back as a new incarnation, which is not a member yet."
+    if row is not None and row.failure is not None:  # also while it leaves: it is no member when it has left
+        code, why = row.failure
+        return "ended", f"{who} ends with exit code {code}: {why}"
     if row is not None and row.alive:
-        return "left", f"{who} leaves, or stands by."
+        return "left", f"{who} is leaving or standing by."
     if row is not None and row.state is State.LEFT:
         return "left", f"{who} left."
-    # A member that sends heartbeats but does not adopt is marked dead too. A later scan may have seen the mark, which
-    # restarts the age. Then a member that was silent is reported as not having adopted, which is also true.
-    was_silent = age is not None and age.silent(timeout_s)
-    is_late = before.barrier.state is BarrierState.TIMEOUT and row is not None and row.adopted < before.version
-    if is_late and not was_silent:
-        return "died", f"{who} did not adopt version {before.version} in time."
-    return "died", f"{who} gave no sign of life for {timeout_s:g} s."
+    # A member that sends heartbeats, but is cut off or does not adopt, is marked dead too. A later scan may have seen
+    # the mark, which restarts the age. Then the other reason is given for a member that was silent; it is also true.
+    why = f"no heartbeat for {timeout_s:g} s"
+    if row is not None and (age is None or not age.silent(timeout_s)):
+        if row.cut_off:
+            why = "it could not reach the control blob"
+        elif before.barrier.state is BarrierState.TIMEOUT and row.adopted < before.version:
+            why = f"it did not adopt version {before.version} in time"
+    return "died", f"{who} was marked dead: {why}."
 
 
 def _moves(before: Control, after: Control) -> Iterator[tuple[str, str]]:
@@ -104,4 +114,4 @@ def _of_drain(before: Control, after: Control) -> Iterator[tuple[str, str]]:
     elif after.run_id == before.run_id and after.drain is None and before.drain is not None:
         yield "drain", "The drain was cancelled."
     elif after.drain is not None and (before.drain is None or before.drain.step is not after.drain.step):
-        yield "drain", f"The drain has reached {after.drain.step}."
+        yield "drain", f"The drain reached {after.drain.step}."

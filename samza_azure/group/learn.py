@@ -193,9 +193,11 @@ def heard_drain_asked(view: View, now: float) -> None:
     view.others.drain_asked_at = now
 
 
-def heard_leave(view: View) -> None:
-    """This processor is asked to go: hand over, then end."""
+def heard_leave(view: View, gave_up: str = "") -> None:
+    """This processor is asked to go: hand over, then end. `gave_up` is the reason if its host cannot go on."""
     view.leaving = True
+    if view.ending is None:
+        view.gave_up = view.gave_up or gave_up
 
 
 def demote(view: View, now: float) -> None:

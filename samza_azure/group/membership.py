@@ -28,7 +28,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import BarrierState, Control, Member
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, State, ending
 from samza_azure.group.timing import WAITS_PER_S
 from samza_azure.group.view import View
 
@@ -104,6 +104,7 @@ def own_row(view: View) -> ProcessorRow:
         if view.too_old_for and all(local.closed for local in view.work.tasks.values())
         else 0,
         cut_off=view.cut_off,
+        ending=ending(Verdict.FAILED, view.gave_up) if view.gave_up else "",
     )
 
 

@@ -58,6 +58,7 @@ _LARGEST = 1 << 53
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
 #: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
+_FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
 #: In characters: a request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
 
@@ -89,10 +90,16 @@ class ProcessorRow:
     boot: str = ""
     port: int = 0
     epoch: int = 0  # of the leader that marked it dead
-    ending: str = ""  # after it left: its exit code and the reason
+    ending: str = ""  # the exit code and the reason, once it has left, or while it leaves because it gave up
     format: int = FORMAT  # that a reader must know
     too_old_for: int = 0  # a format that this processor's release does not know: it has released all and stands by
     cut_off: bool = False  # it sends heartbeats, but cannot reach the control blob
+
+    @property
+    def failure(self) -> tuple[int, str] | None:
+        """The exit code and the reason, if it ended with an error."""
+        found = _FAILURE.fullmatch(self.ending)
+        return (int(found[1]), found[2]) if found is not None else None
 
     @property
     def is_ours(self) -> bool:
@@ -108,6 +115,11 @@ class ProcessorRow:
 @lru_cache(4096)  # each turn of a leader asks for each row
 def _is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
+
+
+def ending(code: int, message: str) -> str:
+    """The value of that column: the exit code and the first line of the reason."""
+    return f"{int(code)} {message.partition(chr(10))[0]}"[:ENDING_LIMIT]
 
 
 def columns(row: ProcessorRow) -> dict[str, str | int | bool]:

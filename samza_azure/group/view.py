@@ -261,6 +261,7 @@ class View:
     wall_ms: int = 0  # for the names of runs and, for people, the times of a drain's steps
     # Ending.
     leaving: bool = False
+    gave_up: str = ""  # why it leaves, if its host cannot go on
     ending: Finish | None = None
     ending_since: float = 0.0
     finished: Finish | None = None

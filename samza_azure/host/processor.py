@@ -137,9 +137,9 @@ class Processor:
                 assert_never(report)
         self._news.set()
 
-    def leave(self) -> None:
-        """Hand over, then end. Call it on the loop's thread."""
-        heard_leave(self.view)
+    def leave(self, gave_up: str = "") -> None:
+        """Hand over, then end; with `gave_up`, end as failed for this reason. Call it on the loop's thread."""
+        heard_leave(self.view, gave_up)
         self._news.set()
 
     def fail(self, finish: Finish) -> None:

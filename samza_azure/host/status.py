@@ -130,6 +130,7 @@ def _processor(row: ProcessorRow, owned: Mapping[tuple[str, str], list[str]]) ->
         "port": row.port,
         "tasks": owned.get((row.processor, row.incarnation), []),
         "ending": row.ending or None,
+        "failure": {"exit_code": row.failure[0], "message": row.failure[1]} if row.failure is not None else None,
         "too_old_for": row.too_old_for or None,
     }
 

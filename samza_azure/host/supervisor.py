@@ -281,7 +281,7 @@ class Supervisor(JobCoordinatorListener):
         """End with exit code 1, after leaving the group."""
         self._gave_up = Ending(Verdict.FAILED, why)
         self._start_at = math.inf
-        self._coordinator.stop()
+        self._coordinator.give_up(why)
 
     def _note_closed(self, report: TaskReport) -> None:
         """Forget a task that was released or drained: it appends nothing more, and none of its writes is unsettled."""

@@ -109,9 +109,15 @@ class ThreadedCoordinator(JobCoordinator):
             self._thread.start()
 
     def stop(self) -> None:
+        self._leave("")
+
+    def give_up(self, reason: str) -> None:
+        self._leave(reason)
+
+    def _leave(self, gave_up: str) -> None:
         with self._lock:
             self._leaves, reaching = True, self._reaching
-        self._post(lambda processor: processor.leave())
+        self._post(lambda processor: processor.leave(gave_up))
         if reaching is not None:
             with suppress(RuntimeError):  # it has ended meanwhile
                 reaching.get_loop().call_soon_threadsafe(reaching.cancel)

@@ -10,7 +10,7 @@ from typing import Any
 from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
 from samza_azure.messages import DrainPhase
-from samza_azure.page.verdict import State, Verdict, first_line, verdict, without_word
+from samza_azure.page.verdict import State, Verdict, ended, first_line, verdict, without_word
 
 __all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
 
@@ -147,12 +147,14 @@ def _processor(
         "silent_s": round(silent[name].seconds, 1) if name in silent else None,
         "tasks": len(row["tasks"]),
         "too_old_for": row["too_old_for"],
+        "failure": ended(row),
     }
 
 
 def _unwell(row: Mapping[str, Any]) -> tuple[int, bool, str]:
     order = ("silent", "leaving", "unassigned", "active", "left", "dead")
-    return (order.index(row["state"]) if row["state"] in order else 0), not row["leads"], row["id"]
+    state = order.index(row["state"]) if row["state"] in order else 0
+    return (0 if row["failure"] else state), not row["leads"], row["id"]
 
 
 def _stages(tasks: Sequence[Mapping[str, Any]], dead: Collection[str]) -> list[dict[str, Any]]:

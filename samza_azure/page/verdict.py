@@ -12,7 +12,7 @@ from typing import Any
 from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
 
-__all__ = ["FIRST", "State", "Verdict", "first_line", "verdict", "without_word"]
+__all__ = ["FIRST", "State", "Verdict", "ended", "first_line", "verdict", "without_word"]
 
 #: The most names in a sentence.
 NAMED = 3
@@ -53,6 +53,12 @@ def first_line(message: str) -> str:
     return line if len(line) <= FIRST else f"{line[: FIRST - 1]}…"
 
 
+def ended(row: Mapping[str, Any]) -> str | None:
+    """Why a processor ended, if it did with an error."""
+    failure = row["failure"]
+    return f"exit code {failure['exit_code']}: {first_line(failure['message'])}" if failure else None
+
+
 def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
     """The processors that have been silent for so long that the leader marks them as dead, or soon will."""
     return sorted(name for name, age in silent.items() if age.silent(timing.heartbeat_timeout_s))
@@ -75,7 +81,8 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing)
         case "STOPPED":
             if not shown["run_id"]:
                 return Verdict(State.STOPPED, "No processor runs, and no run has begun yet. The next start begins one.")
-            return Verdict(State.STOPPED, f"No processor runs. The next start resumes run {shown['run_id']}.")
+            why = next((f"{row['id']} ended with {said} " for row in shown["processors"] if (said := ended(row))), "")
+            return Verdict(State.STOPPED, f"No processor runs. {why}The next start resumes run {shown['run_id']}.")
     if silent and len(dead) == len(silent):
         text = "No processor runs: none sends heartbeats. The next start resumes the run."
         return Verdict(State.STOPPED, text, min(age.seconds for age in silent.values()))

@@ -16,7 +16,8 @@ DRAIN = {"step": "", "run_id": "", "asked_by": "", "asked_ms": 0, "history": [],
 EMPTY = {
     "app": "", "run_id": "", "phase": "RUNNING", "epoch": 1, "version": 1, "leader": "",
     "barrier": {"version": 1, "state": ""}, "drain": DRAIN, "drains": [DRAIN], "stop": {"uuid": ""},
-    "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None}],
+    "processors": [{"id": "", "state": "", "tasks": [""], "too_old_for": None,
+                    "failure": {"exit_code": 1, "message": ""}}],
     "tasks": [
         {"name": "", "stage": "", "owner": "", "phase": "", "batch": 1, "late": 0,
          "progress": {"pace": 1.5, "watermark_ms": 0}, "why": "",

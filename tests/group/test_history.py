@@ -23,6 +23,7 @@ from samza_azure.group.control import (
     encode,
 )
 from samza_azure.group.history import KEPT, TEXT_LIMIT, with_events
+from samza_azure.group.learn import heard_leave
 from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.timing import PROFILES
 from samza_azure.group.view import Life, Settings, View
@@ -56,25 +57,25 @@ MOVED = {"t-0": Assignment(Owner("b", "1", 10)), "t-1": TASKS["t-1"]}
 @pytest.mark.parametrize(
     ("after", "events"),
     [
-        (changed(epoch=3, leader=B), [("leader", "b leads. a had given no sign of life.")]),
+        (changed(epoch=3, leader=B), [("leader", "b took over from a, which sent no heartbeat in time.")]),
         (changed(members=(A, B, C)), [("joined", "c joined.")]),
-        (changed(members=(A, Member("b", "2"))), [("joined", "b is back as another life.")]),
+        (changed(members=(A, Member("b", "2"))), [("joined", "b rejoined as a new incarnation.")]),
         (
             changed(members=(B,), version=10, tasks=MOVED),
-            [("died", "a gave no sign of life for 8 s."), ("moved", "t-0 from a to b.")],
+            [("died", "a was marked dead: no heartbeat for 8 s."), ("moved", "t-0 from a to b.")],
         ),
-        (changed(drain=DRAIN, phase=RunPhase.DRAINING), [("drain", "The drain has reached FREEZE.")]),
+        (changed(drain=DRAIN, phase=RunPhase.DRAINING), [("drain", "The drain reached FREEZE.")]),
         (changed(phase=RunPhase.DRAINED), [("drain", "Run r is drained.")]),
-        (changed(stop=Stop("s", (A, B))), [("stop", "Everybody was asked to stop.")]),
-        (changed(run_id="s"), [("run", "Run s begins.")]),
+        (changed(stop=Stop("s", (A, B))), [("stop", "All members were asked to stop.")]),
+        (changed(run_id="s"), [("run", "Run s began.")]),
         (changed(given_up={"t-0": GivenUp(Owner("a", "1", 5), "no disk")}), [("given up", "a gave up t-0: no disk")]),
         (
             changed(phase=RunPhase.FAILED, failure=Failure("t", "t-0", "a bug", "")),
-            [("failed", "The run failed with t-0: a bug")],
+            [("failed", "The run failed in t-0: a bug")],
         ),
         (
             changed(barrier=Barrier(5, BarrierState.TIMEOUT)),
-            [("slow", "Not everybody adopted version 5 in time; the others went on without them.")],
+            [("slow", "Not all members adopted version 5 in time; the others go on without them.")],
         ),
         (changed(nonce="n", revision=10), []),
     ],
@@ -92,21 +93,58 @@ def test_who_left_has_not_died(state: State, kind: str) -> None:
     assert [each for each, _ in noted(changed(members=(B,)), a=ProcessorRow("a", "1", state=state))] == [kind]
 
 
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        (changed(leader=None, epoch=0), "b is the first leader."),
+        (changed(leader=None), "b leads; its predecessor handed over."),
+        (changed(leader=Member("b", "0")), "b leads again, as a new incarnation."),
+    ],
+)
+def test_why_somebody_leads(before: Control, text: str) -> None:
+    assert noted(changed(epoch=3, leader=B), before) == [("leader", text)]
+
+
+@pytest.mark.parametrize("state", [State.LEAVING, State.LEFT, State.DEAD])
+def test_one_that_gave_up_is_noted_with_its_exit_code_and_its_reason(state: State) -> None:
+    gave_up = ProcessorRow("a", "1", state=state, ending="1 The container ended 3 times in a row (exit code 7).")
+    said = "a ends with exit code 1: The container ended 3 times in a row (exit code 7)."
+    assert noted(changed(members=(B,)), a=gave_up) == [("ended", said)]
+    stopped = dataclasses.replace(gave_up, state=State.LEFT, ending="0 Run r is stopped. The next start resumes it.")
+    assert noted(changed(members=(B,)), a=stopped) == [("left", "a left.")]
+    garbage = dataclasses.replace(gave_up, state=State.LEFT, ending="x" * 500)
+    assert noted(changed(members=(B,)), a=garbage) == [("left", "a left.")]
+
+
+def test_a_leader_that_gives_up_notes_it_before_its_row_says_so() -> None:
+    view, after = view_of(b=ProcessorRow("b", "1", state=State.ACTIVE)), changed(members=(A,))
+    heard_leave(view, "No disk.")
+    assert with_events(view, BEFORE, after).events[-1].text == "b ends with exit code 1: No disk."
+
+
+def test_one_that_cannot_reach_the_blob_has_not_been_silent() -> None:
+    row = ProcessorRow("a", "1", state=State.DEAD, cut_off=True)
+    assert noted(changed(members=(B,)), a=row) == [("died", "a was marked dead: it could not reach the control blob.")]
+
+
 def test_one_that_was_restarted_has_not_been_silent() -> None:
     """Its new life is not able yet, so it is no member; it was killed two seconds ago, not eight."""
     again = ProcessorRow("a", "2", state=State.UNASSIGNED)
-    assert noted(changed(members=(B,)), a=again) == [("died", "a was restarted; its new life is not a member yet.")]
+    assert noted(changed(members=(B,)), a=again) == [
+        ("died", "a came back as a new incarnation, which is not a member yet.")
+    ]
 
 
 def test_one_that_beats_and_does_not_adopt_has_not_been_silent() -> None:
     timeout = changed(barrier=Barrier(5, BarrierState.TIMEOUT))
     after, row = dataclasses.replace(timeout, members=(B,)), ProcessorRow("a", "1", state=State.DEAD, adopted=4)
-    assert noted(after, timeout, a=row) == [("died", "a did not adopt version 5 in time.")]
+    assert noted(after, timeout, a=row) == [("died", "a was marked dead: it did not adopt version 5 in time.")]
     view = view_of(a=row)
     view.others.ages = {"a": Age("e", view.timing.heartbeat_timeout_s, 5, 100.0)}
     silent = with_events(view, timeout, after).events
-    assert [each.text for each in silent] == ["a gave no sign of life for 8 s."]
-    assert noted(after, timeout, a=dataclasses.replace(row, adopted=5))[0][1] == "a gave no sign of life for 8 s."
+    assert [each.text for each in silent] == ["a was marked dead: no heartbeat for 8 s."]
+    adopted = dataclasses.replace(row, adopted=5)
+    assert noted(after, timeout, a=adopted)[0][1] == "a was marked dead: no heartbeat for 8 s."
 
 
 def test_the_last_ones_are_kept_and_a_long_cause_is_cut() -> None:

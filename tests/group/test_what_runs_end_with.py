@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from samza_azure.group.actions import BeginEnd, MergeOwnRow, Rejoin, WriteControl
+from samza_azure.errors import Verdict
+from samza_azure.group.actions import BeginEnd, Finish, MergeOwnRow, Rejoin, WriteControl
 from samza_azure.group.control import Control, Failure, RunPhase
+from samza_azure.group.ending import HANDED_OVER
+from samza_azure.group.learn import heard_leave
 from samza_azure.group.notification import DrainNotification
+from samza_azure.group.rows import State
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, member, view_of
@@ -32,6 +36,26 @@ def written(view: View) -> list[Control]:
 
 def test_who_took_part_in_a_run_that_failed_ends_with_its_reason() -> None:
     assert verdicts(view_of("p2", FAILED)) == [(1, "Task clean-0 failed: no such column\nTraceback of the stage")]
+
+
+def test_who_gives_up_hands_over_and_ends_with_its_reason() -> None:
+    """Its container ended three times in a row; the row said "0 Left the group"."""
+    why = "The container ended 3 times in a row (exit code 7).\nSee its log."
+    view = view_of("p3", beat_sent_at=NOW - 60)
+    heard_leave(view, why)
+    [leaving] = [each.row for each in decide(view, NOW) if isinstance(each, MergeOwnRow)]
+    assert (leaving.state, leaving.failure) == (State.LEAVING, (1, why.partition("\n")[0]))
+    assert verdicts(view) == [(1, why)]
+    view.ending, view.ending_since, view.work.tasks = Finish(Verdict.FAILED, why), NOW, {}
+    [last] = [each.row for each in decide(view, NOW) if isinstance(each, MergeOwnRow)]
+    assert (last.state, last.failure) == (State.LEFT, leaving.failure)
+
+
+def test_who_gives_up_while_it_ends_already_ends_as_it_began() -> None:
+    view = view_of("p3", leaving=True, ending=Finish(Verdict.DONE, HANDED_OVER), ending_since=NOW)
+    view.work.tasks = {}
+    heard_leave(view, "The container ended 3 times in a row.")
+    assert {each.row.ending for each in decide(view, NOW) if isinstance(each, MergeOwnRow)} == {f"0 {HANDED_OVER}"}
 
 
 def test_who_comes_after_it_resumes_the_run_and_its_drain() -> None:

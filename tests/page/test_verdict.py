@@ -43,6 +43,8 @@ def aged(seconds: dict[str, float]) -> dict[str, Age]:
     return {name: Age("", silent, LEAST_READS, 0.0) for name, silent in seconds.items()}
 
 
+EXITED = "exit code 1: The container ended 3 times in a row (exit code 7)."
+GAVE_UP = ProcessorRow("b", "1", state=State.LEFT, ending="1 The container ended 3 times in a row (exit code 7).")
 WELL = aged({"a": 0.5, "b": 1.0})
 
 
@@ -108,6 +110,13 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
         ),
         (shown(rows=[]), {}, "stopped", "No processor runs. The next start resumes run r.", None),
         (
+            shown(rows=[GAVE_UP]),
+            {},
+            "stopped",
+            f"No processor runs. b ended with {EXITED} The next start resumes run r.",
+            None,
+        ),
+        (
             shown(None, [ProcessorRow("a", "1")]),
             aged({"a": 1.0}),
             "starting",
@@ -128,6 +137,14 @@ def test_a_fleet_in_a_sentence(
 ) -> None:
     said = verdict(found, silent, TIMING)
     assert (str(said.state), said.text, said.since_s) == (state, text, since_s)
+
+
+def test_one_that_gave_up_comes_first_with_its_reason() -> None:
+    found = made(shown(rows=[ROWS[0], GAVE_UP]), aged({"a": 0.5}), TIMING, Lines(), 60_000)["processors"]
+    assert [(each["id"], each["state"], each["failure"]) for each in found] == [
+        ("b", "left", EXITED),
+        ("a", "active", None),
+    ]
 
 
 def test_a_task_says_for_whom_it_waits_and_for_how_long_at_most() -> None:
@@ -190,7 +207,7 @@ def test_of_an_error_the_page_has_a_short_first_line() -> None:
     failing = [ROWS[0], row("b", "t-1", Phase.STARTING, error=TaskError(message, ""))]
     found = made(shown(rows=failing), WELL, TIMING, Lines(), 60_000)
     assert found["tasks"][0]["error"] == f"cannot parse {'4' * (FIRST - 14)}…"
-    noted = (Event(1, "failed", "The run failed with t-1: cannot parse\n{'card': '1234'}"),)
+    noted = (Event(1, "failed", "The run failed in t-1: cannot parse\n{'card': '1234'}"),)
     failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", message, ""), events=noted)
     assert "card" not in str(made(shown(failed, []), {}, TIMING, Lines(), 60_000))
     assert len(verdict(shown(failed, []), {}, TIMING).text) < FIRST + 80

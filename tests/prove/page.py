@@ -296,7 +296,8 @@ def sample(count: int, name: Callable[[int], str]) -> dict[str, Any]:
         "drain": {"step": "FREEZE", "tasks": 4, "steps": [{"name": name(4), "done": 2}], "waits_for": [name(5)],
                   "waits_for_more": 0},
         "processors": [
-            {"id": name(at), "state": "active", "leads": at == 0, "silent_s": 1.0, "tasks": 10, "too_old_for": None}
+            {"id": name(at), "state": "active", "leads": at == 0, "silent_s": 1.0, "tasks": 10, "too_old_for": None,
+             "failure": name(at) if at == 1 else None}
             for at in range(count)
         ],
         "processors_more": 0, "tasks_more": 0,

@@ -238,10 +238,10 @@ def leaving_twice_is_an_error(patch: Patch) -> None:
     """B22: a second stop fails because the first one has deleted its data."""
     heard = learning.heard_leave
 
-    def once(view: Any) -> None:
+    def once(view: Any, gave_up: str = "") -> None:
         if view.leaving:
             raise KeyError("the row is gone")
-        heard(view)
+        heard(view, gave_up)
 
     patch.setattr(hosting, "heard_leave", once)
 

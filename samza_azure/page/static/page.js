@@ -81,12 +81,17 @@ function drain(found) {
   write(at("waits"), found.waits_for.length ? `Waiting for ${found.waits_for.join(", ")}${more}.` : "");
 }
 
+function stateOf(each) {
+  if (each.failure) return `${each.state}, ${each.failure}`;
+  return each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state;
+}
+
 function fleet(found) {
   write(at("c-processors"), some(found.processors, found.processors_more, "processors"));
   fill(at("processors"), found.processors.map((each) => ({
-    cells: [each.id, each.too_old_for ? `${each.state}, too old: needs format ${each.too_old_for}` : each.state,
+    cells: [each.id, stateOf(each),
       each.leads ? "leads" : "", span(each.silent_s), each.tasks],
-    tone: each.state === "silent" ? "bad" : each.state === "active" ? "" : "warn", numbers: [3, 4],
+    tone: each.state === "silent" || each.failure ? "bad" : each.state === "active" ? "" : "warn", numbers: [3, 4],
   })));
 }
 

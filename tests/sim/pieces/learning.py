@@ -695,8 +695,9 @@ def heard(case: Case) -> None:
             learn.heard_rejected(view, "why")
             case.change["work.rejected"] = "why"
         case 3:
-            learn.heard_leave(view)
-            case.change["leaving"] = True
+            why, known = dice.choice(["", "no memory"]), before["gave_up"]
+            learn.heard_leave(view, why)
+            case.change |= {"leaving": True, "gave_up": why if not known and before["ending"] is None else known}
         case _:
             _heard_task(case, task)
     case.compare("what was heard")

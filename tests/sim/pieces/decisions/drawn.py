@@ -113,6 +113,7 @@ class Drawn:
             dice.choice(["", "", "new", "r9", "r1"]),
             too_old_for=self.often(7, 0, 0.1),
             format=self.often(2, 1, 0.05),
+            ending=dice.choice([*[""] * 18, "0 bye", "1 no disk"]),
             cut_off=dice.random() < 0.15,
         )
 
@@ -239,6 +240,7 @@ class Drawn:
         view.group_id = dice.choice(["group", "group", "group", "", "another"])
         view.too_old_for = self.often(7, 0, 0.07)
         view.leaving = dice.random() < 0.15
+        view.gave_up = dice.choice(["", "no memory"]) if view.leaving else ""
         view.calls.let_in = dice.random() < 0.7
         if dice.random() < 0.08:
             since = self.before()

@@ -35,7 +35,7 @@ def check_ending(view: View) -> None:
 def _verdict(view: View) -> int | None:
     control, plan, by_hand = view.control, view.work.plan, view.settings.run_id
     if view.leaving:
-        return 0
+        return 1 if view.gave_up else 0
     for denial in view.calls.denied.values():
         patience = 120.0 if view.calls.let_in else 600.0 if denial.may_pass else 0.0
         if denial.last - denial.since >= patience:

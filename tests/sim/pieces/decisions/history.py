@@ -9,12 +9,13 @@ from samza_azure.group.control import (
     Control,
     Member,
 )
+from samza_azure.group.rows import ProcessorRow, State
 from samza_azure.group.view import (
     View,
 )
 from samza_azure.sim.ledger import demand
 
-from .drawn import Drawn, alive, same
+from .drawn import LIVES, Drawn, alive, same
 
 
 def check_history(drawn: Drawn, view: View, control: Control) -> None:
@@ -38,16 +39,14 @@ def check_history(drawn: Drawn, view: View, control: Control) -> None:
 def _happened(view: View, before: Control, after: Control) -> list[tuple[str, str]]:
     said: list[tuple[str, str]] = []
     if after.epoch != before.epoch and after.leader is not None:
-        former = (
-            f"{before.leader.processor} had given no sign of life."
-            if before.leader is not None
-            else ("Nobody led before it, or the one that did has handed over.")
-        )
-        if before.leader is not None and before.leader.processor == "p0":
-            former = "It led before, in an earlier life."
-        said.append(("leader", f"{after.leader.processor} leads. {former}"))
+        who, former = after.leader.processor, before.leader.processor if before.leader is not None else None
+        how = {
+            "p0": f"{who} leads again, as a new incarnation.",
+            None: f"{who} leads; its predecessor handed over." if before.epoch > 0 else f"{who} is the first leader.",
+        }
+        said.append(("leader", how.get(former, f"{who} took over from {former}, which sent no heartbeat in time.")))
     if after.run_id != before.run_id:
-        said.append(("run", f"Run {after.run_id} begins."))
+        said.append(("run", f"Run {after.run_id} began."))
     names, old = {each.processor for each in after.members}, {each.processor for each in before.members}
     said += [
         _gone(view, before, each)
@@ -55,7 +54,9 @@ def _happened(view: View, before: Control, after: Control) -> list[tuple[str, st
         if each.processor not in names
     ]
     for each in sorted(set(after.members) - set(before.members)):
-        said.append(("joined", f"{each.processor} {'is back as another life' if each.processor in old else 'joined'}."))
+        said.append(
+            ("joined", f"{each.processor} {'rejoined as a new incarnation' if each.processor in old else 'joined'}.")
+        )
     for task, one in after.given_up.items():
         if before.given_up.get(task) != one:
             said.append(("given up", f"{one.owner.processor} gave up {task}: {one.message}"))
@@ -69,31 +70,37 @@ def _happened(view: View, before: Control, after: Control) -> list[tuple[str, st
             more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
             said.append(("moved", f"{', '.join(moved[:3])}{more}."))
     if after.barrier.state == "TIMEOUT" and before.barrier != after.barrier:
-        text = f"Not everybody adopted version {after.version} in time; the others went on without them."
+        text = f"Not all members adopted version {after.version} in time; the others go on without them."
         said.append(("slow", text))
     if after.stop is not None and before.stop is None:
-        said.append(("stop", "Everybody was asked to stop."))
+        said.append(("stop", "All members were asked to stop."))
     if after.phase == "DRAINED" and before.phase != "DRAINED":
         said.append(("drain", f"Run {after.run_id} is drained."))
     elif after.run_id == before.run_id and after.drain is None and before.drain is not None:
         said.append(("drain", "The drain was cancelled."))
     elif after.drain is not None and (before.drain is None or before.drain.step != after.drain.step):
-        said.append(("drain", f"The drain has reached {after.drain.step}."))
+        said.append(("drain", f"The drain reached {after.drain.step}."))
     if after.phase == "FAILED" and before.phase != "FAILED" and after.failure is not None:
-        said.append(("failed", f"The run failed with {after.failure.task}: {after.failure.message}"))
+        said.append(("failed", f"The run failed in {after.failure.task}: {after.failure.message}"))
     return said
 
 
 def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
     who = member.processor
     row, age = view.others.members.get(who), view.others.ages.get(who)
+    if who == "p0":
+        row = ProcessorRow("p0", LIVES[0], state=State.LEAVING, ending=f"1 {view.gave_up}" if view.gave_up else "")
     if row is not None and row.incarnation != member.incarnation:
-        return "died", f"{who} was restarted; its new life is not a member yet."
+        return "died", f"{who} came back as a new incarnation, which is not a member yet."
+    if row is not None and row.ending not in ("", "0 bye"):
+        return "ended", f"{who} ends with exit code {row.ending.replace(' ', ': ', 1)}"
     if row is not None and alive(row):
-        return "left", f"{who} leaves, or stands by."
+        return "left", f"{who} is leaving or standing by."
     if row is not None and row.state == "LEFT":
         return "left", f"{who} left."
     silent = age is not None and age.seconds >= 8.0 and age.reads >= 3
+    if row is not None and row.cut_off and not silent:
+        return "died", f"{who} was marked dead: it could not reach the control blob."
     if before.barrier.state == "TIMEOUT" and row is not None and row.adopted < before.version and not silent:
-        return "died", f"{who} did not adopt version {before.version} in time."
-    return "died", f"{who} gave no sign of life for 8 s."
+        return "died", f"{who} was marked dead: it did not adopt version {before.version} in time."
+    return "died", f"{who} was marked dead: no heartbeat for 8 s."

@@ -49,6 +49,7 @@ def check_members(view: View, control: Control) -> None:
         (own.too_old_for, own.fingerprint, own.new_run, own.boot, own.beat),
         (stands_by, plan, wanted_run(view), "boot", view.life.beat),
     )
+    same("how our row says that we gave up", own.ending, f"1 {view.gave_up}" if view.gave_up else "")
     blob = view.calls.failing.get(CONTROL)
     cut_off = view.leadership is None and isinstance(known, Control) and blob is not None and blob.times >= 5
     same("whether we are cut off", own.cut_off, cut_off)

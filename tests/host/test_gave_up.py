@@ -1,0 +1,40 @@
+"""A processor whose container ends again and again: the account says why it ended, not only its log."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from samza_azure.commands.azurite.emulator import Azurite
+
+JOB = """
+app = {{ name = "flights", main = "pipeline:app" }}
+azure.storage.connect = "${{CONNECT}}"
+job.coordinator.profile = "fast"
+processor = {{ id = "p1", dir = "{}" }}
+task.restart.limit = 1
+"""
+REASON = "The container ended 2 times in a row (exit code 7)."
+
+
+def test_status_says_why_a_processor_gave_up(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(JOB.format(tmp_path / "state"))
+    (tmp_path / "pipeline.py").write_text("import os\n\nos._exit(7)\n")
+    with Azurite().start() as emulator:
+        environment = {**os.environ, "CONNECT": emulator.connection_string}
+
+        def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+            command = [sys.executable, "-m", "samza_azure", *arguments]
+            return subprocess.run(
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+
+        ended = run("run", "job.toml")
+        assert ended.returncode == 1 and REASON in ended.stderr
+        document: dict[str, Any] = json.loads(run("status", "job.toml", "--json").stdout)
+        assert "p1 ended with exit code 1" in run("status", "job.toml").stdout
+    [row] = document["processors"]
+    assert (row["state"], row["failure"]["exit_code"]) == ("LEFT", 1)
+    assert row["failure"]["message"].startswith(REASON)
