@@ -24,7 +24,6 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("group/ending.py", "_as_it_came", "f\"{'Left the group. '", ""): "a clock has to jump while a task lets go late",
     ("group/ending.py", "_as_it_came", "if doubtful", "true"): "a clock has to jump while a task lets go late",
     ("group/ending.py", "_leave_row", "last_words", "false"): _TYPES,
-    ("group/ending.py", "_leave_row", "why = view.ending", "false"): _TYPES,
     ("group/ending.py", "_other_pipeline", "differences", "true"): "simulated plans describe no stages in words",
     ("group/ending.py", "_other_pipeline", "if differences", "true"): "simulated plans describe no stages in words",
     ("group/ending.py", "_recounted", "return f\": {', '", "true"): "a simulated upgrade keeps the partitions",

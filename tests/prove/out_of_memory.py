@@ -183,12 +183,16 @@ def growing() -> None:
         last = {name: fleet.log_file(name).read_text().rstrip().splitlines()[-1] for name in groups}
         for name, line in last.items():
             print(f"{name} ended with {codes[name]}: {line}")
+        told = {row["id"]: row["failure"] for row in fleet.status()["processors"]}
+        print(f"the account says: {told}")
         kills = sum(cgroup.kills for cgroup in groups.values())
         outside = machine_kills() - killed_before - kills
         print(f"killed by the kernel: {kills} in the two cgroups, {outside} elsewhere on the machine")
         assert owners == set(groups), "the task was not moved"
         assert set(codes.values()) == {1}
         assert all("ran out of memory" in line and "spark.driver.memory" in line for line in last.values())
+        assert {name: each["exit_code"] for name, each in told.items()} == codes
+        assert all("ran out of memory" in each["message"] for each in told.values())
         assert kills == outside == 0
 
 
