@@ -82,8 +82,8 @@ class JobCoordinator(ABC):
         """Hand over the tasks, leave the group, and end. Returns at once; `on_coordinator_stop` follows. Idempotent."""
 
     def give_up(self, reason: str) -> None:
-        """Like `stop`, because the host of the tasks cannot go on; `on_coordinator_failure` follows. A coordinator that
-        can tell the group the reason overrides this.
+        """Like `stop`, because the host of the tasks cannot go on. A coordinator that can tell the group the reason
+        overrides this, and ends with `on_coordinator_failure`.
         """
         self.stop()
 

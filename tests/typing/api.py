@@ -137,6 +137,7 @@ for factory in (AzureJobCoordinatorFactory(), PassthroughJobCoordinatorFactory()
     assert_type(coordinator.is_leader, bool)
     assert_type(coordinator.job_model, JobModel | None)
     coordinator.stop()
+    coordinator.give_up("No disk.")
 
 
 # Shared tasks.
