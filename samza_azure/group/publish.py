@@ -45,7 +45,8 @@ def next_control(view: View, control: Control, now: float) -> Control:
     if control.stop is None:
         control = with_run(view, control, now, view.office.requests if has_read else ())
     control = with_births(view, before, housekeeping.with_clean_up(view, election.with_churn(view, control, now)))
-    return replace(control, drain=timed(control.drain, before.drain, view.wall_ms))
+    drain = timed(control.drain, before.drain, view.wall_ms)
+    return control if drain is control.drain else replace(control, drain=drain)
 
 
 def _may_publish(view: View) -> bool:

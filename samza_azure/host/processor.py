@@ -222,11 +222,12 @@ class Processor:
 
     async def _wait(self) -> None:
         """Wait until something was learned, or until the decision may change by time alone."""
+        sleep_s = max(LEAST_SLEEP_S, self._wake_at - self._surroundings.now())
+        timer = asyncio.get_running_loop().call_later(sleep_s, self._news.set)
         try:
-            async with asyncio.timeout(max(LEAST_SLEEP_S, self._wake_at - self._surroundings.now())):
-                await self._news.wait()
-        except TimeoutError:
-            pass
+            await self._news.wait()
+        finally:
+            timer.cancel()
 
 
 def call_timeout_s(timing: Timing) -> float:

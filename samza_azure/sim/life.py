@@ -232,7 +232,7 @@ class Life:
 
     def _sent(self, operation: str) -> None:
         ledger = self.world.ledger
-        requests = len(ledger.query(REQUESTS)) if operation == "rows.merge" else 0
+        requests = len(ledger.keys(REQUESTS)) if operation == "rows.merge" else 0
         self._judge(ledger.cost.sent(self.name, self.number, operation, self.world.instant(), requests))
 
     def _judge(self, wrong: str | None) -> None:

@@ -29,7 +29,7 @@ from samza_azure.messages import Command, Permit, ReleaseTask, StartTask, stage_
 from samza_azure.sim.container import CLEANERS, FAREWELL, SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
-from samza_azure.sim.loop import VirtualLoop
+from samza_azure.sim.loop import Callback, VirtualLoop
 from samza_azure.sim.network import Outage, Weather
 from samza_azure.sim.promises import Wait, check_overlap, runs_within, stated, waiting, waits_at_most, within
 from samza_azure.sim.scenario import Scenario, draw
@@ -122,7 +122,7 @@ class World:
         self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
         self._over = self.loop.create_future()
-        self._starting: list[asyncio.Handle] = []
+        self._starting: list[Callback] = []
 
     def instant(self) -> float:
         """The true time."""

@@ -76,8 +76,10 @@ class _Blob:
     written_at: float = 0.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Entity:
+    """A row is replaced whole, so who has read it keeps what it read."""
+
     etag: str
     values: dict[str, Value] = field(default_factory=dict)
 
@@ -313,7 +315,11 @@ class MemoryStorage:
 
     def query(self, partition: str) -> Sequence[Row]:
         """Query Entities of one partition."""
-        return [_row(key, entity) for (other, key), entity in sorted(self._rows.items()) if other == partition]
+        return [_row(key, self._rows[partition, key]) for key in self.keys(partition)]
+
+    def keys(self, partition: str) -> Sequence[str]:
+        """Of the rows of one partition, in their order."""
+        return sorted(key for other, key in self._rows if other == partition)
 
     def forget(self, partition: str, key: str) -> None:
         """Delete Entity, If-Match: *."""
@@ -329,7 +335,7 @@ class MemoryStorage:
 
 
 def _row(key: str, entity: _Entity) -> Row:
-    return Row(key, entity.etag, MappingProxyType(dict(entity.values)))
+    return Row(key, entity.etag, MappingProxyType(entity.values))
 
 
 class SimulatedAccount(Protocol):

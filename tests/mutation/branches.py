@@ -15,8 +15,8 @@ from pathlib import Path
 
 from tests.mutation.places import ROOT, files, find, module_name
 
-#: What a counted test and a counted case call.
-MARK = "__went__"
+#: Where a counted statement adds one, and what a counted test of an expression calls.
+COUNTS, MARK = "__counts__", "__went__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,29 +69,40 @@ class _Walk(ast.NodeTransformer):
         self.functions.pop()
         return node
 
-    def visit_If(self, node: ast.If | ast.IfExp | ast.While) -> ast.AST:
-        self.generic_visit(node)
-        is_endless = isinstance(node.test, ast.Constant)
-        if self.functions and not is_endless:
-            number = self.known.add(self.branch(node.test, "false"), self.branch(node.test, "true"))
-            node.test = ast.copy_location(_call(number, node.test), node.test)
+    def visit_If(self, node: ast.If | ast.While) -> ast.AST:
+        number = self.decision(node)
+        if number is not None:
+            node.body.insert(0, _add(number + 1, node.body[0]))
+            node.orelse.insert(0, _add(number, node.test))
         return node
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        return self.visit_If(node)
 
     def visit_While(self, node: ast.While) -> ast.AST:
         return self.visit_If(node)
 
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        number = self.decision(node)
+        if number is not None:
+            call = ast.Call(ast.Name(MARK, ast.Load()), [ast.Constant(number), node.test], [])
+            node.test = ast.copy_location(call, node.test)
+        return node
+
+    def decision(self, node: ast.If | ast.IfExp | ast.While) -> int | None:
+        """The number of its first way; None if it has only one, or is in no function."""
+        self.generic_visit(node)
+        if not self.functions or isinstance(node.test, ast.Constant):
+            return None
+        return self.known.add(self.branch(node.test, "false"), self.branch(node.test, "true"))
+
     def visit_match_case(self, node: ast.match_case) -> ast.AST:
         number = self.known.add(self.branch(node.pattern, "case"))
         self.generic_visit(node)
-        node.body.insert(0, ast.copy_location(ast.Expr(_call(number, ast.Constant(False))), node.body[0]))
+        node.body.insert(0, _add(number, node.body[0]))
         return node
 
 
-def _call(number: int, value: ast.expr) -> ast.expr:
-    return ast.Call(ast.Name(MARK, ast.Load()), [ast.Constant(number), value], [])
+def _add(number: int, at: ast.AST) -> ast.stmt:
+    place = ast.Subscript(ast.Name(COUNTS, ast.Load()), ast.Constant(number), ast.Store())
+    return ast.copy_location(ast.AugAssign(place, ast.Add(), ast.Constant(1)), at)
 
 
 def _count() -> Branches:
@@ -102,6 +113,7 @@ def _count() -> Branches:
         counts[number + (1 if value else 0)] += 1
         return value
 
+    setattr(builtins, COUNTS, counts)
     setattr(builtins, MARK, went)
     find({path: _Walk(path, known) for path in files()})
     for path in files():
