@@ -33,7 +33,7 @@ class Outage:
     kind: str  # blob, table, writes, all, access, throttled
     until: float
     hangs: bool  # calls wait for their timeout, instead of failing at once
-    queues: bool = False  # half of the writes that hang land when it is over
+    queues: bool = False  # half of the writes that hang land when it is over, and no renewal of a lease
 
     def reaches(self, operation: str) -> bool:
         """Is this call hit?"""
@@ -106,6 +106,7 @@ class FaultyLink(Link):
                 await asyncio.sleep(there)
                 raise StorageUnavailable("The simulated service is away.")
             lands, answers = dice.random() < (0.5 if outage.queues else 0.1), False
+            lands = lands and not (outage.queues and operation == "control.renew")
             if outage.queues and operation not in READS:
                 there += outage.until - now
         elif (luck := dice.random()) < weather.refused:

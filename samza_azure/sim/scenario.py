@@ -4,7 +4,8 @@ Each seed has only some of the faults, so that they do not mask each other. Ther
 anything happens at any moment; a *busy* fleet, whose leaders, members and runs change all the time; and *mild* trouble
 that never ends, under which the work must continue.
 
-`draw` gives most busy fleets the same size, profile and clocks. `wide` varies those, too, and lets faults last.
+`draw` gives most busy fleets the same size, profile and clocks. `dense` makes them smaller, and more happens to them.
+`wide` varies size, profile and clocks, and lets faults last.
 """
 
 from dataclasses import dataclass, replace
@@ -39,6 +40,8 @@ FAULTS = (
 LATER = ("bad machine", "other stages", "access refused")
 #: What makes others lead, tasks move and runs end, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
+#: In a dense one they are sent away as soon as they are back.
+DENSE = (*["leaves"] * 20, *["drain"] * 7, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
@@ -75,6 +78,7 @@ class Scenario:
     rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that half of those that wait, wait for
     lasting: bool = False  # faults outlast leases and versions, writes land after an outage, the last drain's run fails
     throttled: bool = False  # one of the outages is a service that takes only a part of the calls
+    watched: bool = False  # when nobody lives any more, somebody starts the code that the run has
     pauses: bool = False  # sources have nothing new at times, and their readers say so
 
 
@@ -87,6 +91,16 @@ def draw(seed: int, *, processors: int | None = None, fault_s: float | None = No
     forgets, audited = Random(f"forgets {seed}").random() < 0.5, Random(f"audited {seed}").random() < 0.3
     handled = Random(f"handled {seed}").random() < 0.5
     return replace(drawn, forgets=forgets, audited=audited, handled=handled)
+
+
+def dense(seed: int) -> Scenario:
+    """The busy fleet of this seed as a smaller one in which more happens, so that seconds of a processor show more.
+
+    By dice of its own, as that of `wide`.
+    """
+    dice = Random(f"dense {seed}")
+    processors = dice.choice([3, 4, 4, 4, 5])
+    return replace(draw(seed), processors=processors, every_s=0.9, aimed=0.18, faults=DENSE, watched=True)
 
 
 def wide(seed: int) -> Scenario:
@@ -107,7 +121,7 @@ def wide(seed: int) -> Scenario:
         profile=profile,
         fault_s=min(drawn.fault_s, most_s),
         clocks=dice.random() < 0.5,
-        lasting=dice.random() < 0.5,
+        lasting=dice.random() < 0.7,
         throttled=dice.random() < 0.5,
         pauses=dice.random() < 0.5,
     )
@@ -188,4 +202,4 @@ def _mild(seed: int, dice: Random, processors: int | None, fault_s: float | None
     )
 
 
-__all__ = ["AIMED", "BUSY", "FAULTS", "Scenario", "draw", "wide"]
+__all__ = ["AIMED", "BUSY", "DENSE", "FAULTS", "Scenario", "dense", "draw", "wide"]

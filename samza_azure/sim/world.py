@@ -172,8 +172,16 @@ class World:
         """One after the other, at any moment, or at the next moment at which a certain step begins."""
         scenario, dice = self.scenario, self.dice
         self._look_for_patience()
+        if scenario.lasting:
+            for outlast in (self._outlast_a_lease, self._outlast_a_barrier):
+                self.loop.call_later(dice.uniform(0, scenario.fault_s / 2), outlast)
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
+            if scenario.watched and not any(life.supervisor.alive for life in self.lives.values()):
+                self._go_back()
+                self._raise_storm()
+                for number in range(scenario.processors):
+                    self.start(f"p{number}", delay=self._back())
             if scenario.faults:
                 if dice.random() < scenario.aimed:
                     if scenario.rare and dice.random() < 0.5:
@@ -322,6 +330,14 @@ class World:
     def _fingerprint(self) -> str:
         return f"{self.runs + 1:064x}"
 
+    def _go_back(self) -> None:
+        """Other code may have begun the run that is there; then that is what everybody is started with."""
+        control = self.ledger.control
+        present = control.fingerprint if control is not None else ""
+        if control is not None and control.phase is not RunPhase.DRAINED and present != self.habits.plan.fingerprint:
+            self.habits = self._habits(present or self._fingerprint())
+            self.note("other code has begun this run: everybody goes back to it")
+
     # Faults.
 
     def _raise_storm(self) -> None:
@@ -419,6 +435,40 @@ class World:
             self.facts.no_blob.append((now, now + lasts))
         self.ledger.steps.meet(f"outage of {kind}", lasts=lasts)
         self.note(f"outage of {kind} for {lasts:.1f} s")
+
+    def _outlast_a_lease(self) -> None:
+        """Nobody reaches the blob for longer than a lease, and somebody leaves. What the leader wrote then, to give
+        its tasks to others, may land when the outage is over, and the lease, too."""
+        lasts = self.dice.uniform(1.0, 1.3) * LEASE_S
+        if not self.calm and self.loop.time() + lasts < self.scenario.fault_s:
+            now = self.loop.time()
+            self.weather.outages.append(Outage("blob", now + lasts, hangs=True, queues=True))
+            self.facts.no_blob.append((now, now + lasts))
+            self.ledger.steps.meet("outage of blob", lasts=lasts)
+            self.note(f"outage of blob for {lasts:.1f} s, which outlasts a lease")
+            self._follower_leaves()
+
+    def _outlast_a_barrier(self) -> None:
+        """One processor beats and does not reach the blob, and another leaves, so there is a version to adopt."""
+        if not self.calm and (victim := self._follower_leaves()) is not None:
+            lasts = self.dice.uniform(1.0, 2.0) * self.timing.barrier_timeout_s
+            self.note(f"cut off: {victim.name} ({lasts:.1f} s), from the blob")
+            self.ledger.steps.meet("cut off", lasts=lasts)
+            victim.link.outages.append(Outage("blob", self.loop.time() + lasts, self.dice.random() < 0.5))
+
+    def _follower_leaves(self) -> Life | None:
+        """Send one that does not lead away; another one that does not, if there is any."""
+        control = self.ledger.control
+        leader = control.leader.processor if control is not None and control.leader is not None else ""
+        stay = [life for life in self.lives.values() if life.supervisor.alive and not life.told_to_leave]
+        followers = [life for life in stay if life.name != leader and not life.supervisor.frozen]
+        if not leader or not followers:
+            return None
+        leaver = self.dice.choice(followers)
+        self.note(f"leaves: {leaver.name}")
+        self._send_away(leaver)
+        others = [life for life in followers if life is not leaver]
+        return self.dice.choice(others) if others else None
 
     def _throttle(self, lasts: float) -> None:
         self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False))
@@ -535,10 +585,7 @@ class World:
         if not (scenario.tail or scenario.refused or scenario.lost or scenario.late or scenario.throttled):
             changes = self.ledger.takeovers
             demand(changes <= 1 + 2 * self.faults, f"S11: {self.faults} faults, and {changes} times another leader")
-        present = control.fingerprint if control is not None else ""
-        if control is not None and control.phase is not RunPhase.DRAINED and present != self.habits.plan.fingerprint:
-            self.habits = self._habits(present or self._fingerprint())
-            self.note("other code has begun this run: everybody goes back to it")
+        self._go_back()
         self.habits.cure()
         self.habits.slow_batch = self.habits.slow_release = 0.0
         for life in self.lives.values():

@@ -13,6 +13,8 @@ Each verdict is printed and kept in `build/` as soon as it is there, so whoever 
 it ended; `--again` begins anew. A list of 60 takes at most `--draw` times `--seconds` of processor time, divided by
 `--jobs`, and some minutes more for recordings and for games that are long.
 
+The sums say how many were killed by a fleet, and how many by a piece that was played by itself.
+
 Ends with 1 if more than a tenth of the mutants survive both and are not explained in EXPLAINED.
 """
 
@@ -33,7 +35,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.mutation.places import ROOT, Place, make, places
-from tests.mutation.steering import Game, Record, joined, kept, load, record
+from tests.mutation.steering import ALONE, Game, Record, joined, kept, load, record
 
 #: So many of all places the recorded games must meet. What they do not meet is what only the tests reach: bytes that
 #: are damaged, rows of strangers, later releases.
@@ -133,6 +135,14 @@ def hunt(place: Place, known: Record, seconds: float, *, also_tests: bool = True
     return ("explained", why) if why else ("survives", said)
 
 
+def killer(verdict: str) -> str:
+    """Whether it was a fleet, a piece of one by itself, or neither: it cannot be imported, or breaks the simulator."""
+    scenario, colon, _ = verdict.partition(":")
+    if not colon or not scenario.lstrip("-").isdecimal():
+        return "neither"
+    return "a piece" if int(scenario) == ALONE else "a fleet"
+
+
 def own_process(*arguments: str, within_s: float) -> str:
     """What this script says in a process of its own, which may also hang."""
     command = [sys.executable, __file__, *arguments]
@@ -217,7 +227,7 @@ def main() -> int:
     chosen = [each for each in everywhere if each.where in (asked.only or ())]
     chosen = chosen or Random(first).sample(everywhere, asked.draw)
     print(f"{len(chosen)} of {len(everywhere)} mutants, drawn from {first}", flush=True)
-    tally: Counter[str] = Counter()
+    tally, killers = Counter[str](), Counter[str]()
     log = Log(kept(asked.games, asked.record).with_suffix(f".{asked.seconds:g}.{asked.simulator}.verdicts"))
     if asked.again:
         log.clear()
@@ -232,9 +242,11 @@ def main() -> int:
         for done in as_completed(verdicts):
             place, (verdict, more) = verdicts[done], done.result()
             tally[verdict] += 1
+            killers[killer(more)] += verdict == "killed"
             number = f"{sum(tally.values()):3} of {len(chosen)}"
             print(f"{number} {verdict:9} {place.where} {place.what}: {place.text}\n          {more}", flush=True)
     print(", ".join(f"{verdict}: {times}" for verdict, times in tally.most_common()))
+    print("killed by", ", ".join(f"{who}: {times}" for who, times in killers.most_common() if times))
     print(f"killed by the simulator {tally['killed'] / len(chosen):.0%}, by it or a test", end=" ")
     print(
         f"{(tally['killed'] + tally['by a test']) / (len(chosen) - tally['explained']):.0%} of what can be told apart"

@@ -1,7 +1,7 @@
 """Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
 
-Plays busy fleets, five processors of the default profile to which everything happens all the time. Every fourth fleet
-is a *wide* one: of any style, 1 to 12 processors, any profile, often with wrong clocks, with faults that last, a
+Plays dense fleets, three to five processors of the default profile to which everything happens all the time
+(`sim/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile, often with wrong clocks, with faults that last, a
 service that throttles, and sources that pause (`sim/scenario.py:wide`). With --every-style storms and mild trouble of
 the usual sizes are played, too. Before each fleet the pieces that it is made of are tried by themselves
 (`tests/sim/pieces`).
@@ -35,8 +35,8 @@ from tests.mutation.branches import BRANCHES, Branch
 # isort: split
 # What follows imports the packages whose branches are counted.
 
-from samza_azure.sim.scenario import FAULTS, Scenario, draw, wide
-from samza_azure.sim.simulate import HOUR_S, Tally, command, verdict
+from samza_azure.sim.scenario import FAULTS, Scenario, dense, draw, wide
+from samza_azure.sim.simulate import HOUR_S, Tally, verdict
 from samza_azure.sim.steps import ENOUGH, IMPOSSIBLE, missing, pairs, table
 from samza_azure.sim.world import play
 from tests.mutation.unmet import why
@@ -131,9 +131,9 @@ def job(first: int, step: int, seconds: float, every_style: bool) -> tuple[Tally
 
 
 def drawn(seed: int, of: int | None, rare: Rare) -> Scenario:
-    """What is played with the dice of this seed: its own scenario, or a wide one, that of the seed `of`."""
-    scenario = draw(seed) if of is None else replace(wide(of), seed=seed)
-    return replace(scenario, rare=rare)
+    """What is played with the dice of this seed: its own scenario, dense if it is busy; or a wide one, that of `of`."""
+    own = dense(seed) if draw(seed).style == "busy" else draw(seed)
+    return replace(own if of is None else replace(wide(of), seed=seed), rare=rare)
 
 
 def rarest(seen: Mapping[str, int]) -> Rare:
@@ -149,8 +149,6 @@ def rarest(seen: Mapping[str, int]) -> Rare:
 
 def replay(seed: int, of: int | None, rare: Rare) -> str:
     """What plays a seed again."""
-    if of is None and not rare:
-        return command(seed)
     wide, steered = f" --wide {of}" if of is not None else "", ";".join(map("/".join, rare))
     return f"tests/prove/simulation.py --from {seed}{wide} --rare '{steered}'"
 
