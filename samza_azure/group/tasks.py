@@ -20,8 +20,8 @@ LATER_WRITER = (
     "or the account was restored or failed over to an older state. Stop all processors, restore the newest "
     "control.json (Azure keeps versions if that is switched on), then start again."
 )
-
-
+#: Nothing drains.
+NO_DRAIN = Drain(None)
 #: The new owner waits for the old one this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
@@ -60,8 +60,9 @@ def may_let_go(view: View, now: float) -> bool:
 
 def _is_cut_short(view: View, now: float) -> bool:
     """We end without a task that has not let go in time, so it must stop appending before our last write."""
-    has_open = any(not local.closed for local in view.work.tasks.values())
-    return view.ending is not None and has_open and not may_let_go(view, now)
+    if view.ending is None or may_let_go(view, now):
+        return False
+    return any(not local.closed for local in view.work.tasks.values())
 
 
 def assigned(view: View) -> Mapping[str, Owner]:
@@ -115,7 +116,7 @@ def wanted_drain(view: View) -> Drain:
     draining = (RunPhase.DRAINING, RunPhase.DRAINED)
     if isinstance(control, Control) and control.drain is not None and control.phase in draining:
         return Drain(control.drain.step, control.drain.uuid, control.drain.ends)
-    return Drain(None)
+    return NO_DRAIN
 
 
 def _lets_go(view: View, now: float) -> bool:

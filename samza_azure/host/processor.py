@@ -115,6 +115,11 @@ class Processor:
             for call in self._calls:
                 call.cancel()
 
+    @property
+    def under_way(self) -> int:
+        """How many calls to the storage are under way."""
+        return len(self._calls)
+
     def hear(self, report: Report | ContainerLost) -> None:
         """Take a report of the container. Call it on the loop's thread."""
         now = self._surroundings.now()

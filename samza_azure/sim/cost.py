@@ -1,7 +1,8 @@
 """Cost: how often the fleet calls the storage to coordinate itself.
 
 Whatever goes wrong, no processor makes many calls of one kind within a second: a call that is repeated at once after a
-refusal would come a hundred times a second. When nothing goes wrong, the rate of calls is about that of `explain`.
+refusal would come a hundred times a second. When nothing goes wrong, and when nothing answers, the rate of calls is at
+most about that of `explain`.
 """
 
 from samza_azure.explain import coordination
@@ -10,8 +11,8 @@ from samza_azure.group.timing import Timing
 #: Of one kind, by one life, within a second. What others wait for is written ten times a second at most, by a leader
 #: in two rows. Deletions do not count unless they are refused: who cleans up has as many rows as there were requests.
 MOST_PER_S = 40
-#: So many times the usual number of calls in calm: beats do not come evenly.
-CALM = 1.5
+#: So many times the usual number of calls: beats do not come evenly.
+MOST = 1.5
 
 
 class Cost:
@@ -38,14 +39,14 @@ class Cost:
         too_many = count > MOST_PER_S + more
         return f"Cost: {name} has made {count} calls of {operation} within a second" if too_many else None
 
-    def calm(self, calls: int, seconds: float, timing: Timing, processors: int, reports: float) -> str | None:
-        """So many calls were made in this time, in which nothing went wrong. A row is written for what a task reports,
-        and that may be so many times in all."""
-        group = coordination(timing, processors)
-        usual = (group.table + group.read + group.other) * seconds / 3600 + reports
-        if calls <= CALM * usual:
+    def usual(self, calls: int, seconds: float, timing: Timing, processors: int, more: float) -> str | None:
+        """Whether so many calls in this time are those of a group in which nothing happens. What else each of them may
+        have had to say is `more`."""
+        group = coordination(timing, max(processors, 1))
+        usual = (group.table + group.read + group.other) * seconds / 3600 + more
+        if calls <= MOST * usual:
             return None
-        return f"Cost: {processors} processors made {calls} calls in {seconds:.0f} s of calm, and {usual:.0f} are usual"
+        return f"Cost: {processors} processors made {calls} calls in {seconds:.0f} s, and {usual:.0f} are usual"
 
 
-__all__ = ["CALM", "MOST_PER_S", "Cost"]
+__all__ = ["MOST", "MOST_PER_S", "Cost"]

@@ -60,15 +60,17 @@ INVARIANTS = {
     "Retry": "A run fails only when two processors have given up a task, or one has while no other was there to try "
     "it.",
     "Leak": "A processor's row reports only tasks that the control blob gave to its incarnation, and is ACTIVE from "
-    "the first version that this incarnation adopts.",
-    "Cost": "No processor makes more than 40 calls of one kind within a second, and a calm group makes at most 1.5 "
-    "times the calls that `explain` states.",
+    "the first version that this incarnation adopts. No life remembers more than there are rows, tasks and kinds of "
+    "calls.",
+    "Cost": "No processor makes more than 40 calls of one kind within a second, and a group that is calm, or that "
+    "nothing answers, makes at most 1.5 times the calls that `explain` states.",
     "Overlap": "No task starts while an earlier owner of it, alive and permitted, still runs it, unless the new owner "
     "has waited for as long as a release may take.",
     "Patience": "A processor that was given a task, and may work, waits for the earlier owners no longer than 1.5 "
     "times as long as a release may take.",
     "Bound": "When one processor dies and nothing else is wrong, its tasks have other owners, and the group has a "
-    "leader, within 1.5 times the bound that `explain` states; the tasks run soon after.",
+    "leader, within 1.5 times the bound that `explain` states; the tasks run soon after. While there are faults the "
+    "same holds in each quiet time, with the bound for a leader that is lost with its successors.",
     "Form": "What is written is read back as it was meant, by production and by a plain reader that shares no code "
     "with it, and stays within the limits of the service. Data that is damaged, foreign or of a later format is "
     "refused.",

@@ -1,25 +1,36 @@
-"""Check, from outside, what is promised about time and about who works: *Overlap*, *Patience* and *Bound*.
+"""Check, from outside, what is promised about time and about who works: *Overlap*, *Patience*, *Bound*,
+and what *Leak* says of memory.
 
 The ledger sees what the storage accepts. Only the world sees whether two containers work on one task at the same
 moment, and how long no container does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import replace
 from typing import TypeAlias
 
 from samza_azure.explain import Bounds, bounds
-from samza_azure.group.control import Control
+from samza_azure.group.answers import ANSWERS
+from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.tasks import PATIENCE, assigned
 from samza_azure.group.timing import CHURN_MAX, Timing
+from samza_azure.host.processor import Processor, call_timeout_s
 from samza_azure.messages import Phase, StartTask
 from samza_azure.sim.ledger import CLOCK_RATE, Ledger, demand
 from samza_azure.sim.life import Life
+from samza_azure.sim.network import Weather
 
 #: `explain` prints a worst case on a storage that answers at once; this many times that is allowed.
 ALLOWED = 1.5
 #: A call of the simulated network takes no longer, unless something is wrong with it.
 CALL_S = 0.5
+
+#: At most this part of the calls fails, or is slow, where bounds are looked at; then so many in a row wait in vain.
+FAIR, IN_VAIN = 0.02, 3
+#: What is vacant when nobody leads.
+LEADERSHIP = "the leadership"
+#: Each kind of call may be remembered beside what rows and tasks there are.
+KINDS_OF_CALLS = len(ANSWERS)
 
 #: A processor, its life, and the task and generation that it waits for.
 Wait: TypeAlias = tuple[str, int, str, int]
@@ -74,6 +85,48 @@ def stated(timing: Timing, control: Control, processors: int) -> Bounds:
     """What `explain` says; of a group whose leaders were suspected wrongly, the next is suspected later."""
     patience = 2.0 ** min(control.churn, CHURN_MAX)
     return bounds(replace(timing, leader_timeout_s=patience * timing.leader_timeout_s), processors, CALL_S)
+
+
+def applies(weather: Weather) -> bool:
+    """Whether calls seldom fail enough for a bound to mean something."""
+    return max(weather.tail, weather.refused, weather.lost, weather.late) <= FAIR
+
+
+def vacant(control: Control, lives: Iterable[Life]) -> set[str]:
+    """The leadership, and the tasks, that nobody who lives has, although somebody could."""
+    if control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING) or control.stop is not None:
+        return set()
+    alive = [life for life in lives if life.supervisor.alive]
+    if not any(_is_able(life, control) for life in alive):
+        return set()
+    there = {life.processor.view.incarnation for life in alive}
+    owners = {task: each.owner.incarnation if each.owner is not None else "" for task, each in control.tasks.items()}
+    unled = {LEADERSHIP} if control.leader is None or control.leader.incarnation not in there else set()
+    return unled | {task for task, owner in owners.items() if owner not in there}
+
+
+def _is_able(life: Life, control: Control) -> bool:
+    view = life.processor.view
+    stays = not life.told_to_leave and view.ending is None and view.work.container and view.life.etag is not None
+    return stays and life.habits.plan.fingerprint == control.fingerprint
+
+
+def vacant_at_most(timing: Timing, control: Control, processors: int, what: str, weather: Weather) -> float:
+    """What `explain` says when the successors are lost, too. Where calls fail now and then, some wait in vain."""
+    bounds = stated(timing, control, processors)
+    lost = bounds.leader_and_successors_lost - (bounds.follower_lost if what == LEADERSHIP else 0.0)
+    is_clear = not max(weather.tail, weather.refused, weather.lost, weather.late)
+    return lost if is_clear else lost + IN_VAIN * call_timeout_s(timing)
+
+
+def grown(processor: Processor, most: int) -> str | None:
+    """What a processor has more of in its memory than there is in the world."""
+    view = processor.view
+    parts = (view.life, view.others, view.leadership or view.candidacy, view.work, view.calls)
+    known = {name: getattr(part, name) for part in parts for name in part.__slots__}
+    sizes = {name: len(each) for name, each in known.items() if isinstance(each, Sized) and not isinstance(each, str)}
+    sizes["calls under way"] = processor.under_way
+    return next((f"{size} {name}" for name, size in sizes.items() if size > most + KINDS_OF_CALLS), None)
 
 
 def within(bound_s: float, *, clocks: bool) -> float:

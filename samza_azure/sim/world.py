@@ -31,7 +31,19 @@ from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import Callback, VirtualLoop
 from samza_azure.sim.network import Outage, Weather
-from samza_azure.sim.promises import Wait, check_overlap, runs_within, stated, waiting, waits_at_most, within
+from samza_azure.sim.promises import (
+    Wait,
+    applies,
+    check_overlap,
+    grown,
+    runs_within,
+    stated,
+    vacant,
+    vacant_at_most,
+    waiting,
+    waits_at_most,
+    within,
+)
 from samza_azure.sim.scenario import Scenario, draw
 from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
@@ -52,6 +64,10 @@ STARTS_WITHIN_S = 10.0
 SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
 #: Where faults last, this part of a busy fleet's do so.
 LASTING = 0.3
+#: An outage is felt by all after so many timeouts, and who comes then makes so many calls at once.
+SETTLED, MORE = 2.0, 3
+#: Faults that go on for a while.
+LAST = ("supervisor freezes", "container freezes", "machine freezes", "outage", "cut off", "access refused")
 #: So many faults wait for the same step at most; they happen together.
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
@@ -120,6 +136,9 @@ class World:
         self.blind = ""  # a processor that never reaches the blob again
         self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
         self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
+        self._most = 0  # rows and tasks that there have been at once
+        self._quiet_from = 0.0  # when the last fault is over, and nobody was started or has ended since
+        self._vacant: dict[str, float] = {}  # the leadership, or a task, that nobody who lives has, and since when
         self._aims: dict[str, list[str]] = {}  # step -> the faults that wait for it
         self._over = self.loop.create_future()
         self._starting: list[Callback] = []
@@ -171,7 +190,7 @@ class World:
     async def _faults(self) -> None:
         """One after the other, at any moment, or at the next moment at which a certain step begins."""
         scenario, dice = self.scenario, self.dice
-        self._look_for_patience()
+        self._look()
         if scenario.lasting:
             for outlast in (self._outlast_a_lease, self._outlast_a_barrier):
                 self.loop.call_later(dice.uniform(0, scenario.fault_s / 2), outlast)
@@ -192,16 +211,52 @@ class World:
                     self._fault(dice.choice(scenario.faults))
             await self._wait(dice.expovariate(1 / scenario.every_s))
 
+    def _look(self) -> None:
+        """While there are faults, look again and again who waits for whom, and what nobody has."""
+        for check in (self._look_for_patience, self._look_for_bounds, self._look_for_growth):
+            try:
+                check()
+            except Violation as error:
+                self.broken(self.loop, {"exception": error})
+        if not self.calm and self.failed is None:
+            self.loop.call_later(LOOK_S, self._look)
+
     def _look_for_patience(self) -> None:
-        """Patience: while there are faults, look again and again who waits for whom."""
+        """Patience: who was given a task starts it in time."""
         self._waiting = waiting(self.lives.values(), self._waiting, self.loop.time())
         bound = waits_at_most(self.timing, self.habits.shutdown_s)
         for (name, _, task, _), since in self._waiting.items():
-            if self.loop.time() > since + bound:
-                wrong = f"{name} may work, was given {task} {bound:.1f} s ago, and waits"
-                self.broken(self.loop, {"exception": Violation(f"Patience: {wrong}")})
-        if not self.calm and self.failed is None:
-            self.loop.call_later(LOOK_S, self._look_for_patience)
+            late = self.loop.time() > since + bound
+            demand(not late, f"Patience: {name} may work, was given {task} {bound:.1f} s ago, and waits")
+
+    def _look_for_bounds(self) -> None:
+        """Bound: what nobody has, somebody has in time, unless something else happens meanwhile."""
+        control, now = self.ledger.control, self.loop.time()
+        if control is None or not applies(self.weather):
+            self._vacant.clear()
+            return
+        found = set() if self.ledger.asked(RequestKind.STOP) else vacant(control, self.lives.values())
+        self._vacant = {what: self._vacant.get(what, now) for what in found}
+        for what, since in self._vacant.items():
+            quiet = max(since, self._quiet_from)
+            bound = vacant_at_most(self.timing, control, len(self.lives), what, self.weather)
+            bound = within(bound, clocks=self.scenario.clocks)
+            demand(
+                now <= quiet + bound, f"Bound: nobody has had {what} for {bound:.1f} s in which nothing else happened"
+            )
+
+    def _look_for_growth(self) -> None:
+        """Leak: no life remembers more than there is."""
+        ledger = self.ledger
+        tasks = len(ledger.control.tasks) if ledger.control is not None else 0
+        self._most = max(self._most, len(ledger.keys(MEMBERS)) + len(ledger.keys(REQUESTS)) + tasks)
+        for life in self.lives.values():
+            wrong = grown(life.processor, self._most) if life.supervisor.alive else None
+            demand(wrong is None, f"Leak: {life.name} remembers {wrong}; there have never been more than {self._most}")
+
+    def _disturb(self, lasts: float = 0.0) -> None:
+        """Something happens, for so long; what a processor promises in a quiet time counts from its end."""
+        self._quiet_from = max(self._quiet_from, self.loop.time() + lasts)
 
     def _aim(self, kind: str, step: str) -> None:
         waiting = self._aims.setdefault(step, [])
@@ -240,6 +295,7 @@ class World:
     def _start(self, name: str, code: str) -> None:
         if self.failed is not None or (name in self.lives and self.lives[name].supervisor.alive):
             return
+        self._disturb()
         self.numbers[name] += 1
         number = self.numbers[name]
         settings = self._settings(name)
@@ -261,6 +317,7 @@ class World:
 
     def ended(self, life: Life, finish: Finish) -> None:
         """A processor came to its end. Orchestrators start it again."""
+        self._disturb()
         life.supervisor.alive = False
         seen, control = self.ledger.seen, self.ledger.control
         seen[f"exit {finish.code}"] += 1
@@ -359,6 +416,7 @@ class World:
         lasts = dice.choice([dice.uniform(0, timeout), dice.uniform(0, 3 * timeout), dice.uniform(0, 8 * timeout)])
         if self.scenario.style == "busy" and not (self.scenario.lasting and dice.random() < LASTING):
             lasts = 1.5 * timeout if kind == "crash" and dice.random() < 0.5 else dice.uniform(0, timeout / 4)
+        self._disturb(lasts if kind in LAST else 0.0)
         match kind:
             case "outage" if self.scenario.throttled and dice.random() < 0.2:
                 self._throttle(lasts)
@@ -405,6 +463,7 @@ class World:
         """All that it tries to run fails, until it is repaired or the faults are over: longer than it has tries."""
         habits, name = victim.habits, victim.name
         lasts = self.dice.uniform(10, 120)
+        self._disturb(lasts)
         self.note(f"bad machine: {name} ({lasts:.1f} s)")
         self.ledger.steps.meet("bad machine", lasts=lasts)
         habits.bad.add(name)
@@ -427,6 +486,7 @@ class World:
         outlasts = self.scenario.lasting and kind != "table" and self.dice.random() < 0.2
         if outlasts:  # a lease, and who has it finds that out by a write, before the faults end
             lasts = min(self.dice.uniform(1.0, 1.5) * LEASE_S, self.scenario.fault_s - now)
+            self._disturb(lasts)
         hangs = outlasts or self.dice.random() < 0.5
         self.weather.outages.append(Outage(kind, now + lasts, hangs, queues=outlasts))
         if kind != "blob":
@@ -435,6 +495,22 @@ class World:
             self.facts.no_blob.append((now, now + lasts))
         self.ledger.steps.meet(f"outage of {kind}", lasts=lasts)
         self.note(f"outage of {kind} for {lasts:.1f} s")
+        settled = SETTLED * self.timing.heartbeat_timeout_s
+        if kind == "all" and lasts > 2 * settled:
+            self.loop.call_later(settled, self._look_at_outage, lasts - settled)
+
+    def _look_at_outage(self, lasts: float) -> None:
+        """Cost: while the service is away nobody calls it more often than usual."""
+        cost, starts = self.ledger.cost, self.numbers.total()
+        calls, alive = cost.calls, sum(life.supervisor.alive for life in self.lives.values())
+
+        def look() -> None:
+            if not self.calm:
+                lives = alive + self.numbers.total() - starts
+                wrong = cost.usual(cost.calls - calls, lasts, self.timing, lives, MORE * lives)
+                demand(wrong is None, f"{wrong}, in an outage")
+
+        self.loop.call_later(lasts, look)
 
     def _outlast_a_lease(self) -> None:
         """Nobody reaches the blob for longer than a lease, and somebody leaves. What the leader wrote then, to give
@@ -442,6 +518,7 @@ class World:
         lasts = self.dice.uniform(1.0, 1.3) * LEASE_S
         if not self.calm and self.loop.time() + lasts < self.scenario.fault_s:
             now = self.loop.time()
+            self._disturb(lasts)
             self.weather.outages.append(Outage("blob", now + lasts, hangs=True, queues=True))
             self.facts.no_blob.append((now, now + lasts))
             self.ledger.steps.meet("outage of blob", lasts=lasts)
@@ -452,6 +529,7 @@ class World:
         """One processor beats and does not reach the blob, and another leaves, so there is a version to adopt."""
         if not self.calm and (victim := self._follower_leaves()) is not None:
             lasts = self.dice.uniform(1.0, 2.0) * self.timing.barrier_timeout_s
+            self._disturb(lasts)
             self.note(f"cut off: {victim.name} ({lasts:.1f} s), from the blob")
             self.ledger.steps.meet("cut off", lasts=lasts)
             victim.link.outages.append(Outage("blob", self.loop.time() + lasts, self.dice.random() < 0.5))
@@ -522,6 +600,7 @@ class World:
                 part = dice.choice(["blob", "table", "writes", "all"])
                 if self.scenario.lasting and part == "blob":  # it beats, and does not adopt the next version
                     lasts = dice.uniform(1.0, 2.0) * self.timing.barrier_timeout_s
+                    self._disturb(lasts)
                 victim.link.outages.append(Outage(part, self.loop.time() + lasts, dice.random() < 0.5))
             case "leaves":
                 if not victim.supervisor.frozen:
@@ -581,7 +660,7 @@ class World:
         self.facts.no_beats = [(begun, min(ended, now)) for begun, ended in self.facts.no_beats]
         self.facts.no_blob = [(begun, min(ended, now)) for begun, ended in self.facts.no_blob]
         self.ledger.steps.calm()
-        scenario, control = self.scenario, self.ledger.control
+        scenario = self.scenario
         if not (scenario.tail or scenario.refused or scenario.lost or scenario.late or scenario.throttled):
             changes = self.ledger.takeovers
             demand(changes <= 1 + 2 * self.faults, f"S11: {self.faults} faults, and {changes} times another leader")
@@ -662,8 +741,8 @@ class World:
             if same and after.version == control.version:
                 alive = sum(life.supervisor.alive for life in self.lives.values())
                 reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # batches come so often at most
-                wrong = self.ledger.cost.calm(calls, seconds, self.timing, alive, reports)
-                demand(wrong is None, wrong or "")
+                wrong = self.ledger.cost.usual(calls, seconds, self.timing, alive, reports)
+                demand(wrong is None, f"{wrong}, in calm")
 
     def heals_within(self) -> float:
         """How long it may take until all is well again, from any state."""

@@ -1,10 +1,10 @@
 """Many seeds, for as long as it is given: python tests/prove/simulation.py [--from SEED] [--seconds S] [--jobs N].
 
 Plays dense fleets, three to five processors of the default profile to which everything happens all the time
-(`sim/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile, often with wrong clocks, with faults that last, a
-service that throttles, and sources that pause (`sim/scenario.py:wide`). With --every-style storms and mild trouble of
-the usual sizes are played, too. Before each fleet the pieces that it is made of are tried by themselves
-(`tests/sim/pieces`).
+(`sim/scenario.py:dense`). Every fourth fleet is a *wide* one: of any style, 1 to 12 processors, any profile, often with
+wrong clocks, with faults that last, a service that throttles, and sources that pause (`sim/scenario.py:wide`). With
+--every-style storms and mild trouble of the usual sizes are played, too. Before each fleet the pieces that it is made
+of are tried by themselves (`tests/sim/pieces`).
 
 Every second fleet is steered: its faults wait for the steps of the protocol that they have met least often so far. A
 steered wide one has the scenario of a fleet that met a branch of the pure packages which few have met, with dice of

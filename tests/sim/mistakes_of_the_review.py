@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from samza_azure.group import drain as draining
-from samza_azure.group import election, housekeeping, membership, publish, tasks
+from samza_azure.group import election, housekeeping, membership, publish, tasks, timing
 from samza_azure.group import learn as learning
 from samza_azure.group.actions import Tell
+from samza_azure.host import processor
 from samza_azure.logs import source_log, task_log
 from samza_azure.logs.operations import Read, Rule
 from samza_azure.messages import DrainStep
@@ -117,6 +118,46 @@ def ages_survive_an_outage(patch: Patch) -> None:
         view.others.write_seen_at = seen
 
     patch.setattr(learning, "_learn_own_row", remembering)
+
+
+def who_is_not_named_waits_long(patch: Patch) -> None:
+    """our review: whoever is not named the next leader waits ten times as long, and the named ones may be gone."""
+    suspect = election._suspect
+
+    def late(view: Any) -> bool:
+        row, age = view.others.leader_row, view.others.leader_age
+        is_named = view.me in getattr(row, "successors", ())
+        return suspect(view) and (
+            is_named or age.silent(10 * (election.leader_timeout(view) + view.timing.heartbeat_s))
+        )
+
+    patch.setattr(election, "_suspect", late)
+
+
+def calls_are_kept(patch: Patch) -> None:
+    """our review: a processor keeps each call that it has ever made."""
+
+    class Kept(set[Any]):
+        def discard(self, each: Any) -> None:
+            """It stays."""
+
+    begin = processor.Processor.__init__
+
+    def keeping(self: Any, *given: Any, **more: Any) -> None:
+        begin(self, *given, **more)
+        self._calls = Kept()
+
+    patch.setattr(processor.Processor, "__init__", keeping)
+
+
+def an_outage_quadruples_the_calls(patch: Patch) -> None:
+    """our review: a call that fails is made again four times as soon as the next one would be due."""
+    after = timing.BackOff.after
+
+    def soon(self: Any, failures: int, random: float) -> float:
+        return after(self, 1, random) / 4
+
+    patch.setattr(timing.BackOff, "after", soon)
 
 
 # What another fence hides from every simulation; an ordinary test shows each alone.

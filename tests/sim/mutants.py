@@ -91,6 +91,7 @@ class Mutant:
         return found is not None and found.startswith(f"{self.killed_by}:") and self.violation(seed, made=False) is None
 
 
+CLEAR = {"tail": 0.0, "refused": 0.0, "lost": 0.0, "late": 0.0}
 MILD = {
     "style": "mild",
     "tail": 0.01,
@@ -235,6 +236,23 @@ MUTANTS = [
     Mutant("the predecessors are forgotten", "Overlap", others.predecessors_are_forgotten, 1),
     Mutant("dead after three timeouts", "Bound", others.dead_after_three_timeouts, 0, faults=QUIET),
     Mutant("a leader is suspected three times late", "Bound", others.a_leader_is_suspected_late, 4, faults=()),
+    Mutant(
+        "who is not named waits long",
+        "Bound",
+        review.who_is_not_named_waits_long,
+        0,
+        ("crash, other id",),
+        more=CLEAR | {"every_s": 40.0, "fault_s": 240.0, "aimed": 0.0, "processors": 1},
+    ),
+    Mutant("calls are kept", "Leak", review.calls_are_kept, 0, ("joins",)),
+    Mutant(
+        "an outage quadruples the calls",
+        "Cost",
+        review.an_outage_quadruples_the_calls,
+        6,
+        ("outage",),
+        more={"every_s": 60.0, "fault_s": 240.0},
+    ),
     Mutant("released while it works", "Overlap", review.released_while_it_works, 0, ("leaves", "joins"), more=LAZY),
     Mutant(
         "the gainer waits for ever",
