@@ -75,7 +75,7 @@ class Scenario:
     handled: bool = False  # and has low-level tasks
     aims: tuple[str, ...] = ()  # what those that wait are; like the others if empty
     timing: Timing | None = None  # a job's own; else the profile's
-    rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that half of those that wait, wait for
+    rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that most of those that wait, wait for
     lasting: bool = False  # faults outlast leases and versions, writes land after an outage, the last drain's run fails
     throttled: bool = False  # one of the outages is a service that takes only a part of the calls
     watched: bool = False  # when nobody lives any more, somebody starts the code that the run has
@@ -101,7 +101,7 @@ def dense(seed: int) -> Scenario:
     dice = Random(f"dense {seed}")
     processors = dice.choice([3, 3, 4, 4, 5])
     drawn = draw(seed, processors=processors, fault_s=450.0)
-    return replace(drawn, every_s=0.9, aimed=0.14, faults=DENSE, watched=True)
+    return replace(drawn, every_s=0.9, aimed=0.16, faults=DENSE, watched=True)
 
 
 def wide(seed: int) -> Scenario:

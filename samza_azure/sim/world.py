@@ -68,6 +68,8 @@ LASTING = 0.3
 SETTLED, MORE = 2.0, 3
 #: Faults that go on for a while.
 LAST = ("supervisor freezes", "container freezes", "machine freezes", "outage", "cut off", "access refused")
+#: In a steered fleet this part of the faults that wait, wait for what has seldom met.
+STEERED = 0.7
 #: So many faults wait for the same step at most; they happen together.
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
@@ -203,7 +205,7 @@ class World:
                     self.start(f"p{number}", delay=self._back())
             if scenario.faults:
                 if dice.random() < scenario.aimed:
-                    if scenario.rare and dice.random() < 0.5:
+                    if scenario.rare and dice.random() < STEERED:
                         self._aim(*dice.choice(scenario.rare))
                     else:
                         self._aim(dice.choice(scenario.aims or scenario.faults), dice.choice((*STEPS, *RARE, *RARE)))
