@@ -24,7 +24,6 @@ EXCEPTIONS: dict[str, dict[str, str]] = {
     "group/learn.py": {
         "perform_locally": "mypy shows that each local action has a case",
         "_learn_members": "for the type checker: a scan of members brings rows of processors",
-        "_learn_of_member": "mypy shows that each action has a case",
     },
 }
 

@@ -7,7 +7,7 @@ succeeded.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar, overload
 
 from samza_azure.group.actions import (
     AcquireLease,
@@ -118,9 +118,32 @@ Answer: TypeAlias = (
     | Trouble
 )
 
+#: Any call may be answered so; nothing is learned of what was asked.
+Nothing: TypeAlias = Trouble | Denied | Later
+
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+
+
+@overload
+def expected(answer: Answer, a: type[A], /) -> A | Nothing: ...
+@overload
+def expected(answer: Answer, a: type[A], b: type[B], /) -> A | B | Nothing: ...
+@overload
+def expected(answer: Answer, a: type[A], b: type[B], c: type[C], /) -> A | B | C | Nothing: ...
+@overload
+def expected(answer: Answer, a: type[A], b: type[B], c: type[C], d: type[D], /) -> A | B | C | D | Nothing: ...
+def expected(answer: Answer, *kinds: type) -> object:
+    """The answer, as one of these or nothing. Whoever matches it cannot forget one without mypy noticing."""
+    assert isinstance(answer, (*kinds, Trouble, Denied, Later)), f"{answer!r} answers another call"
+    return answer
+
+
 #: The answers to a write, which has a new ETag, and to a call that has none. Each may be refused.
 _WRITTEN, _DONE = (str, No), (type(None), No, Absent)
-#: The possible answers to each call. Any call may also be answered by `Trouble` or `Denied`.
+#: The possible answers to each call. Any call may also be answered by `Nothing`.
 ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
     ReadOwnRow: (ProcessorRow, Absent),
     InsertOwnRow: _WRITTEN,
@@ -128,7 +151,7 @@ ANSWERS: Mapping[type[StorageAction], tuple[type, ...]] = {
     MergeOwnRow: _WRITTEN,
     ReadLeaderRow: (LeaderRow, Absent),
     WriteLeaderRow: _WRITTEN,
-    ReadControl: (ControlRead, Unchanged, Absent, Later, No),  # No: the lease id that it proves is not ours
+    ReadControl: (ControlRead, Unchanged, Absent, No, Later),  # No: the lease id that it proves is not ours
     CreateControl: _WRITTEN,
     BreakLease: _DONE,
     AcquireLease: _DONE,

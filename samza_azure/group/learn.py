@@ -1,6 +1,7 @@
 """How what is known changes: by answers, by what the container says, and by what was done locally."""
 
 from dataclasses import replace
+from types import NoneType
 from typing import assert_never
 
 from samza_azure.group.actions import (
@@ -9,7 +10,6 @@ from samza_azure.group.actions import (
     MEMBER,
     REQUEST,
     AcquireLease,
-    Action,
     AnswerRequest,
     BeginEnd,
     BreakLease,
@@ -40,7 +40,20 @@ from samza_azure.group.actions import (
     resource,
 )
 from samza_azure.group.age import observed, young
-from samza_azure.group.answers import Absent, Answer, ControlRead, Denied, Kept, Later, No, TooLarge, Trouble, Unchanged
+from samza_azure.group.answers import (
+    Absent,
+    Answer,
+    ControlRead,
+    Denied,
+    Kept,
+    Later,
+    No,
+    Nothing,
+    TooLarge,
+    Trouble,
+    Unchanged,
+    expected,
+)
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
@@ -82,34 +95,46 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
         view.calls.failing.pop(name, None)
     _learn_access(view, action, answer, sent_at, now)
     match action:
-        case ReadOwnRow() | InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
-            _learn_own_row(view, action, answer, sent_at, now)
-        case ReadLeaderRow() | WriteLeaderRow():
-            _learn_leader_row(view, action, answer, now)
-        case ReadControl() | CreateControl() | BreakLease() | AcquireLease() | WriteControl():
-            _learn_control(view, action, answer, sent_at, now)
-        case RenewLease() | ReleaseLease():
-            _learn_lease(view, action, answer, sent_at, now)
+        case ReadOwnRow():
+            _read_own_row(view, expected(answer, ProcessorRow, Absent), now)
+        case InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow():
+            _wrote_own_row(view, action, expected(answer, str, No), sent_at, now)
+        case ReadLeaderRow():
+            _read_leader_row(view, expected(answer, LeaderRow, Absent), now)
+        case WriteLeaderRow(row=row):
+            _wrote_leader_row(view, row, expected(answer, str, No), now)
+        case ReadControl():
+            _read_control(view, action, expected(answer, ControlRead, Unchanged, Absent, No), now)
+        case CreateControl(control=control):
+            _created_control(view, control, expected(answer, str, No), now)
+        case BreakLease(etag=etag):
+            _broke_lease(view, etag, expected(answer, NoneType, No, Absent), now)
+        case AcquireLease():
+            _acquired_lease(view, action, expected(answer, NoneType, No, Absent), sent_at, now)
+        case WriteControl():
+            _wrote_control(view, action, expected(answer, str, No, TooLarge), now)
+        case RenewLease(lease_id=lease_id):
+            _renewed_lease(view, lease_id, expected(answer, NoneType, No, Absent), sent_at, now)
+        case ReleaseLease():
+            _released_lease(view, expected(answer, NoneType, No, Absent), now)
         case ScanMembers():
             if isinstance(answer, tuple):
                 _learn_members(view, answer, sent_at, now)
         case ReadMember(processor=processor):
-            _learn_member(view, processor, answer, now)
+            _learn_member(view, processor, expected(answer, ProcessorRow, Absent), now)
         case ReadRequests():
             if isinstance(answer, tuple):
                 _learn_requests(view, answer, sent_at, now)
-        case AnswerRequest() | DeleteRequest():
-            _learn_request(view, action, answer, now)
-        case MarkDead() | DeleteMember():
-            _learn_of_member(view, action, answer, now)
+        case AnswerRequest():
+            _answered_request(view, action, expected(answer, str, No), now)
+        case DeleteRequest():
+            _deleted_request(view, action, expected(answer, NoneType, No, Absent), now)
+        case MarkDead():
+            _marked_dead(view, action, expected(answer, str, No), now)
+        case DeleteMember():
+            _deleted_member(view, action, expected(answer, NoneType, No, Absent), now)
         case CleanRun(run_id=run_id):
-            leading = view.leadership
-            if leading is None:
-                pass  # whoever leads now looks again
-            elif answer is None:
-                leading.clean_done, leading.clean_tries = run_id, 0
-            elif isinstance(answer, Kept):
-                leading.clean_kept, leading.clean_tries = (run_id, answer.count), leading.clean_tries + 1
+            _cleaned_run(view, run_id, expected(answer, NoneType, Kept))
         case _:
             assert_never(action)
 
@@ -143,6 +168,10 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             view.ending, view.ending_since = verdict, now
         case Finish():
             view.finished = action
+        case Tell():
+            pass  # the container is told to end, which it says itself
+        case _:
+            assert_never(action)
 
 
 def heard_plan(view: View, plan: Plan) -> None:
@@ -240,58 +269,89 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
             }
 
 
-def _learn_own_row(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
-    match action, answer:
-        case (ReadOwnRow(), ProcessorRow() as row):
-            if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
-                if view.life.beat_unsettled is not None and row.beat == view.life.beat_unsettled[0]:
-                    view.life.accepted_at = max(view.life.accepted_at, view.life.beat_unsettled[1])
-                view.life.etag, view.life.found = row.etag, row
-                view.life.beat = max(view.life.beat, row.beat)
-                if not row.alive:
-                    view.life.written = row  # our last word, whose answer was lost
-            else:
-                # Its owner beats. Whoever else merges a column changes the ETag, and is no sign of a life.
-                known, beat = view.life.found_age, f"{row.incarnation} {row.beat}"
-                if known is not None and known.etag != beat and row.alive:
-                    view.life.rewritten += 1
-                view.life.found, view.life.found_age = row, observed(known, beat, now, view.timing.heartbeat_s)
-        case (ReadOwnRow(), Absent()):
+def _read_own_row(view: View, answer: ProcessorRow | Absent | Nothing, now: float) -> None:
+    match answer:
+        case ProcessorRow() as row if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
+            if view.life.beat_unsettled is not None and row.beat == view.life.beat_unsettled[0]:
+                view.life.accepted_at = max(view.life.accepted_at, view.life.beat_unsettled[1])
+            view.life.etag, view.life.found = row.etag, row
+            view.life.beat = max(view.life.beat, row.beat)
+            if not row.alive:
+                view.life.written = row  # our last word, whose answer was lost
+        case ProcessorRow() as row:
+            # Its owner beats. Whoever else merges a column changes the ETag, and is no sign of a life.
+            known, beat = view.life.found_age, f"{row.incarnation} {row.beat}"
+            if known is not None and known.etag != beat and row.alive:
+                view.life.rewritten += 1
+            view.life.found, view.life.found_age = row, observed(known, beat, now, view.timing.heartbeat_s)
+        case Absent():
             view.life.found = Absent()
-        case (InsertOwnRow(row=row) | ReplaceOwnRow(row=row) | MergeOwnRow(row=row), str() as etag):
+        case Trouble() | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _wrote_own_row(
+    view: View,
+    action: InsertOwnRow | ReplaceOwnRow | MergeOwnRow,
+    answer: str | No | Nothing,
+    sent_at: float,
+    now: float,
+) -> None:
+    row = action.row
+    match answer:
+        case str() as etag:
             view.life.etag, view.life.written, view.life.beat, view.life.found = etag, row, row.beat, row
             view.life.beat_unsettled, view.calls.let_in = None, True
             if sent_at > max(view.life.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
                 _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
             view.life.accepted_at = max(view.life.accepted_at, sent_at)
-        case (MergeOwnRow(row=row), Trouble.UNSETTLED):
+        case No():
             view.life.found = None
-            if (
-                view.life.beat_unsettled is None or view.life.beat_unsettled[0] != row.beat
-            ):  # else the earlier one may land yet
-                view.life.beat_unsettled = row.beat, sent_at
-        case (InsertOwnRow() | ReplaceOwnRow() | MergeOwnRow(), No() | Trouble.UNSETTLED):
+        case Trouble.UNSETTLED:
             view.life.found = None
+            earlier = view.life.beat_unsettled
+            if isinstance(action, MergeOwnRow) and (earlier is None or earlier[0] != row.beat):
+                view.life.beat_unsettled = row.beat, sent_at  # else the earlier one may land yet
+        case Trouble.UNAVAILABLE | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
 
 
-def _learn_lease(view: View, action: RenewLease | ReleaseLease, answer: Answer, sent_at: float, now: float) -> None:
+def _renewed_lease(view: View, lease_id: str, answer: None | No | Absent | Nothing, sent_at: float, now: float) -> None:
+    """Without an answer the same is sent again."""
+    leading = view.leadership
+    if leading is None or leading.lease.id != lease_id:
+        return
+    match answer:
+        case None:
+            leading.lease = replace(leading.lease, asked_at=sent_at)
+        case No() | Absent():
+            demote(view, now)
+        case Trouble() | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _released_lease(view: View, answer: None | No | Absent | Nothing, now: float) -> None:
     """Without an answer the same is sent again: whoever leads next would have to break a lease that is not released."""
-    match action, answer:
-        case ReleaseLease(), None | No() | Absent():
+    match answer:
+        case None | No() | Absent():
             view.handing_over = None
             if view.candidacy.campaign is not None:
                 observe_again(view, now)
-        case RenewLease(lease_id=lease_id), None if (
-            leading := view.leadership
-        ) is not None and leading.lease.id == lease_id:
-            leading.lease = replace(leading.lease, asked_at=sent_at)
-        case RenewLease(lease_id=lease_id), No() | Absent() if view.lease is not None and view.lease.id == lease_id:
-            demote(view, now)
+        case Trouble() | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
 
 
-def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) -> None:
-    match action, answer:
-        case (ReadLeaderRow(), LeaderRow() | Absent() as row):
+def _read_leader_row(view: View, answer: LeaderRow | Absent | Nothing, now: float) -> None:
+    match answer:
+        case LeaderRow() | Absent() as row:
             etag = row.etag if isinstance(row, LeaderRow) else ""
             ours, view.calls.leader_row_unsettled = view.calls.leader_row_unsettled, None
             if view.others.leader_age is not None and ours is not None and row == replace(ours, etag=etag):
@@ -302,59 +362,122 @@ def _learn_leader_row(view: View, action: Action, answer: Answer, now: float) ->
                 view.candidacy.patience = view.random
             view.others.leader_age = observed(view.others.leader_age, etag, now, view.read_interval())
             view.others.leader_row, view.others.leader_read_at = row, now
-        case (WriteLeaderRow(row=row), str() as etag):
+        case Trouble() | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _wrote_leader_row(view: View, row: LeaderRow, answer: str | No | Nothing, now: float) -> None:
+    match answer:
+        case str() as etag:
             view.others.leader_row = replace(row, etag=etag)
             view.others.leader_read_at = now
-        case (WriteLeaderRow(row=row), Trouble.UNSETTLED):
-            view.others.leader_row, view.calls.leader_row_unsettled = None, row
-        case (WriteLeaderRow(), No()):
+        case No():
             view.others.leader_row = None
+        case Trouble.UNSETTLED:
+            view.others.leader_row, view.calls.leader_row_unsettled = None, row
+        case Trouble.UNAVAILABLE | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
 
 
-def _learn_control(view: View, action: Action, answer: Answer, sent_at: float, now: float) -> None:
-    match action, answer:
-        case (ReadControl(), ControlRead(control=control, etag=etag)):
+def _read_control(
+    view: View, action: ReadControl, answer: ControlRead | Unchanged | Absent | No | Nothing, now: float
+) -> None:
+    match answer:
+        case ControlRead(control=control, etag=etag):
             if _is_older(view, control):
                 view.life.older_copy = True  # nobody works by it: its versions were used already
                 _control_seen(view, now)
             else:
                 _know_control(view, control, etag, now)
-        case (ReadControl(), Later(needs=needs)):
+        case Later(needs=needs):
             _stand_by(view, needs)
             if view.leads:
                 demote(view, now)
-        case (ReadControl(lease_id=None), Unchanged()):
-            _control_seen(view, now)
-        case (ReadControl(lease_id=None), Absent()):
+        case No() | Absent() if action.lease_id is not None:
+            _refused(view, now)
+        case Absent():
             view.life.control, view.life.control_read_at = Absent(), now
-        case (CreateControl(control=control), str() as etag):
+        case Unchanged() if action.lease_id is None:
+            _control_seen(view, now)
+        case Unchanged() | No() | Trouble() | Denied():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _created_control(view: View, control: Control, answer: str | No | Nothing, now: float) -> None:
+    match answer:
+        case str() as etag:
             _know_control(view, control, etag, now)
-        case (CreateControl(), No() | Trouble.UNSETTLED):
+        case No() | Trouble.UNSETTLED:
             view.life.control, view.life.control_read_at = None, -1e9
-        case (BreakLease(etag=etag), None):
+        case Trouble.UNAVAILABLE | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _broke_lease(view: View, etag: str, answer: None | No | Absent | Nothing, now: float) -> None:
+    match answer:
+        case None:
             view.candidacy.campaign = Campaign(etag)
-        case (BreakLease(etag=etag), No(code=code)) if code.startswith("Lease"):
+        case No(code=code) if code.startswith("Lease"):
             view.candidacy.campaign = Campaign(etag)  # there was none to break
-        case (AcquireLease(etag=etag, lease_id=lease_id), None):
-            view.candidacy.campaign = Campaign(etag, lease=Lease(lease_id, sent_at))
-        case (AcquireLease(), No()) if isinstance(view.control, Control) and view.control.leader is None:
+        case No() | Absent():
+            _refused(view, now)
+        case Trouble() | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _acquired_lease(
+    view: View, action: AcquireLease, answer: None | No | Absent | Nothing, sent_at: float, now: float
+) -> None:
+    match answer:
+        case None:
+            view.candidacy.campaign = Campaign(action.etag, lease=Lease(action.lease_id, sent_at))
+        case No() if isinstance(view.control, Control) and view.control.leader is None:
             view.candidacy.campaign = None
             view.candidacy.hold_until = now + view.timing.scan_s * (1 + view.random)
             view.life.control_read_at = -1e9
-        case (WriteControl(control=control), str() as etag):
-            _control_written(view, action, control, etag, now)
-        case (WriteControl(), Trouble.UNSETTLED):
-            view.calls.unsettled = action
-        case (WriteControl(control=control), TooLarge(reason=reason)):
+        case No() | Absent():
+            _refused(view, now)
+        case Trouble.UNSETTLED:  # who has it may acquire it again, nobody else
+            view.candidacy.campaign = Campaign(action.etag, asked=action.lease_id)
+        case Trouble.UNAVAILABLE | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _wrote_control(view: View, action: WriteControl, answer: str | No | TooLarge | Nothing, now: float) -> None:
+    match answer:
+        case str() as etag:
+            _control_written(view, action, action.control, etag, now)
+        case TooLarge(reason=reason):
             if (leading := view.leadership) is not None:
                 waiting = {members: until for members, until in leading.too_large.items() if until > now}
-                leading.too_large = {**waiting, control.members: now + FIT_AGAIN_S}
-                leading.in_vain = "" if _somebody_works(view, control.run_id) else reason
-        case (BreakLease() | AcquireLease() | WriteControl() | ReadControl(lease_id=str()), No() | Absent()):
-            demote(view, now)
-            view.life.control_read_at = -1e9
-        case (AcquireLease(etag=etag, lease_id=lease_id), Trouble.UNSETTLED):
-            view.candidacy.campaign = Campaign(etag, asked=lease_id)  # who has it may acquire it again, nobody else
+                leading.too_large = {**waiting, action.control.members: now + FIT_AGAIN_S}
+                leading.in_vain = "" if _somebody_works(view, action.control.run_id) else reason
+        case No():
+            _refused(view, now)
+        case Trouble.UNSETTLED:
+            view.calls.unsettled = action
+        case Trouble.UNAVAILABLE | Denied() | Later():
+            pass
+        case _:
+            assert_never(answer)
+
+
+def _refused(view: View, now: float) -> None:
+    """Another was faster: nothing further is sent as leader or candidate before the blob was read."""
+    demote(view, now)
+    view.life.control_read_at = -1e9
 
 
 def _control_seen(view: View, now: float) -> None:
@@ -487,7 +610,7 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
     return well
 
 
-def _learn_member(view: View, processor: str, answer: Answer, now: float) -> None:
+def _learn_member(view: View, processor: str, answer: ProcessorRow | Absent | Nothing, now: float) -> None:
     """One row. Its age is of that very ETag, as always."""
     match answer:
         case ProcessorRow() as row:
@@ -496,44 +619,90 @@ def _learn_member(view: View, processor: str, answer: Answer, now: float) -> Non
         case Absent():
             _forget_member(view, processor)
             view.others.ages.pop(processor, None)
-        case _:
+        case Trouble() | Denied() | Later():
             return
+        case _:
+            assert_never(answer)
     view.others.read_at[processor] = now
     view.calls.doubted.pop(f"{MEMBER}{processor}", None)
 
 
-def _learn_of_member(view: View, action: MarkDead | DeleteMember, answer: Answer, now: float) -> None:
-    """What became of a write to another's row. Unless it was accepted, the next scan shows the row."""
-    match action, answer:
-        case MarkDead(processor=processor, epoch=epoch), str() as etag:
-            row = view.others.members.get(processor)
+def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: float) -> None:
+    """Unless it was accepted, the next scan shows the row."""
+    match answer:
+        case str() as etag:
+            row = view.others.members.get(action.processor)
             if row is not None:  # a scan in between may have found it deleted
-                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=epoch))
-        case DeleteMember(processor=processor), None | Absent():
-            _forget_member(view, processor)
-        case _, Trouble.UNAVAILABLE:
-            pass  # it did not happen, so the row is as it was: again, later
-        case MarkDead(processor=processor) | DeleteMember(processor=processor), _:
+                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=action.epoch))
+        case No():
             view.calls.doubted[resource(action)] = now
-            if isinstance(answer, No):
-                view.others.ages.pop(processor, None)  # it shows life
+            view.others.ages.pop(action.processor, None)  # it shows life
+        case Trouble.UNAVAILABLE:
+            pass  # it did not happen, so the row is as it was: again, later
+        case Trouble.UNSETTLED | Denied() | Later():
+            view.calls.doubted[resource(action)] = now
+        case _:
+            assert_never(answer)
 
 
-def _learn_request(view: View, action: AnswerRequest | DeleteRequest, answer: Answer, now: float) -> None:
-    """The same of a request. What was accepted is known without reading, else each answer would be sent twice."""
+def _deleted_member(view: View, action: DeleteMember, answer: None | No | Absent | Nothing, now: float) -> None:
+    match answer:
+        case None | Absent():
+            _forget_member(view, action.processor)
+        case No():
+            view.calls.doubted[resource(action)] = now
+            view.others.ages.pop(action.processor, None)  # it shows life
+        case Trouble.UNAVAILABLE:
+            pass
+        case Trouble.UNSETTLED | Denied() | Later():
+            view.calls.doubted[resource(action)] = now
+        case _:
+            assert_never(answer)
+
+
+def _answered_request(view: View, action: AnswerRequest, answer: str | No | Nothing, now: float) -> None:
+    """What was accepted is known without reading, else each answer would be sent twice."""
+    match answer:
+        case str() as etag:
+            if (leading := view.leadership) is not None:  # else whoever leads now reads them anew
+                leading.requests = tuple(
+                    replace(each, answer=action.answer, etag=etag) if each.key == action.key else each
+                    for each in leading.requests
+                )
+        case Trouble.UNAVAILABLE:
+            pass
+        case No() | Trouble.UNSETTLED | Denied() | Later():
+            view.calls.doubted[resource(action)] = now
+        case _:
+            assert_never(answer)
+
+
+def _deleted_request(view: View, action: DeleteRequest, answer: None | No | Absent | Nothing, now: float) -> None:
+    match answer:
+        case None | Absent():
+            if (leading := view.leadership) is not None:
+                leading.requests = tuple(each for each in leading.requests if each.key != action.key)
+        case Trouble.UNAVAILABLE:
+            pass
+        case No() | Trouble.UNSETTLED | Denied() | Later():
+            view.calls.doubted[resource(action)] = now
+        case _:
+            assert_never(answer)
+
+
+def _cleaned_run(view: View, run_id: str, answer: None | Kept | Nothing) -> None:
     leading = view.leadership
-    match action, answer:
-        case AnswerRequest(key=key, answer=text), str() as etag if leading is not None:
-            known = (replace(each, answer=text, etag=etag) if each.key == key else each for each in leading.requests)
-            leading.requests = tuple(known)
-        case DeleteRequest(key=key), None | Absent() if leading is not None:
-            leading.requests = tuple(each for each in leading.requests if each.key != key)
-        case _, None | Absent() | str():
-            pass  # whoever leads now reads them anew
-        case _, Trouble.UNAVAILABLE:
+    if leading is None:
+        return  # whoever leads now looks again
+    match answer:
+        case None:
+            leading.clean_done, leading.clean_tries = run_id, 0
+        case Kept(count=count):
+            leading.clean_kept, leading.clean_tries = (run_id, count), leading.clean_tries + 1
+        case Trouble() | Denied() | Later():
             pass
         case _:
-            view.calls.doubted[resource(action)] = now
+            assert_never(answer)
 
 
 def _trust(view: View, kind: str, sent_at: float) -> None:

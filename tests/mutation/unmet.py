@@ -28,7 +28,6 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("group/ending.py", "_other_pipeline", "if differences", "true"): "simulated plans describe no stages in words",
     ("group/ending.py", "_recounted", "return f\": {', '", "true"): "a simulated upgrade keeps the partitions",
     ("group/ending.py", "_refused", "if view.leadership is not None and view.leadership.in_vain", "true"): _LARGE,
-    ("group/ending.py", "end", "case never", "case"): "assert_never",
     ("group/ending.py", "end", "lease_id = view.candidacy", "false"): _TYPES,
     ("group/ending.py", "end", "return [ReleaseLease(lease_id)]", "false"): _RARE,
     ("group/history.py", "with_events", "Event(view.wall_ms", "false"): _LARGE,
@@ -36,7 +35,6 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("group/learn.py", "_learn_members", "if not isinstance(row, ProcessorRow)", "true"): _TYPES,
     ("group/learn.py", "_running_well", "owner = control.tasks[task].owner", "false"): _TYPES,
     ("group/learn.py", "heard_task", "local.failures = 1 if now", "true"): _TEN_MINUTES,
-    ("group/learn.py", "learn", "case _", "case"): "assert_never",
     ("group/membership.py", "join", "if view.life.rewritten >= RIVAL_WRITES", "true"): (
         "two processors with one id beat in turn, which nobody simulates; tests/group and tests/fleet do"
     ),

@@ -110,14 +110,14 @@ def a_stop_keeps_the_freeze(patch: Patch) -> None:
 
 def ages_survive_an_outage(patch: Patch) -> None:
     """our review: a silence during which perhaps no processor could write counts like any other."""
-    learn_own_row = learning._learn_own_row
+    wrote_own_row = learning._wrote_own_row
 
     def remembering(view: Any, action: Any, answer: Any, sent_at: float, now: float) -> None:
         seen, view.others.write_seen_at = view.others.write_seen_at, sent_at
-        learn_own_row(view, action, answer, sent_at, now)
+        wrote_own_row(view, action, answer, sent_at, now)
         view.others.write_seen_at = seen
 
-    patch.setattr(learning, "_learn_own_row", remembering)
+    patch.setattr(learning, "_wrote_own_row", remembering)
 
 
 def who_is_not_named_waits_long(patch: Patch) -> None:
