@@ -34,6 +34,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("group/learn.py", "_know_control", "mine = view.share.mine", "false"): _TYPES,
     ("group/learn.py", "_learn_members", "if not isinstance(row, ProcessorRow)", "true"): _TYPES,
     ("group/learn.py", "_running_well", "owner = control.tasks[task].owner", "false"): _TYPES,
+    ("group/learn.py", "perform_locally", "case Tell()", "case"): _TYPES,
     ("group/learn.py", "heard_task", "local.failures = 1 if now", "true"): _TEN_MINUTES,
     ("group/membership.py", "join", "if view.life.rewritten >= RIVAL_WRITES", "true"): (
         "two processors with one id beat in turn, which nobody simulates; tests/group and tests/fleet do"
