@@ -30,10 +30,10 @@ THROTTLED = 0.4
 class Outage:
     """Part of the service is down, or denies access. `reaches` says whether an operation is affected."""
 
-    kind: str  # blob, table, writes, all, access, throttled
+    kind: str  # blob, table, writes, reads, all, access, throttled
     until: float
     hangs: bool  # calls wait for their timeout, instead of failing at once
-    queues: bool = False  # half of the writes that hang land when it is over, and no renewal of a lease
+    queues: bool = False  # most writes that hang land when it is over, and no renewal of a lease
 
     def reaches(self, operation: str) -> bool:
         """Is this call hit?"""
@@ -44,6 +44,8 @@ class Outage:
                 return operation.startswith(("rows.", "hints."))
             case "writes":
                 return operation not in READS
+            case "reads":
+                return operation in READS
             case "access":  # of coordination alone: what containers do about it, tests of the container show
                 return operation.startswith(("control.", "rows."))
         return True
@@ -105,7 +107,7 @@ class FaultyLink(Link):
             if not outage.hangs:
                 await asyncio.sleep(there)
                 raise StorageUnavailable("The simulated service is away.")
-            lands, answers = dice.random() < (0.5 if outage.queues else 0.1), False
+            lands, answers = dice.random() < (0.8 if outage.queues else 0.1), False
             lands = lands and not (outage.queues and operation == "control.renew")
             if outage.queues and operation not in READS:
                 there += outage.until - now

@@ -41,7 +41,7 @@ LATER = ("bad machine", "other stages", "access refused")
 #: What makes others lead, tasks move and runs end, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: In a dense one they are sent away as soon as they are back.
-DENSE = (*["leaves"] * 20, *["drain"] * 5, "crash", "crash", "stop")
+DENSE = (*["leaves"] * 20, *["drain"] * 8, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
@@ -101,7 +101,7 @@ def dense(seed: int) -> Scenario:
     dice = Random(f"dense {seed}")
     processors = dice.choice([3, 3, 4, 4, 5])
     drawn = draw(seed, processors=processors, fault_s=450.0)
-    return replace(drawn, every_s=0.9, aimed=0.16, faults=DENSE, watched=True)
+    return replace(drawn, sources=dice.choice([2, 2, 3]), every_s=0.9, aimed=0.16, faults=DENSE, watched=True)
 
 
 def wide(seed: int) -> Scenario:

@@ -55,6 +55,8 @@ HEALS_WITHIN = 12.0
 FAILS_WITHIN_S = 90.0
 #: So often the world looks whether all is well.
 LOOK_S = 0.25
+#: So often it looks what each life remembers, which grows slowly.
+GROWS_S = 5.0
 #: Under mild trouble each task runs for at least this part of the time (L2).
 RUNS = 0.95
 #: At the beginning each processor starts within this time.
@@ -138,6 +140,7 @@ class World:
         self.blind = ""  # a processor that never reaches the blob again
         self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
         self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
+        self._grown_at = 0.0  # when it was last looked whether a life remembers too much
         self._most = 0  # rows and tasks that there have been at once
         self._quiet_from = 0.0  # when the last fault is over, and nobody was started or has ended since
         self._vacant: dict[str, float] = {}  # the leadership, or a task, that nobody who lives has, and since when
@@ -194,8 +197,7 @@ class World:
         scenario, dice = self.scenario, self.dice
         self._look()
         if scenario.lasting:
-            for outlast in (self._outlast_a_lease, self._outlast_a_barrier):
-                self.loop.call_later(dice.uniform(0, scenario.fault_s / 2), outlast)
+            self.loop.call_later(dice.uniform(0, scenario.fault_s / 2), self._outlast_a_lease)
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
             if scenario.watched and not any(life.supervisor.alive for life in self.lives.values()):
@@ -250,6 +252,9 @@ class World:
     def _look_for_growth(self) -> None:
         """Leak: no life remembers more than there is."""
         ledger = self.ledger
+        if self.loop.time() < self._grown_at + GROWS_S:
+            return
+        self._grown_at = self.loop.time()
         tasks = len(ledger.control.tasks) if ledger.control is not None else 0
         self._most = max(self._most, len(ledger.keys(MEMBERS)) + len(ledger.keys(REQUESTS)) + tasks)
         for life in self.lives.values():
@@ -527,28 +532,15 @@ class World:
             self.note(f"outage of blob for {lasts:.1f} s, which outlasts a lease")
             self._follower_leaves()
 
-    def _outlast_a_barrier(self) -> None:
-        """One processor beats and does not reach the blob, and another leaves, so there is a version to adopt."""
-        if not self.calm and (victim := self._follower_leaves()) is not None:
-            lasts = self.dice.uniform(1.0, 2.0) * self.timing.barrier_timeout_s
-            self._disturb(lasts)
-            self.note(f"cut off: {victim.name} ({lasts:.1f} s), from the blob")
-            self.ledger.steps.meet("cut off", lasts=lasts)
-            victim.link.outages.append(Outage("blob", self.loop.time() + lasts, self.dice.random() < 0.5))
-
-    def _follower_leaves(self) -> Life | None:
-        """Send one that does not lead away; another one that does not, if there is any."""
+    def _follower_leaves(self) -> None:
         control = self.ledger.control
         leader = control.leader.processor if control is not None and control.leader is not None else ""
         stay = [life for life in self.lives.values() if life.supervisor.alive and not life.told_to_leave]
         followers = [life for life in stay if life.name != leader and not life.supervisor.frozen]
-        if not leader or not followers:
-            return None
-        leaver = self.dice.choice(followers)
-        self.note(f"leaves: {leaver.name}")
-        self._send_away(leaver)
-        others = [life for life in followers if life is not leaver]
-        return self.dice.choice(others) if others else None
+        if leader and followers:
+            leaver = self.dice.choice(followers)
+            self.note(f"leaves: {leaver.name}")
+            self._send_away(leaver)
 
     def _throttle(self, lasts: float) -> None:
         self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False))
@@ -678,6 +670,11 @@ class World:
         await self._heal(self.heals_within(), "L1: {:.0f} s after the last fault {}")
         await self._stay()
         await self._lose_one()
+        control, alive = self.ledger.control, sum(life.supervisor.alive for life in self.lives.values())
+        if self.scenario.lasting and alive > 2 and control is not None and control.phase is RunPhase.RUNNING:
+            await self._half_blind("reads", is_news=True)
+            self.lives[self.blind].link.outages.clear()
+            self.blind = ""
 
     async def _lose_one(self) -> None:
         """Bound: one processor more dies while all is well, and its tasks run elsewhere as soon as is promised."""
@@ -805,7 +802,8 @@ class World:
             self.start(victim.name)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
         if len(self.lives) > 2:  # of two, one that is blind and one that leaves, nobody could lead
-            await self._half_blind()
+            is_news = Random(f"half blind {self.scenario.seed}").random() < 0.5
+            await self._half_blind("blob", is_news=is_news)
 
     async def _go_on(self) -> None:
         """S11: the leader stays; L2: each task runs nearly always."""
@@ -829,10 +827,9 @@ class World:
         for task, times in running.items():
             demand(times >= RUNS * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
-    async def _half_blind(self) -> None:
-        """One processor beats and reads no control blob, for good. Its tasks must run elsewhere: in half of the seeds
-        as it does not adopt the next version, which comes because somebody leaves; else as it sees that it cannot."""
-        is_news = Random(f"half blind {self.scenario.seed}").random() < 0.5
+    async def _half_blind(self, part: str, *, is_news: bool) -> None:
+        """One processor beats and reads no control blob, for good. Its tasks must run elsewhere: as it does not adopt
+        the next version, which is news because somebody leaves; else as it sees that it cannot."""
         if not is_news:  # nor from whoever was started just now
             await self._wait(10.0)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
@@ -846,7 +843,7 @@ class World:
             await self._wait(1.0)  # who is back after the last trouble has not got its share yet
         demand(bool(others), f"L2: {victim.name} has kept all tasks")
         self.note(f"{victim.name} can no longer reach the blob")
-        victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
+        victim.link.outages.append(Outage(part, float("inf"), hangs=False))
         if is_news:
             self._send_away(self.lives[self.dice.choice(others)])
         self.blind = victim.name
