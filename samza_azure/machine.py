@@ -144,17 +144,6 @@ def memory_of_session(session: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def lower_threads(pid: int, name: str, nice: int) -> int:
-    """Let the threads of a process whose names begin so run after others; how many there are. It cannot be undone."""
-    lowered = 0
-    for thread in Path(f"/proc/{pid}/task").glob("*"):
-        with suppress(OSError):  # it has ended
-            if (thread / "comm").read_text().startswith(name):
-                os.setpriority(os.PRIO_PROCESS, int(thread.name), nice)
-                lowered += 1
-    return lowered
-
-
 def die_with_parent() -> None:
     """Between fork and exec: ask for SIGKILL when the thread that starts this process ends. Survives the exec.
 

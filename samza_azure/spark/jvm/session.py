@@ -7,12 +7,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from samza_azure.machine import lower_threads
 from samza_azure.spark.jvm.java import Jvm, launch
 from samza_azure.spark.jvm.settings import settings_of
-
-#: About a tenth of what another thread gets on a busy core.
-COMPILER_NICE = 10
 
 
 def start_session(name: str, settings: Mapping[str, str], directory: Path) -> SparkSession:
@@ -43,11 +39,6 @@ def java_class(spark: SparkSession, name: str) -> Any:
     milliseconds of CPU time for each.
     """
     return getattr(jvm_of(spark), name)
-
-
-def compile_last(spark: SparkSession) -> None:
-    """Let Java's optimizing compiler run after everything else, for the rest of this JVM's life."""
-    lower_threads(_gateway_of(spark).proc.pid, "C2 ", COMPILER_NICE)
 
 
 def _gateway_of(spark: SparkSession) -> Any:

@@ -13,7 +13,6 @@ from samza_azure.messages import (
     Command,
     Drain,
     DrainAsked,
-    DrainStep,
     Exit,
     Permit,
     Phase,
@@ -21,7 +20,7 @@ from samza_azure.messages import (
     StartTask,
     TaskReport,
 )
-from samza_azure.spark.jvm.session import compile_last, jvm_of
+from samza_azure.spark.jvm.session import jvm_of
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.delivery_task import DeliveryTask
@@ -91,9 +90,6 @@ class Tasks:
             case ReleaseTask(name):
                 self._release(name)
             case Drain():
-                if (self._drain.step, command.step) == (DrainStep.FREEZE, DrainStep.FLUSH):
-                    # This JVM has run for a while and is about to end. One that starts in mid-flush has to warm up.
-                    compile_last(self._around.spark)
                 self._drain = command
                 for task in self._tasks.values():
                     task.follow(command)
