@@ -20,6 +20,7 @@ from samza_azure.group.timing import (
     draining_scan_s,
 )
 from samza_azure.messages import Plan, StagePlan
+from samza_azure.streams.pace import HINTS_BUSY_S, HINTS_IDLE_S, unasked_s
 
 # Dollars for ten thousand operations.
 WRITE_PRICE = 0.055  # Put Blob, Append Block
@@ -35,10 +36,8 @@ LADDER_S = (1.0, 5.0, 10.0, 30.0, 60.0)
 HOURS_PER_MONTH = 730
 #: Rows in one page of a query's answer.
 ROWS_PER_QUERY = 1_000
-#: How often the data path asks, in seconds. `spark` has the same numbers; a test compares them.
-HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
-UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
-#: The pace of a lock of the library with the shortest lease; `host.lock` has the same numbers, a test compares them.
+#: The pace of a lock of the library with the shortest lease, in seconds. `library/lease_lock.py` has the same numbers,
+#: but is in a layer above this one; a test compares them.
 LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
 #: How many files a compaction merges into one, and how many queries per hour housekeeping makes on a table at least.
 MERGED, HOUSE_TABLE = 16, 6
@@ -209,11 +208,6 @@ def idle(flows: Sequence[Flow], processors: int) -> Operations:
     tasks = sum(flow.tasks for flow in flows)
     reads = sum(flow.links * per_hour(unasked_s(flow.producers)) for flow in flows)
     return Operations(table=_polls(tasks, processors) * per_hour(HINTS_IDLE_S), read=reads)
-
-
-def unasked_s(producers: int) -> float:
-    """The seconds between a task's reads of each producer's log without a hint."""
-    return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
 
 
 def _noticed(timeout_s: float, every_s: float) -> float:

@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 
 from samza_azure.explain import (
-    HINTS_BUSY_S,
-    HINTS_IDLE_S,
     MERGED,
-    UNASKED_EACH_S,
-    UNASKED_MOST_S,
-    UNASKED_S,
     Bounds,
     Flow,
     Operations,
@@ -33,10 +28,10 @@ from samza_azure.explain import (
     routed,
     routing,
     successor,
-    unasked_s,
 )
 from samza_azure.group.timing import PROFILES
 from samza_azure.messages import Plan, StagePlan
+from samza_azure.streams.pace import unasked_s
 
 DEFAULT, FAST = PROFILES["default"], PROFILES["fast"]
 EXAMPLE = Path(__file__).parents[1] / "examples" / "flights" / "job.toml"
@@ -156,13 +151,6 @@ def test_the_bounds_of_the_default_profile() -> None:
 
 def test_with_one_successor_nobody_waits_for_another() -> None:
     assert bounds(FAST, 2, call_s=0.5).leader_lost == pytest.approx(1.5 + 2 * 0.15)
-
-
-def test_the_data_path_keeps_the_pace_that_is_charged_for() -> None:
-    from samza_azure.spark.source import hints, poller
-
-    assert (hints.POLL_S, hints.POLL_SLOWLY_S) == (HINTS_BUSY_S, HINTS_IDLE_S)
-    assert (poller.UNASKED_S, poller.UNASKED_EACH_S, UNASKED_MOST_S) == (UNASKED_S, UNASKED_EACH_S, 60.0)
 
 
 def test_the_command_needs_no_account() -> None:

@@ -1,4 +1,7 @@
-"""When a batch is due, and the offset at which it ends. How much it may read is bounded in `spark/source/poller.py`."""
+"""When a batch is due, the offset at which it ends, and how often hints and logs are read.
+
+How much a batch may read is bounded in `spark/source/poller.py`.
+"""
 
 import math
 from collections.abc import Sequence
@@ -10,6 +13,15 @@ from samza_azure.streams.offset import Offset, Place, least_us
 #: How long a source that has read to its end in a drain waits for the flush before it makes a batch that only moves
 #: event time. Such a batch is needed if another source of the task has much to read: state must not grow meanwhile.
 STEP_S = 0.5
+#: The seconds between two reads of the hints: while logs grow, and while none does or after an error.
+HINTS_BUSY_S, HINTS_IDLE_S = 0.2, 1.0
+#: The seconds between two reads of a log without a hint: at least, for each producer of the task, at most.
+UNASKED_S, UNASKED_EACH_S, UNASKED_MOST_S = 5.0, 0.5, 60.0
+
+
+def unasked_s(producers: int) -> float:
+    """The seconds between a task's reads of each producer's log without a hint."""
+    return min(max(UNASKED_S, UNASKED_EACH_S * producers), UNASKED_MOST_S)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,11 @@ from samza_azure.spark.source.gate_files import write_json
 from samza_azure.storage.interface import Hints, Value
 from samza_azure.storage.limits import is_drain_hint
 from samza_azure.storage.log import hint_position, hint_values
+from samza_azure.streams.pace import HINTS_BUSY_S, HINTS_IDLE_S
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.2
-#: The interval when no log grows, and after an error.
-POLL_SLOWLY_S = 1.0
+#: How many reads of the hints without news make a board idle.
 QUIET_POLLS = 25
 
 
@@ -90,7 +89,7 @@ class HintBoard:
         quiet = 0
         wait = threading.Event()
         while True:
-            wait.wait(POLL_S if quiet < QUIET_POLLS else POLL_SLOWLY_S)
+            wait.wait(HINTS_BUSY_S if quiet < QUIET_POLLS else HINTS_IDLE_S)
             if not self.wanted:
                 continue
             try:

@@ -34,14 +34,12 @@ from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import Offset, Place, State
-from samza_azure.streams.pace import Pace, Progress, next_offset
+from samza_azure.streams.pace import Pace, Progress, next_offset, unasked_s
 
 #: `latest` returns within this time, whatever the storage does.
 PATIENCE_S = 0.8
-#: The interval at which a producer's log is read without a hint; it grows with the number of producers.
-UNASKED_S = 5.0
-UNASKED_EACH_S = 0.5
-#: The same interval while a run flushes: the producers' last records come within seconds.
+#: The interval at which a producer's log is read without a hint while a run flushes: the producers' last records come
+#: within seconds. Otherwise it is `unasked_s`.
 LAST_WORDS_S = 0.2
 LAST_WORDS_EACH_S = 0.01
 #: At the end of a drain: how long one call waits for the container's answer, and how often it looks.
@@ -350,7 +348,7 @@ class Poller:
         """Handle the end of a log. Silence makes a source partition idle; only a task's owner can declare it idle."""
         hint, head = hints[number], self.heads[number]
         believed = hint is None or hint <= head.position
-        self.due[number] = now + (self._unasked_s() if believed else DOUBT_S)
+        self.due[number] = now + (unasked_s(len(self.readers)) if believed else DOUBT_S)
         if not believed:
             self.hints.doubt(number)
         since = self.silent_since[number]
@@ -358,9 +356,6 @@ class Poller:
             self.silent_since[number] = now
         elif self.spec.is_source_stream and head.state is State.ACTIVE and now - since >= self.spec.idle_timeout_s:
             self.heads[number] = Place(head.position, head.frontier_us, State.IDLE)
-
-    def _unasked_s(self) -> float:
-        return min(max(UNASKED_S, UNASKED_EACH_S * len(self.readers)), 60.0)
 
     def _is_at_end(self, places: Sequence[Place], gate: Gate) -> bool:
         """Whether a drain can flush: source streams are read to their ends, and all producing tasks are drained."""

@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Superseded, TooOld
-from samza_azure.explain import unasked_s
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Buffer, Kind, Writer
 from samza_azure.logs.task_log import INTERMEDIATE
@@ -30,6 +29,7 @@ from samza_azure.messages import (
 from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.task import PACE_S, Surroundings
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
+from samza_azure.streams.pace import unasked_s
 
 log = logging.getLogger(__name__)
 
