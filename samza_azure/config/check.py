@@ -24,7 +24,6 @@ from samza_azure.config.sections import (
     App,
     Coordinator,
     CoordinatorKeys,
-    DrainMonitor,
     Processor,
     Single,
     Storage,
@@ -55,9 +54,7 @@ class Config:
     storage: Storage
     processor: Processor
     task: Task
-    drain_monitor: DrainMonitor
     streams: Mapping[str, Stream]
-    container_warm: bool
     metrics_prometheus_port: int | None
     spark: Mapping[str, str]
 
@@ -94,7 +91,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class _NotYet:
-    """A key of Samza that has no effect here yet."""
+    """A key that has no effect here yet, so no field holds it."""
 
     default: object
     instead: str = ""
@@ -131,7 +128,6 @@ class _Check:
         storage = self._storage(app, coordinator)
         processor = self._section(Processor)
         task = self._section(Task)
-        drain_monitor = self._section(DrainMonitor)
         streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
         self.mistakes += mistakes_of_tables(self.values, streams)
         self.mistakes += mistakes_of_files(self.values, streams)
@@ -140,7 +136,7 @@ class _Check:
         if self.mistakes:
             raise ConfigError(self._complaint())
         # Without a mistake each section is present, which the type checker cannot know.
-        assert app and coordinator and storage and processor and task and drain_monitor and single
+        assert app and coordinator and storage and processor and task and single
         return Config(
             path=self.file.path,
             app=app,
@@ -148,9 +144,7 @@ class _Check:
             storage=storage,
             processor=replace(processor, dir=self.file.path.parent / processor.dir.expanduser()),
             task=task,
-            drain_monitor=drain_monitor,
             streams=Frozen({name: stream for name, stream in streams.items() if stream}),
-            container_warm=single.container_warm,
             metrics_prometheus_port=single.metrics_prometheus_port,
             spark=spark,
         )
@@ -176,15 +170,15 @@ class _Check:
         return list(ids)
 
     def _unknown_keys(self, stream_ids: list[str]) -> None:
-        sections = (App, CoordinatorKeys, StorageKeys, Processor, Task, DrainMonitor, Single)
+        sections = (App, CoordinatorKeys, StorageKeys, Processor, Task, Single)
         known = [key for section in sections for key in _keys(section)]
         known += [f"streams.{name}.{key}" for name in stream_ids for key in _keys(Stream)]
         known += ["spark.master"]
         for key, value in self.values.items():
             if value == {}:  # an empty section, which only says that a stream exists
-                fine = any(other.startswith(f"{key}.") for other in known)
+                fine = any(other.startswith(f"{key}.") for other in (*known, *_NOT_YET))
             else:
-                fine = key in known or key.startswith("spark.")
+                fine = key in known or key in _NOT_YET or key.startswith("spark.")
             if not fine:
                 nearest = difflib.get_close_matches(key, known, n=1, cutoff=0.0)[0]
                 self.mistakes.append(f"{key} is not a key. The nearest is {nearest}.")

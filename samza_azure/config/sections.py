@@ -59,14 +59,19 @@ class App:
     __pydantic_config__ = _AS_WRITTEN
 
     name: Annotated[str, Field(alias="app.name"), _NAME]
+    """The application's name; the container and the table are named after it, so another name is another group."""
     id: Annotated[str, Field(alias="app.id"), _NAME] = "1"
+    """Tells several instances of one application apart; each has a container and a table of its own."""
     run_id: Annotated[Annotated[str, _NAME] | None, Field(alias="app.run.id")] = None
+    """Names the run by hand, so that others can know it beforehand; by default the leader makes an id."""
     main: Annotated[
         str,
         Field(alias="app.main"),
         matching(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*", "should be 'module:attribute', like 'pipeline:app'"),
     ]
+    """Where to import the pipeline from: `module:attribute`."""
     packages: Annotated[tuple[str, ...], Field(alias="app.packages"), BeforeValidator(module_names)] = ()
+    """Modules imported once, before Python's workers are forked: these share them, and the start takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +95,23 @@ class CoordinatorKeys:
         Field(alias="job.coordinator.factory"),
         matching(r"([A-Za-z_]\w*\.)+[A-Za-z_]\w*", f"should be the dotted path of a class, like {AZURE_FACTORY!r}"),
     ] = AZURE_FACTORY
+    """The class that makes the coordinator: Azure's, a group of one, or your own."""
     profile: Annotated[Literal["eco", "default", "fast"], Field(alias="job.coordinator.profile")] = "default"
+    """The durations below, as a set: a faster one notices a death sooner and pays for more operations."""
     blob_length: Annotated[Size, Field(alias="job.coordinator.azure.blob.length")] = 5_120_000
+    """The maximum size of the control blob in bytes: a job model that exceeds it is not published."""
     heartbeat_s: Annotated[PositiveDuration | None, Field(alias="job.coordinator.heartbeat.interval")] = None
+    """Seconds between two heartbeats: shorter costs more operations; longer needs longer timeouts."""
     heartbeat_timeout_s: Annotated[PositiveDuration | None, Field(alias="job.coordinator.heartbeat.timeout")] = None
+    """Silence in seconds that counts as death: shorter fails over sooner, longer forgives slow calls."""
     leader_timeout_s: Annotated[PositiveDuration | None, Field(alias="job.coordinator.leader.timeout")] = None
+    """The same for the leader: shorter elects another one sooner, longer forgives slow calls."""
     scan_s: Annotated[PositiveDuration | None, Field(alias="job.coordinator.scan.interval")] = None
+    """Seconds between two reads of all members by the leader: shorter notices changes sooner and costs more."""
     debounce_s: Annotated[Duration | None, Field(alias="job.coordinator.debounce")] = None
+    """The least seconds between two versions that only balance tasks: longer moves fewer tasks twice; 0: no wait."""
     barrier_timeout_s: Annotated[PositiveDuration | None, Field(alias="job.coordinator.barrier.timeout")] = None
+    """Seconds until a member that has not adopted a version is marked as dead: longer forgives slow members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +132,15 @@ class StorageKeys:
     __pydantic_config__ = _AS_WRITTEN
 
     connect: Annotated[SecretStr | None, Field(alias="azure.storage.connect"), AfterValidator(valid_connect)] = None
+    """The account's connection string: simple, but a secret."""
     connect_file: Annotated[Path | None, Field(alias="azure.storage.connect.file")] = None
+    """The path of a file with a connection string, which is read again when the account refuses access."""
     account: Annotated[str | None, Field(alias="azure.storage.account"), AfterValidator(valid_account)] = None
+    """The account's URL, for an identity instead of a secret."""
     container: Annotated[str | None, Field(alias="azure.storage.container"), AfterValidator(valid_container)] = None
+    """The blob container; by default it is named after the application."""
     table: Annotated[str | None, Field(alias="azure.storage.table"), AfterValidator(valid_table)] = None
+    """The table; by default it is named after the application."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +150,13 @@ class Processor:
     __pydantic_config__ = _AS_WRITTEN
 
     id: Annotated[Annotated[str, matching(PROCESSOR_ID, _PROCESSOR_ID_RULE)] | None, Field(alias="processor.id")] = None
+    """The processor's name, which no other running processor may have; by default the host's name and a free slot."""
     dir: Annotated[Path, Field(alias="processor.dir")] = Path(".samza-azure")
+    """The folder for scratch files; nothing in it is needed to recover."""
     host: Annotated[str, Field(alias="processor.host"), _HOST] = "127.0.0.1"
+    """The address that `port` is served at: 127.0.0.1 for this machine only, 0.0.0.0 also for probes from outside."""
     port: Annotated[Port | None, Field(alias="processor.port")] = None
+    """The first port to try for health, metrics and the status page; 0: any free port; none: they are not served."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +166,25 @@ class Task:
     __pydantic_config__ = _AS_WRITTEN
 
     count: Annotated[Count | None, Field(alias="task.count")] = None
+    """The maximum of tasks per stage: fewer cost less and run less in parallel; by default a task per partition."""
     commit_ms: Annotated[Milliseconds, Field(alias="task.commit.ms")] = 1_000
+    """Milliseconds between two appends of a task: longer costs less and delays rows by as much; 0: no wait."""
     batch_bytes: Annotated[Size, Field(alias="task.batch.bytes")] = 32 << 20
+    """Bytes that a task reads for one batch: more rows per append, but more memory."""
     shutdown_ms: Annotated[Milliseconds, Field(alias="task.shutdown.ms")] = 30_000
+    """Milliseconds that a task has for its release, and a container may be silent: longer forgives slow batches,
+    shorter moves a hanging task sooner; 0: neither is waited for.
+    """
     restart_limit: Annotated[Limit, Field(alias="task.restart.limit")] = 5
+    """Failures of a task in a row before the run fails; 0: no second try on the same processor."""
     state: Annotated[Literal["auto", "memory", "rocksdb"], Field(alias="task.state")] = "auto"
+    """Where state lives: `memory` is faster and must fit into the heap, `rocksdb` uses the disk."""
     max_concurrency: Annotated[Count, Field(alias="task.max.concurrency")] = 1
+    """Messages of a low-level task in flight at once, if its stage does not say it: more let waits overlap."""
     callback_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.timeout.ms")] = -1
+    """Milliseconds that `process` of a handler may take before its task fails; -1 or 0: no limit."""
     callback_drain_timeout_ms: Annotated[MillisecondsOrNever, Field(alias="task.callback.drain.timeout.ms")] = -1
+    """The same for `on_drain`; -1: the limit of `process`, 0: no limit."""
 
     @property
     def callback_timeout_s(self) -> float | None:
@@ -166,45 +200,61 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class DrainMonitor:
-    """Whether requests to drain are looked for, and how often in a library's use, where no leader scans for them."""
-
-    __pydantic_config__ = _AS_WRITTEN
-
-    enabled: Annotated[Switch, Field(alias="job.drain-monitor.enabled")] = True
-    poll_interval_ms: Annotated[Milliseconds, Field(alias="job.drain-monitor.poll.interval.ms")] = 60_000
-
-
-@dataclass(frozen=True, slots=True)
 class Stream:
     """One stream: partitions, event time, retention and table. The keys follow `streams.<id>.`."""
 
     __pydantic_config__ = _AS_WRITTEN
 
     system: Annotated[Literal["log"], Field(alias="system")] = "log"
+    """Where the stream is stored; there is only `log`."""
     partitions: Annotated[Count, Field(alias="partitions")] = 1
+    """How many partitions a source has, the most tasks that can share it; more cost more reads."""
     schema: Annotated[str | None, Field(alias="schema", min_length=1)] = None
+    """The columns and their types, for a source stream and the output of a low-level task."""
     event_time: Annotated[str | None, Field(alias="event_time", min_length=1)] = None
+    """The column of the event time; windows over the stream need one."""
     key: Annotated[tuple[str, ...], Field(alias="key"), BeforeValidator(one_or_several)] = ()
+    """The columns that decide the partition of a source's row; a stage that groups by them needs no routing."""
     frontier_lag_s: Annotated[Duration | None, Field(alias="frontier_lag")] = None
+    """How many seconds a row may be behind the stream's progress: longer delays windows, shorter makes rows late; 0: no
+    row is older than the newest.
+    """
     idle_timeout_s: Annotated[PositiveDuration, Field(alias="idle.timeout")] = 10.0
+    """Seconds of silence until a source partition does not hold back windows: shorter risks late rows after a pause."""
     retention_s: Annotated[LongDuration | None, Field(alias="retention")] = None
+    """The age in seconds after which rows may be deleted; by default they are kept for ever."""
     retention_bytes: Annotated[Size | None, Field(alias="retention.bytes")] = None
+    """The size of each log above which its oldest rows may be deleted; by default there is no limit."""
     max_future_s: Annotated[Duration, Field(alias="max_future")] = 86_400.0
+    """How many seconds a row may be ahead of the producer's clock and still move event time; 0: none may be ahead."""
     files: Annotated[str | None, Field(alias="files"), _FOLDER] = None
+    """The folder that the stream's rows are delivered to as Parquet files."""
     files_flush_s: Annotated[PositiveDuration, Field(alias="files.flush")] = 60.0
+    """Seconds until a task writes a file: longer makes fewer, larger files, later."""
     files_rows: Annotated[int, Field(alias="files.rows", ge=1, le=100_000_000)] = 1_000_000
+    """Rows in memory with which a task writes a file sooner."""
     files_bytes: Annotated[Size, Field(alias="files.bytes")] = 64 << 20
+    """Bytes in memory with which a task writes a file sooner."""
     table: Annotated[str | None, Field(alias="table"), _TABLE] = None
+    """The table that the stream's rows are published to; by default the stream's name, if `table.time` is set."""
     table_time: Annotated[str | None, Field(alias="table.time", min_length=1)] = None
+    """The column that decides the interval of a row in the table."""
     table_granularity: Annotated[Granularity, Field(alias="table.granularity")] = Granularity.DAY
+    """The length of the table's intervals: shorter ones make more and smaller files."""
     table_flush_s: Annotated[PositiveDuration, Field(alias="table.flush")] = 60.0
+    """Seconds until a task publishes: longer makes fewer, larger files, later."""
     table_rows: Annotated[int, Field(alias="table.rows", ge=1, le=100_000_000)] = 1_000_000
+    """Rows in memory with which a task publishes sooner."""
     table_bytes: Annotated[Size, Field(alias="table.bytes")] = 64 << 20
+    """Bytes in memory with which a task publishes sooner."""
     table_compact: Annotated[Switch, Field(alias="table.compact")] = True
+    """Whether the job merges small files: more writes for faster reads."""
     table_target: Annotated[Size, Field(alias="table.target")] = 128 << 20
+    """The size of file in bytes that compaction aims at."""
     table_grace_s: Annotated[PositiveDuration, Field(alias="table.grace")] = 3_600.0
+    """Seconds that garbage is kept for readers that began before: longer stores more."""
     table_keep_s: Annotated[LongDuration | None, Field(alias="table.keep")] = None
+    """The age in seconds after which an interval is dropped; by default none is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +263,8 @@ class Single:
 
     __pydantic_config__ = _AS_WRITTEN
 
-    container_warm: Annotated[Switch, Field(alias="container.warm")] = True
     metrics_prometheus_port: Annotated[Port | None, Field(alias="metrics.prometheus.port")] = None
+    """The first port to try for metrics alone; 0: any free port; none: they are not served there."""
 
 
 def check_processor_id(value: str) -> str:

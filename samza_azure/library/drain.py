@@ -32,7 +32,7 @@ from samza_azure.storage.interface import ControlBlob, Row, Rows
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
-#: The default interval of a monitor in seconds, as in Samza.
+#: The default interval of a monitor in seconds, as in Samza. No key of the job file sets it.
 POLL_S = 60.0
 
 
@@ -178,7 +178,7 @@ class MonitorState(StrEnum):
 
 
 class DrainMonitor:
-    """Calls back once when a run is drained.
+    """Calls back once when it is certain that a run drains: at FLUSH, after which a drain cannot be cancelled.
 
     Promised: at most one call, even if it raises. Invalid rows and errors of the storage do not end the monitor:
     `failures` counts the reads that failed, `last_error` is the last error.

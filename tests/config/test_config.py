@@ -1,7 +1,9 @@
 """A job file in, a checked configuration out; mistakes are told with what to write instead, secrets are not told."""
 
+import ast
 import copy
 import dataclasses
+import itertools
 import json
 import pickle
 import re
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.config import Config, Stream, Task, check_processor_id, check_timing
+from samza_azure.config import Config, Stream, Task, check_processor_id, check_timing, sections
 from samza_azure.config.account import default_container, default_table, valid_container, valid_table
 from samza_azure.errors import ConfigError
 from samza_azure.group.timing import PROFILES, Timing
@@ -62,7 +64,7 @@ def test_a_minimal_file_has_the_defaults_of_the_handbook() -> None:
     assert (config.storage.container, config.storage.table) == ("flights-1", "flights1")
     assert (config.processor.id, config.processor.host, config.processor.port) == (None, "127.0.0.1", None)
     assert config.task == Task(None, 1000, 32 * 1024 * 1024, 30_000, 5, "auto", 1, -1, -1)
-    assert (dict(config.streams), config.container_warm, config.metrics_prometheus_port) == ({}, True, None)
+    assert (dict(config.streams), config.metrics_prometheus_port) == ({}, None)
 
 
 def test_the_handbooks_own_job_file_is_read() -> None:
@@ -248,7 +250,9 @@ def test_a_number_of_partitions_is_a_count(written: str) -> None:
 
 @pytest.mark.parametrize("written", ['"yes"', "1", '""'])
 def test_a_switch_is_true_or_false(written: str) -> None:
-    assert "container.warm" in mistakes(MINIMAL + f"[container]\nwarm = {written}\n")
+    said = mistakes(MINIMAL + f'[streams.a]\ntable.time = "at"\ntable.compact = {written}\n')
+    assert "streams.a.table.compact" in said
+    assert "should be true or false" in said
 
 
 @pytest.mark.parametrize(
@@ -451,11 +455,19 @@ def test_wherever_a_key_is_written_it_is_never_told(places: dict[str, str], nois
 # The object.
 
 
+def test_each_key_has_a_sentence_of_its_own() -> None:
+    for section in ast.parse(Path(sections.__file__).read_text()).body:
+        if isinstance(section, ast.ClassDef) and "__pydantic_config__" in ast.unparse(section):
+            for field, sentence in itertools.pairwise([*section.body, ast.Pass()]):
+                if isinstance(field, ast.AnnAssign):
+                    assert isinstance(sentence, ast.Expr), f"{section.name}: {ast.unparse(field.target)}"
+
+
 def test_a_configuration_is_frozen_and_can_be_copied_and_pickled() -> None:
     config = parsed(MINIMAL + '[streams.a]\n[spark]\nmaster = "local[1]"\n')
     assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.container_warm = False  # type: ignore[misc]
+        config.metrics_prometheus_port = 1  # type: ignore[misc]
     with pytest.raises(TypeError):
         config.streams["b"] = Stream()  # type: ignore[index]
 
@@ -474,11 +486,19 @@ def test_reading_a_job_file_loads_neither_azure_nor_spark() -> None:
     [
         "container.warm = false",
         "job.drain-monitor.enabled = false",
+        "job.drain-monitor.poll.interval.ms = 1000",
     ],
 )
 def test_a_key_that_nothing_obeys_yet_is_refused(line: str) -> None:
     with pytest.raises(ConfigError, match=r"is not supported by this version.*Remove it"):
         Config.parse(f"{line}\n{MINIMAL}")
+
+
+@pytest.mark.parametrize(
+    "line", ["container.warm = true", "job.drain-monitor.poll.interval.ms = 60000", "container = {}"]
+)
+def test_a_key_that_nothing_obeys_may_have_its_default(line: str) -> None:
+    assert Config.parse(f"{line}\n{MINIMAL}") == Config.parse(MINIMAL)
 
 
 @pytest.mark.parametrize(
