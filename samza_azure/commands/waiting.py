@@ -155,13 +155,17 @@ def _how(shown: dict[str, Any], run_id: str) -> list[str]:
 
 
 def nobody_is_left(rows: Sequence[ProcessorRow]) -> str:
-    """Why no processor is left, if all have ended and some of them with an error; else empty."""
+    """Why no processor is left, if all have ended and some of them with an error; else empty.
+
+    A row does not say when its processor ended. So if several ended with an error, the first row stands for them.
+    """
     gone = [(row.processor, *row.failure) for row in rows if row.failure is not None]
     if any(row.alive for row in rows) or not gone:
         return ""
     who, code, why = gone[0]
-    more = f" ({len(gone) - 1} more had to end, too.)" if gone[1:] else ""
-    return f"No processor is alive. {who} ended with {code}: {why}{more}"
+    if len(gone) == 1:
+        return f"No processor is alive. {who} ended with {code}: {why}"
+    return f"No processor is alive. {len(gone)} ended with an error, among them {who} with {code}: {why}"
 
 
 class Ages:

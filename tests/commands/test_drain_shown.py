@@ -175,7 +175,7 @@ def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
         ),
         (
             [replace(LEFT, ending="2 Why."), replace(LEFT, ending="5 Why else.")],
-            "No processor is alive. p1 ended with 2: Why. (1 more had to end, too.)",
+            "No processor is alive. 2 ended with an error, among them p1 with 2: Why.",
         ),
     ],
 )
