@@ -8,7 +8,7 @@ delete late, or again. Not promised: that a blob is named soon. A reader without
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from samza_azure.logs.operations import Enumerate, Rule, blob_index, large_prefix
+from samza_azure.logs.operations import Enumerate, Rule, blob_index, large_index, large_prefix
 from samza_azure.logs.reading import tail
 from samza_azure.logs.record import Reference
 from samza_azure.logs.task_log import NEEDS, TaskLog
@@ -40,7 +40,7 @@ def outdated(own: Kept, readers: Sequence[str]) -> Rule[list[str]]:
     logs: list[tuple[str, int]] = yield Enumerate(f"{own.prefix}/")
     large: list[tuple[str, int]] = yield Enumerate(f"{large_prefix(own.prefix)}/")
     found = [(name, blob_index(own.prefix, name)) for name, _ in logs]
-    found += [(name, _of_blob(own.prefix, name)) for name, _ in large if name not in own.large]
+    found += [(name, large_index(own.prefix, name)) for name, _ in large if name not in own.large]
     return [name for name, index in found if index is not None and index < first]
 
 
@@ -53,8 +53,3 @@ def needed_from(prefix: str, group_id: bytes, readers: Sequence[str], first: int
         said = last.header.meta if last is not None and last.header.group_id == group_id else {}
         first = min(first, said.get(NEEDS, {}).get(prefix, 0))
     return first
-
-
-def _of_blob(prefix: str, name: str) -> int | None:
-    """The blob whose record refers to this immutable one."""
-    return blob_index(large_prefix(prefix), name.rpartition("/")[0])

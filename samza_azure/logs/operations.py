@@ -132,6 +132,11 @@ def large_prefix(prefix: str) -> str:
     return f"{parent}/large/{leaf}"
 
 
+def large_index(prefix: str, name: str) -> int | None:
+    """The number of the log's blob whose record refers to this immutable blob; None if it is none of this log."""
+    return blob_index(large_prefix(prefix), name.rpartition("/")[0])
+
+
 def large_name(prefix: str, index: int, mark: str) -> str:
     """The name of an immutable blob that a record of blob `index` refers to."""
     return f"{large_prefix(prefix)}/{index:08d}/{mark}"

@@ -29,7 +29,6 @@ from samza_azure.spark.pipeline.destination import with_destination
 
 FORMAT = "samza-azure-training"
 BATCHES = 3
-BATCHES_TIMEOUT_S = 120.0
 
 
 class TrainingSource(DataSource):

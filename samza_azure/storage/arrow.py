@@ -42,12 +42,6 @@ def tables(batches: Iterable[pa.RecordBatch], at_most: int) -> Iterator[pa.Table
         yield pa.Table.from_batches(held)
 
 
-def schema_of(data: bytes) -> pa.Schema:
-    """The schema of one stream, which even a stream without rows has."""
-    with pa.ipc.open_stream(data) as stream:
-        return stream.schema
-
-
 def slices(rows: pa.Table, *, destinations: str | None, event_time: str | None = None) -> list[Slice]:
     """One slice for each destination that has rows, in the order of destinations. Rows keep their order in a slice.
 

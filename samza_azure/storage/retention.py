@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import Kept, needed_from
-from samza_azure.logs.operations import blob_index, large_prefix
+from samza_azure.logs.operations import blob_index, large_index, large_prefix
 from samza_azure.logs.retention import Keeps, Listed, Piece, past, pieces
 from samza_azure.storage.driver import drive
 from samza_azure.storage.export import log_indexes, stream_of
@@ -68,7 +68,7 @@ class Retention:
         """
         listed = self._listed(own.prefix)
         ours = pieces(own.prefix, listed)
-        held = [index for name in own.large if (index := _of_large(own.prefix, name)) is not None]
+        held = [index for name in own.large if (index := large_index(own.prefix, name)) is not None]
         last = max((each.index for each in ours if blob_index(own.prefix, each.names[0]) is not None), default=0)
         first = min([last, own.first, self._named(own.prefix), *held])
         needed: dict[str, float] = {
@@ -116,7 +116,3 @@ class Retention:
                 log.info("%s keeps more than its retention: %s", self.stream, error)
                 return number
         return len(found)
-
-
-def _of_large(prefix: str, name: str) -> int | None:
-    return blob_index(large_prefix(prefix), name.rpartition("/")[0])

@@ -45,7 +45,16 @@ class PermitFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class Written:
+    """What one side writes for the other."""
+
+    def write(self, path: Path) -> None:
+        """Replace the file by this value."""
+        write_json(path, asdict(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Gate(Written):
     """What a task's sources may do. `version` increases with each change."""
 
     version: int = 0
@@ -60,10 +69,6 @@ class Gate:
         """The next version of the gate, with these fields changed."""
         return replace(self, version=self.version + 1, **fields)
 
-    def write(self, path: Path) -> None:
-        """Put it in force."""
-        write_json(path, asdict(self))
-
     @classmethod
     def read(cls, path: Path) -> "Gate":
         """The gate in force."""
@@ -73,7 +78,7 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledgement:
+class Acknowledgement(Written):
     """What one source has seen and answered."""
 
     version: int  # of the gate under which the last call was answered; -1 before the first answer
@@ -85,10 +90,6 @@ class Acknowledgement:
     corrupt: str | None = None  # a log cannot be read or has other columns; the task fails
     too_old_for: int | None = None  # with `corrupt`: the log is intact, but has a record of this later format
 
-    def write(self, path: Path) -> None:
-        """Write it for the container."""
-        write_json(path, asdict(self))
-
     @classmethod
     def read_all(cls, directory: Path) -> list["Acknowledgement"]:
         """The acknowledgements of all sources that this query has started so far."""
@@ -97,7 +98,7 @@ class Acknowledgement:
 
 
 @dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Written):
     """What a source process must know. The container writes it once, when the query starts."""
 
     stream: str
@@ -113,10 +114,6 @@ class Spec:
     key: Sequence[str] = ()  # of a source stream in the job file; its logs must have the same
     partitions: int = 0  # of a source stream in the job file; its logs must have the same
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements
-
-    def write(self, path: Path) -> None:
-        """Write it for the source."""
-        write_json(path, asdict(self))
 
     @classmethod
     def read(cls, path: Path) -> "Spec":
