@@ -8,7 +8,9 @@ overshadow others, and it cannot hide what it has not read.
 Locks decide who may add segments (`locks`). `datasource` combines these parts: what an append, a compaction and a
 REPLACE check in the one step in which they publish.
 
-Read in this order: interval, partitions, segment, sequence, chunk, timeline, locks, datasource.
+Not promised: anything about time. Nothing here knows how old a lock or a segment is, or whether its owner is alive.
+
+Start reading at `interval`, then partitions, segment, sequence, chunk, timeline, locks, datasource.
 
 The names below are imported at their first use, since reading a job file needs the granularities only.
 """

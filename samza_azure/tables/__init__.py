@@ -3,7 +3,12 @@
     table = samza_azure.tables.open(config, "daily_delays")
     table.to_arrow(Interval.parse("2013-01-01/2013-02-01"), ["day", "delay"], [("delay", ">", 60)])
 
-`docs/segments.md` describes the guarantees.
+Promised: each published row is seen exactly once, by every reader at every moment.
+
+Not promised: an order of rows, or that a snapshot lasts longer than the grace period.
+docs/segments.md has both lists.
+
+Start reading at `open`, then `table.TableSnapshot`, `write.Appender` and `compaction.compact`.
 """
 
 from dataclasses import replace
