@@ -1,4 +1,4 @@
-"""Where rows may be appended, and under which numbers: each number is given out once, together with the lock on it."""
+"""Allocate partition numbers for appends: each number is given out once, together with the lock on it."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -24,14 +24,14 @@ from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
 
 class _Stale:
-    """What was visible when a place was chosen may have changed since."""
+    """The visible segments may have changed since a place was chosen."""
 
 
 def allocate(table: Table, task: Task, moment: int, granularity: Granularity, count: int = 1) -> Answer | None:
-    """Numbers to append rows of a moment under, and the APPEND lock on them, in one step.
+    """Allocate numbers for rows of a moment and acquire the APPEND lock on them, in one step.
 
-    They are the lock's `partitions`, of its interval and version. Where something is visible, its interval and
-    version are used; otherwise the coarsest free interval up to `granularity`. None: there is no free one.
+    The numbers are the lock's `partitions`. The lock has the interval and version of what is visible at the moment;
+    if nothing is, the coarsest free interval up to `granularity`. Return None if no interval is free.
     """
     for _ in range(TRIES_MAX):
         snapshot, waited = reading.latest(table), None
@@ -50,10 +50,10 @@ def allocate(table: Table, task: Task, moment: int, granularity: Granularity, co
 def allocate_many(
     table: Table, task: Task, moments: Sequence[int], granularity: Granularity, count: int = 1
 ) -> dict[int, Answer]:
-    """The same for several moments in one step, each in the best place that it has: the answers by moment.
+    """Like `allocate` for several moments in one step, each in its best place. Return the answers by moment.
 
-    Of moments in one place the first is answered for all, and of those for which the step has no room, or no
-    interval is free, none.
+    If several moments share a place, only the first has an answer. A moment has none if no interval is free, or if
+    the step has no room for it.
     """
     for _ in range(TRIES_MAX):
         snapshot, divided, chosen = reading.latest(table), cache(partial(_divided, table)), dict[Place, int]()
@@ -68,7 +68,7 @@ def allocate_many(
 
 
 def allocate_outputs(table: Table, task: Task, interval: Interval, version: int, count: int) -> Answer:
-    """Numbers for the outputs of a compaction, and the lock on them: its `partitions`."""
+    """Allocate numbers for the outputs of a compaction. They are the `partitions` of the lock on them."""
     place = interval, version
     answers = _lock_new(table, task, [place], count, LockType.EXCLUSIVE, None)
     assert not isinstance(answers, _Stale)
@@ -83,7 +83,7 @@ def _lock_new(
     type: LockType,  # noqa: A002
     seen: Snapshot | None,
 ) -> dict[Place, Answer] | _Stale:
-    """New numbers in each place, and a lock on them: in one write, for the first places that it has room for."""
+    """Allocate numbers in each place and lock them, in one write, for the first places that fit into it."""
     table.etags.clear()
     sent: set[int] = set()
 
@@ -118,7 +118,7 @@ def _lock_new(
 def _places(
     table: Table, timeline: Timeline, divided: Callable[[], Iterable[Place]], moment: int, granularity: Granularity
 ) -> list[Place]:
-    """Where rows of a moment may be appended, the best first. Numbers were given out where it is divided."""
+    """The places where rows of a moment may be appended, the best first. `divided` are those that have numbers."""
     if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
         return [(entries[0].chunk.interval, entries[0].version)]
     promised = [interval for interval, version in divided() if version == 0]
@@ -130,7 +130,7 @@ def _places(
 
 
 def _are_divided_otherwise(table: Table, places: Sequence[Place]) -> bool:
-    """Whether numbers were given out before in unequal intervals over one of these: segments may come there."""
+    """Whether a different interval that overlaps one of these has numbers: segments may appear there."""
     return any(
         other.overlaps(interval) and known == version and other != interval
         for other, known in (_divided(table) if places else ())
@@ -139,12 +139,12 @@ def _are_divided_otherwise(table: Table, places: Sequence[Place]) -> bool:
 
 
 def _divided(table: Table) -> list[Place]:
-    """The places in which numbers were given out."""
+    """The places in which numbers have been given out."""
     return [next_place(row.key) for row in table.read(NEXT, past(NEXT)) if is_ours(row)]
 
 
 def _numbers(table: Table, counts: Mapping[Place, int]) -> dict[Place, tuple[int, Write]]:
-    """The next number of each place, and what has to be written with the head to have so many from it on."""
+    """The next number of each place, and the write that takes `count` numbers from it on, sent with the head."""
     keys = {place: next_key(*place) for place in counts}
     there = {row.key: row for row in table.read(min(keys.values()), max(keys.values()) + ".")}
     found = {}
@@ -162,7 +162,7 @@ def numbers(table: Table, interval: Interval, version: int, count: int) -> list[
 
 
 def numbers_of(table: Table, counts: Mapping[Interval, int], version: int) -> dict[Interval, list[SegmentId]]:
-    """The same for many intervals, in few writes."""
+    """Like `numbers` for many intervals, in few writes."""
     found = {}
     for part in in_parts([*counts.items()], OPERATIONS_MAX - 2):
         wanted = {(interval, version): count for interval, count in part}

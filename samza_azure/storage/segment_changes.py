@@ -1,10 +1,10 @@
-"""What a publish has changed, in a row of its own, and all segments in one blob: so that a table is opened quickly.
+"""Open a table quickly: a change row for each publish, and a checkpoint blob with all segments.
 
-A table of many segments takes long to read row by row. So `collect` writes all of them into a blob from time to time,
-the *checkpoint*, and each publish writes, in its own transaction, a row that repeats its segments. Who knows a table at
-one sequence number reads the rows of the publishes since then; who knows nothing begins with the checkpoint.
+A table with many segments takes long to read row by row. So `collect` writes all of them into a blob from time to time,
+the *checkpoint*, and each publish adds, in its own transaction, a row that repeats its segments. A client that knows a
+table at one sequence number reads the change rows since then; a new client begins with the checkpoint.
 
-Neither is the truth: that is the segments' own rows. A row or blob that is not there costs time.
+Both are caches: the segments' own rows decide. If a change row or the checkpoint is missing, reading takes longer.
 """
 
 import gc
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 CHANGE = "change."
 _KEY = re.compile(r"change\.\d+\.\d+")
-#: Of one column; the service takes 64 KiB, and a row of 1 MiB.
+#: Characters in one column. The service accepts 64 KiB per column and 1 MiB per row.
 _PART = 30_000
 _PARTS_MAX = 12
 _FORMAT = "2"
@@ -55,7 +55,7 @@ def changed_key(key: str) -> tuple[int, int]:
 
 
 def change_values(segments: Sequence[Segment], *, is_staged: bool) -> dict[str, Value]:
-    """What is repeated of a publish; `parts` is -1 if it is too much for one row, or for its transaction."""
+    """The columns of a change row. `parts` is -1 if the segments do not fit into one row, or into the transaction."""
     text = "" if is_staged else json.dumps([[segment_key(one.id), segment_values(one)] for one in segments])
     parts = [text[first : first + _PART] for first in range(0, len(text), _PART)]
     if is_staged or len(parts) > _PARTS_MAX:
@@ -64,7 +64,7 @@ def change_values(segments: Sequence[Segment], *, is_staged: bool) -> dict[str, 
 
 
 def changed_by(row: Row, reader: SegmentReader) -> list[Segment] | None:
-    """The segments of a publish; None: all rows of the table have to be read."""
+    """The segments of a publish. None if all rows of the table have to be read."""
     parts = row.values.get("parts")
     if not isinstance(parts, int) or parts < 0:
         return None
@@ -74,15 +74,15 @@ def changed_by(row: Row, reader: SegmentReader) -> list[Segment] | None:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """All segments whose rows were there, and the sequence number. `restored` counts drops that were taken back."""
+    """All segments in the table at a sequence number. `restored` counts the drops that were taken back."""
 
     sequence: SequenceNumber
     restored: int
     segments: Sequence[Segment]
 
     def parts(self) -> tuple[list[Segment], list[Segment]]:
-        """The segments that count, and those that wait for a publish which does not count yet."""
-        known: dict[tuple[Publish, ...], bool] = {}  # most of them have come with others
+        """The segments that count, and those that wait for a publish that does not count yet."""
+        known: dict[tuple[Publish, ...], bool] = {}  # most publishes have several segments
         counted, waiting = list[Segment](), list[Segment]()
         for one in self.segments:
             if (counts := known.get(one.published)) is None:
@@ -91,7 +91,7 @@ class Checkpoint:
         return counted, waiting
 
     def encode(self) -> bytes:
-        """As a blob."""
+        """The content of the checkpoint blob."""
         rows = [_columns(one) for one in self.segments]
         facts = {"format": _FORMAT, "sequence": str(self.sequence), "restored": str(self.restored)}
         table = pa.Table.from_pylist(rows, schema=_COLUMNS).replace_schema_metadata(facts)
@@ -101,7 +101,7 @@ class Checkpoint:
 
     @classmethod
     def decode(cls, data: bytes, reader: SegmentReader) -> "Checkpoint | None":
-        """What `encode` made; None for one of another release, or that is damaged: the rows say the same."""
+        """The inverse of `encode`. None if another release wrote the blob or it is damaged: read the rows then."""
         try:
             table = pq.read_table(io.BytesIO(data))
             facts = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
@@ -110,13 +110,13 @@ class Checkpoint:
             segments = reader.of_columns({name: table[name].to_pylist() for name in (*_NUMBERS, *_TEXTS)})
             return cls(SequenceNumber.parse(facts["sequence"]), int(facts["restored"]), segments)
         except (pa.ArrowInvalid, OSError, LookupError, ValueError, TypeError, AttributeError) as error:
-            log.warning("The checkpoint of a table is damaged, and its rows are read instead: %r", error)
+            log.warning("The checkpoint of a table is damaged; its rows are read instead: %r", error)
             return None
 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Python looks for cycles whenever many objects were made. A hundred thousand segments have none, and stay."""
+    """Turn off the cycle collector, which runs whenever many objects are made: segments have no cycles, and stay."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -127,7 +127,7 @@ def no_collection() -> Iterator[None]:
 
 
 def _columns(segment: Segment) -> dict[str, Any]:
-    """A row of the blob. All but the first publish, which most segments have alone, are one text."""
+    """A row of the blob. Publishes after the first, which few segments have, share the column `more`."""
     file, (first, *more) = segment.file, segment.published
     return {
         "start": segment.interval.start,

@@ -1,6 +1,6 @@
-"""Hiding an interval and showing it again, and deleting what nobody can see.
+"""Drop an interval, restore it, and delete what nobody can see.
 
-No clock is used but in `collect`, whose caller says what time it is and how long garbage is kept.
+Only `collect` depends on the time; its caller passes the time and how long garbage is kept.
 """
 
 import json
@@ -33,7 +33,7 @@ class Collected:
 
 
 def drop(table: Table, task: Task, interval: Interval) -> Published | Refused | Wait | Revoked:
-    """Hide all of an interval, until `restore`. Its segments are garbage from now on."""
+    """Hide all of an interval until `restore`. Its segments are garbage from now on."""
     answer = locks.acquire_anew(table, task, Request(task.id, table.name, interval))
     if not isinstance(answer, Granted):
         return answer
@@ -45,39 +45,38 @@ def drop(table: Table, task: Task, interval: Interval) -> Published | Refused | 
 
 
 def restore(table: Table, interval: Interval) -> int:
-    """Take back the latest `drop` of exactly this interval; how many segments are visible again.
+    """Take back the latest `drop` of exactly this interval. Return how many segments are visible again.
 
-    0 if there is none, or the garbage that it made was collected. ConfigError if something lies over it by now:
-    rows that were appended since, another drop, or what was written anew; and if somebody has a lock there, who may
-    be about to write over it.
+    Return 0 if there is no such drop, or if its garbage was collected. Raise ConfigError if something now lies over
+    it (appended rows, another drop, a rewrite), or if somebody holds a lock there and may be about to write over it.
     """
-    sent: list[Segment] = []  # in a try whose answer may have been lost
+    sent: list[Segment] = []  # in an attempt whose answer may have been lost
 
     def decide(state: State) -> tuple[bool, list[Write]]:
         timeline = reading.snapshot(table).timeline
         visible = [one for one in timeline.visible(interval) if one.interval == interval]
         chunk = timeline.chunk(interval, visible[0].version) if visible else None
-        # All that have no file: they may have been merged, and below the outcome lie the inputs.
+        # All without a file: a compaction may have merged them, and their inputs lie below its output.
         dropped = [one for one in chunk.segments.values() if one.file is None] if chunk is not None else []
         if dropped and dropped[0].version not in versions_of_drops(timeline):
-            return False, []  # an empty interval of a REPLACE: without it the others would count no longer
+            return False, []  # an empty interval of a REPLACE: without it the others would no longer count
         if dropped and any(one.file is not None for one in visible):
             raise ConfigError(
                 f"Rows were appended to {interval} since it was dropped, so the drop cannot be taken back. What "
-                "was dropped can still be read at the sequence number of before, until it is collected: "
+                "was dropped can still be read at the sequence number before the drop, until it is collected: "
                 "open(..., at=...)."
             )
         if not dropped and not sent and (over := _over_a_drop(timeline, interval)) is not None:
             raise ConfigError(
                 f"The drop of {interval} cannot be taken back: it lies below {over}, which was dropped or written "
                 "anew since. Take that drop back first. What was written anew stays, without what was dropped; "
-                "that can still be read at the sequence number of before, until it is collected: open(..., at=...)."
+                "that can still be read at the sequence number before the drop, until it is collected: open(..., at=...)."
             )
         if not dropped:
             return bool(sent), []
         collected = str(state.head.values.get("collected", ""))
         if collected and any(map(SequenceNumber.parse(collected).includes, dropped)):
-            return False, []  # what it hides may be half deleted at this moment
+            return False, []  # what it hides may be partly deleted by now
         there = [one for one in state.box.active() if one.interval.overlaps(interval) and not one.is_used_up]
         if busy := [str(lock.id) for lock in there]:
             raise ConfigError(
@@ -87,7 +86,7 @@ def restore(table: Table, interval: Interval) -> int:
         sent[:] = dropped
         times = state.head.values.get("restored", 0)
         assert isinstance(times, int)
-        # Whoever knows the table reads all of it again, and whoever has chosen a place over the drop another one.
+        # Readers that know the table read all of it again; appends that chose a place over the drop choose another.
         head: dict[str, Value] = {"restored": times + 1, "overwritten": f"restored.{times + 1}"}
         return True, [Write(Act.MERGE, HEAD, head), *(Write(Act.DELETE, segment_key(one.id)) for one in dropped)]
 
@@ -98,11 +97,11 @@ def restore(table: Table, interval: Interval) -> int:
 def collect(table: Table, now_us: int, grace_us: int) -> Collected:
     """Delete what has been garbage for `grace_us`, the files that no row refers to, and uploads of the dead.
 
-    What was garbage at the last look that is at least `grace_us` old, and is still, goes; unless a reader has
-    pinned what was before that look. So the first call deletes no segment. A reader that does not pin its
-    snapshot has `grace_us` to read it. A crash at any point leaves files that the next call deletes.
+    A segment is deleted if it was garbage at the latest mark that is at least `grace_us` old and still is, unless a
+    reader has pinned a snapshot from before that mark. So the first call deletes no segment. A reader that does not
+    pin its snapshot has `grace_us` to read it. A crash at any point leaves files that the next call deletes.
     """
-    uploads = table.blobs.list(table.prefix)  # before the locks: what is uploaded later is not judged
+    uploads = table.blobs.list(table.prefix)  # before the locks: later uploads are not considered
     snapshot, mark = _mark(table, now_us, grace_us)
     garbage: list[Segment] = []
     if mark is not None:
@@ -125,20 +124,20 @@ def collect(table: Table, now_us: int, grace_us: int) -> Collected:
 
 
 def _delete_changes(table: Table, mark: SequenceNumber) -> None:
-    """Delete what the publishes up to a mark have repeated: nobody goes on from before it."""
+    """Delete the change rows of publishes up to a mark: no reader continues from before it."""
     keys = [row.key for row in table.read(CHANGE, past(CHANGE)) if is_change(row.key)]
     table.delete(key for key in keys if mark.has(*changed_key(key)))
 
 
 def _may_still_publish(table: Table, name: str, state: State) -> bool:
     number = name.removeprefix(table.prefix).partition("-")[0]
-    if number == "checkpoint":  # of a collector that died, or is at work: without it readers take the rows
+    if number == "checkpoint":  # by a collector that died or is at work; without it readers read the rows
         return False
     return not number.isdigit() or int(number) in state.box.locks or int(number) > state.box.granted
 
 
 def _pinned(table: Table, now_us: int) -> list[SequenceNumber]:
-    """What readers have pinned. The rows of pins that are over are deleted, unless they are prolonged now."""
+    """The sequence numbers that readers have pinned. Expired pins are deleted, unless they are prolonged now."""
     found = []
     for row in filter(is_ours, table.read(READER, past(READER))):
         until = row.values["until"]
@@ -150,15 +149,15 @@ def _pinned(table: Table, now_us: int) -> list[SequenceNumber]:
 
 
 def _mark(table: Table, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceNumber | None]:
-    """Note in the head what there is now, and that nothing before the mark that is returned can be read."""
+    """Write a mark of the present into the head. Nothing before the mark that is returned can be read from now on."""
 
     def decide(state: State) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
-        snapshot = reading.snapshot(table)  # a drop that is taken back before the head is written is not in it
+        snapshot = reading.snapshot(table)  # excludes drops taken back before the head is written
         pinned = _pinned(table, now_us)
         marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))
         collected = SequenceNumber.parse(str(state.head.values.get("collected") or "0:"))
         old = [one for one in marks if one[0] <= now_us - grace_us]
-        # One that is neither later nor earlier is an earlier release's, which listed more locks.
+        # A mark that is neither later nor earlier was written by an earlier release, which listed more locks.
         able = [
             mark
             for mark in (SequenceNumber.parse(text) for _, text in old)
@@ -166,13 +165,13 @@ def _mark(table: Table, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceN
         ]
         kept = [one for one in marks if one not in old or one == old[-1]]
         if len(kept) > 1 and 0 <= kept[-1][0] - kept[-2][0] < grace_us // 16:
-            kept.pop()  # however often this is called, a few marks reach back to the grace
-        # What the youngest of very many locks publish waits until there are fewer of them, or older ones are gone.
+            kept.pop()  # keeps few marks, however often this is called
+        # With too many locks, what the youngest of them publish is marked only when there are fewer.
         now = str(snapshot.sequence.of_oldest(reading.LISTED_MAX))
         mark = able[-1] if able else None
         values: dict[str, Value] = {"marks": json.dumps(_fitting([*kept[-20:], (now_us, now)], str(mark)))}
         if mark is not None and not mark <= collected:
-            values["collected"] = str(mark)  # never back: another collector may have a shorter grace
+            values["collected"] = str(mark)  # never moved back: another collector may have a shorter grace
         return (snapshot, mark), [Write(Act.MERGE, HEAD, values)]
 
     return table.with_head(decide)
@@ -184,8 +183,8 @@ def versions_of_drops(timeline: Timeline) -> set[int]:
 
 
 def _fitting(marks: Sequence[tuple[int, str]], used: str) -> list[tuple[int, str]]:
-    """The marks that the head has room for. The first makes room once it has been used; until then the last, which is
-    new, is left out: one that is always replaced by a later one would never be as old as the grace."""
+    """The marks that fit into the head. The first is removed if it has been used; otherwise the last, which is new, is
+    left out. If the new one replaced an unused one each time, no mark would ever become as old as the grace."""
     kept = list(marks)
     while kept and len(json.dumps(kept)) > TEXT_MAX:
         del kept[0 if len(kept) > 1 and kept[0][1] == used else -1]
@@ -193,7 +192,7 @@ def _fitting(marks: Sequence[tuple[int, str]], used: str) -> list[tuple[int, str
 
 
 def _over_a_drop(timeline: Timeline, interval: Interval) -> Interval | None:
-    """What hides a drop of exactly this interval, if there is a drop and it is hidden."""
+    """The interval that hides a drop of exactly this interval; None if there is no drop, or it is not hidden."""
     drops = versions_of_drops(timeline)
     mine = [one for one in timeline.chunks if one.interval == interval and one.version in drops]
     there = [one.version for one in mine if any(segment.file is None for segment in one.segments.values())]

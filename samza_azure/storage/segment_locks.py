@@ -1,4 +1,4 @@
-"""Who may write where: granting and revoking locks, giving them back, and what a lock leaves behind."""
+"""Locks: acquire, revoke and release them, and delete what was staged under them."""
 
 from collections.abc import Collection
 from dataclasses import replace
@@ -12,7 +12,7 @@ from samza_azure.storage.segment_rows import lock_key, lock_values, segment_key
 from samza_azure.storage.segment_table import TRIES_MAX, State, Table
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
-#: So many locks are given back at once.
+#: At most this many locks are given back in one transaction.
 LOCKS_MAX = OPERATIONS_MAX - 2
 
 
@@ -29,9 +29,9 @@ def acquire(table: Table, task: Task, request: Request) -> Answer:
 
 
 def acquire_anew(table: Table, task: Task, request: Request) -> Answer:
-    """The same for who begins: a lock that was revoked earlier, and could not be given back, is given back now.
+    """Like `acquire`, for a task that begins: a lock that was revoked earlier and not given back is given back first.
 
-    Revoked only if another task of the group has that lock, who alone can give it back.
+    The answer is Revoked only if another task of the group holds that lock: only that task can give it back.
     """
     answer = acquire(table, task, request)
     while isinstance(answer, Revoked) and task.id in answer.lock.holders:
@@ -41,7 +41,7 @@ def acquire_anew(table: Table, task: Task, request: Request) -> Answer:
 
 
 def release(table: Table, task: str, lock: int) -> None:
-    """Give a lock back. What was staged under it and does not count goes first."""
+    """Give a lock back. First delete what was staged under it and does not count."""
 
     def decide(state: State) -> tuple[bool, list[Write]]:
         found = state.box.locks.get(lock)
@@ -54,11 +54,13 @@ def release(table: Table, task: str, lock: int) -> None:
         if table.with_head(decide):
             return
         clean(table, lock)
-    raise StorageUnavailable(f"Lock {lock} of {table.name} is not given back: somebody goes on to stage rows.")
+    raise StorageUnavailable(
+        f"Lock {lock} of {table.name} is not given back: another process keeps staging rows under it. Try again."
+    )
 
 
 def release_all(table: Table, task: str, locks: Collection[int] | None = None) -> None:
-    """Give back all locks of a task, or these of them, in as few writes as possible."""
+    """Give back all locks of a task, or only `locks`, in as few writes as possible."""
     for number in [*table.etags] if locks is None else locks:
         table.etags.pop(number, None)
 
@@ -78,7 +80,7 @@ def release_all(table: Table, task: str, locks: Collection[int] | None = None) -
 
 
 def end(table: Table, owner: Owner) -> list[int]:
-    """A life of a processor is over: its locks are revoked, then cleaned and given back. Their numbers."""
+    """End a life of a processor: revoke its locks, then clean and give them back. Return their numbers."""
 
     def decide(state: State) -> tuple[bool, list[Write]]:
         mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
@@ -89,7 +91,7 @@ def end(table: Table, owner: Owner) -> list[int]:
         return len(active) <= LOCKS_MAX, revoked
 
     ended: list[int] = []
-    # All of them, before the first is given back: whoever was ended may be publishing under any of them.
+    # Revoke all before the first is given back: the ended owner may still be publishing under any of them.
     while not table.with_head(decide):
         pass
     for number in ended:
@@ -102,10 +104,9 @@ def end(table: Table, owner: Owner) -> list[int]:
 def clean(table: Table, lock: int) -> None:
     """Delete what was staged under a lock and does not count.
 
-    First the announcement is taken back, which fences appends that put copies there, and the lock's row is written,
-    which fences its owner. After that no more of it can come. It is said in many locks in several transactions;
-    `staged` says until the end that there is something to clean, and the first transaction that new locks are not told
-    of it any more.
+    Taking back the announcement fences appends that place copies; writing the lock's row fences its owner. After
+    both, nothing more can be staged. An announcement in many locks takes several transactions: the first one already
+    hides it from new locks, and `staged` stays set until everything is deleted.
     """
 
     def decide(state: State) -> tuple[bool, list[Write]]:
@@ -126,12 +127,12 @@ def clean(table: Table, lock: int) -> None:
         pass
     table.delete(segment_key(one.id) for one in leftovers(table, lock))
     is_clean = Write(Act.MERGE, lock_key(lock), {"staged": 0})
-    # With the head: a call whose answer was lost, and that arrives when more is staged, must not say so of that.
+    # With the head: a delayed call must not reset `staged` after more has been staged.
     table.with_head(lambda state: (None, [is_clean] if lock in state.box.locks else []))
 
 
 def leftovers(table: Table, lock: int) -> list[Segment]:
-    """Rows of a publish under a lock that does not count."""
+    """The segments of publishes under a lock that do not count."""
     snapshot = reading.snapshot(table)
     count = snapshot.sequence.count(lock) or 0
     return [
@@ -142,18 +143,18 @@ def leftovers(table: Table, lock: int) -> list[Segment]:
 
 
 def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
-    """What a decision of the lock box writes."""
+    """The writes that a decision of the lock box requires."""
     owners = state.owners
     writes = []
     for lock in decision.changed:
         known = state.box.locks.get(lock.id)
         if known is None:
             announced = _announced(state, lock)
-            # Unlike a mark, what a REPLACE has read cannot be shortened: what it left out would be carried over again.
+            # Unlike a mark, the `read` of a REPLACE cannot be shortened: it would carry over again what was left out.
             if lock.read is not None and len(str(lock.read)) > TEXT_MAX:
                 raise ConfigError(
                     f"{len(state.box.locks):,} locks of {table.name} are held at once, too many for a REPLACE, whose "
-                    "row says what each of them had published. Nothing was changed. `samza-azure table JOB "
+                    "row lists how much each of them had published. Nothing was changed. `samza-azure table JOB "
                     f"{table.name}` shows the locks; try again when jobs have given them back (after 5 minutes without "
                     "rows of the interval), or end those whose owners have died with --end."
                 )
@@ -162,11 +163,11 @@ def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
         before, after = lock_values(known, owners), lock_values(lock, owners)
         changes = {name: value for name, value in after.items() if before[name] != value}
         changes["holders"] = after["holders"]
-        # Whoever loses the lock may publish at this moment, which does not touch the head. Who is granted the
-        # interval has to know that publish: it reads as of its grant.
+        # The owner that loses the lock may be publishing, which does not touch the head. The new owner reads as of
+        # its grant and must see that publish; so the ETag refuses one of the two writes.
         etag = state.rows[lock.id].etag if "revoked" in changes else None
         writes.append(Write(Act.MERGE, lock_key(lock.id), changes, etag))
-    # Whatever is staged under a lock that is gone counts. So nobody may have staged anything since.
+    # Rows staged under a lock that is gone count. The ETag shows that nothing was staged since the lock was read.
     gone = [lock.id for lock in decision.gone if lock.id in state.box.locks]
     writes += [Write(Act.DELETE, lock_key(number), etag=state.rows[number].etag) for number in gone]
     if len(writes) > OPERATIONS_MAX - 2:
@@ -178,7 +179,7 @@ def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
 
 
 def _announced(state: State, lock: Lock) -> Lock:
-    """A new APPEND lock knows what a REPLACE is about to write."""
+    """Write into a new APPEND lock what a REPLACE is about to write."""
     if lock.type is not LockType.APPEND:
         return lock
     coming = tuple(
@@ -190,7 +191,7 @@ def _announced(state: State, lock: Lock) -> Lock:
 
 
 def _has_leftovers(lock: Lock) -> bool:
-    """Whether something was staged under a lock, or announced, that does not count."""
+    """Whether something that does not count was staged or announced under a lock."""
     return lock.staged > lock.count or bool(lock.writes)
 
 

@@ -1,11 +1,12 @@
-"""Publishing segments with the position that they come from, all or nothing; REPLACE, and appending meanwhile.
+"""Publish segments together with the position that they come from, all or nothing; REPLACE, and appends meanwhile.
 
-- *A publish* is one transaction: its lock rows, if nobody wrote them since (so they still are granted), the position
-  of its stream, likewise, and its segments. The first of its locks counts it. A row counts if its lock's count says so.
-- *A publish of more than a transaction holds* is staged first: its rows are inserted with the next number of the lock,
+- *A publish* is one transaction: its lock rows and the position of its stream, if nobody wrote them since (so the
+  locks are still granted), and its segments. The first of its locks counts it. A segment counts once its lock's count
+  includes the publish.
+- *A publish larger than one transaction* is staged first: its rows are inserted with the next number of the lock,
   in transactions that each hold the lock's row, too. They do not count before the last transaction raises the count.
-- *REPLACE* writes into the APPEND locks that lie below it what it is about to write. From then on appends put a copy
-  of themselves there, which counts with the REPLACE; whatever was appended before, the REPLACE finds and carries.
+- *REPLACE* announces in the APPEND locks below it what it is about to write. From then on each append also puts a
+  copy of its rows there, which counts with the REPLACE. The REPLACE carries over what was appended before.
 """
 
 import json
@@ -39,7 +40,7 @@ from samza_azure.storage.segment_rows import (
 from samza_azure.storage.segment_table import TRIES_MAX, State, Table
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
-#: So many locks learn at once what a REPLACE is about to write, its own among them.
+#: A REPLACE announces its outputs in one transaction, in at most this many locks including its own.
 ANNOUNCED_MAX = OPERATIONS_MAX - 1
 
 
@@ -54,10 +55,9 @@ def publish(
 ) -> Published | Refused:
     """Publish segments and the position of the stream that they come from, all or nothing.
 
-    `under` are the locks that it was granted for this, as far as the caller knows them: one that is not there any
-    more was ended by others. `Refused`: a lock was revoked or ended, an input is no longer visible, or the stream
-    is elsewhere; nothing was changed.
-    ValueError for outputs that could never be published, as `Datasource.publish` says.
+    `under` are the locks that the caller was granted for this; one that is gone was ended by others. Return
+    `Refused`, with nothing changed, if a lock was revoked or ended, an input is no longer visible, or the stream has
+    moved. Raise ValueError for outputs that can never be published (see `Datasource.publish`).
     """
     inputs, under = list(inputs), set(under)
     check_outputs(outputs, inputs)
@@ -90,7 +90,7 @@ def publish(
             raise ValueError(f"Lock {lead.id} has replaced {lead.interval} already. Ask for another one.")
         is_new = lead.type is LockType.REPLACE and bool(overwrites) and not lead.writes
         if lead.staged > lead.count and (is_new or not _is_staged(table, lead, outputs)):
-            lock_rows.clean(table, lead.id)  # of an earlier publish that was given up
+            lock_rows.clean(table, lead.id)  # what an abandoned publish has staged
             table.etags.clear()
             continue
         if is_new:
@@ -112,18 +112,18 @@ def publish(
 
 
 def position(table: Table, stream: str) -> Any:
-    """How far a stream is in the table; None at its beginning."""
+    """The position of a stream in the table; None if it has none yet."""
     return _position(table, stream)[1]
 
 
 def positions(table: Table) -> dict[str, Any]:
-    """All positions, by their stream."""
+    """All positions, by stream."""
     rows = table.read(POSITION, past(POSITION))
     return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows if is_ours(row)}
 
 
 def forget(table: Table, stream: str) -> None:
-    """Delete a stream's position. Idempotent; nobody may begin the stream again after this."""
+    """Delete a stream's position. Idempotent. The stream must not be started again after this."""
     table.tried(lambda: table.rows.transact([Write(Act.DELETE, position_key(stream))]))
 
 
@@ -142,7 +142,7 @@ def move(table: Table, stream: str, start: Any, end: Any) -> bool:
 
 
 def unmoved(table: Table, stream: str, at: Any) -> Write | None:
-    """A write that changes nothing and is refused if the stream has been moved since. None: it is not there."""
+    """A write that changes nothing and is refused if the stream has moved. None if it is not at this position now."""
     found, now = _position(table, stream)
     return None if found is None or now != _stored(at) else Write(Act.MERGE, found.key, etag=found.etag)
 
@@ -155,7 +155,7 @@ def _commit(
     made: Sequence[Segment],
     advance: Advance | None,
 ) -> Published | Refused | None:
-    """One try. None: others were first, or nobody knows."""
+    """Try once. Return None if others wrote first, or if the outcome is unknown."""
     moved: list[Write] = []
     if advance is not None:
         at, now = _position(table, advance.stream)
@@ -173,7 +173,7 @@ def _commit(
     change = change_key(lead.id, number)
     etag = held[lead.id][1]
     if lead.partitions is None and lead.type is not LockType.APPEND:
-        # Whoever allocates has to see what is visible now: see `segment_allocation._lock_new`.
+        # An allocation has to see what is visible now: see `segment_allocation._lock_new`.
         others.append(Write(Act.MERGE, HEAD, {"overwritten": f"{lead.id}.{number}"}))
     room = OPERATIONS_MAX - 2 - len(others) - len(moved)
     is_staged = len(inserts) > room
@@ -194,7 +194,7 @@ def _commit(
 
 
 def _stage(table: Table, lead: Lock, etag: str, inserts: Sequence[Write]) -> str | None:
-    """Insert rows that do not count yet. Each transaction holds the lock: none goes through after a revocation."""
+    """Insert rows that do not count yet. Each transaction writes the lock's row, so none passes after a revocation."""
     there = {row.key for row in table.read(SEGMENT, past(SEGMENT))} if lead.staged > lead.count else set()
     missing = [write for write in inserts if write.key not in there]
     mark: dict[str, Value] = {"staged": lead.count + 1}
@@ -208,7 +208,7 @@ def _stage(table: Table, lead: Lock, etag: str, inserts: Sequence[Write]) -> str
 
 
 def _held(table: Table, task: str) -> dict[int, tuple[Lock, str]]:
-    """The locks of a task and their ETags: as last seen, or read anew."""
+    """The locks of a task and their ETags, as last seen or read again."""
     held = {number: known for number, known in table.etags.items() if task in known[0].holders}
     if not held:
         state = table.state()
@@ -218,14 +218,14 @@ def _held(table: Table, task: str) -> dict[int, tuple[Lock, str]]:
 
 
 def _is_staged(table: Table, lead: Lock, outputs: Sequence[Segment]) -> bool:
-    """Whether what is staged is a part of this very publish."""
+    """Whether what is staged belongs to this publish."""
     names = {one.id for one in outputs}
     mine = [one for one in lock_rows.leftovers(table, lead.id) if one.published[0].lock == lead.id]
     return all(one.id in names for one in mine)
 
 
 def _settled(table: Table, outputs: Sequence[Segment]) -> Published | None:
-    """Whether these outputs are in the table: their numbers were given to nobody else."""
+    """The publish of these outputs if they are in the table; nobody else has their numbers."""
     if not outputs:
         return None
     key = segment_key(outputs[0].id)
@@ -239,16 +239,16 @@ def _settled(table: Table, outputs: Sequence[Segment]) -> Published | None:
 
 
 def _gone(table: Table, inputs: Sequence[Segment]) -> Segment | None:
-    """An input that others have taken the place of."""
+    """An input that has been replaced by others."""
     timeline = reading.latest(table).timeline
     return next((one for one in inputs if not timeline.is_visible(one)), None)
 
 
-# REPLACE, and appending meanwhile.
+# REPLACE, and appends meanwhile.
 
 
 def announce(table: Table, lead: Lock, outputs: Sequence[Segment]) -> None:
-    """Say in the APPEND locks below what is about to be written: with the head, so that no lock is overlooked."""
+    """Announce in the APPEND locks below what is about to be written. With the head, so that no new lock is missed."""
     places = tuple(sorted({one.interval for one in outputs if one.version == lead.version}))
     coming = Replaced(lead.id, lead.count + 1, lead.version, places)
 
@@ -262,11 +262,11 @@ def announce(table: Table, lead: Lock, outputs: Sequence[Segment]) -> None:
                 changed.append(replace(lock, replaced=(*lock.replaced, coming)))
         if len(changed) > ANNOUNCED_MAX:
             raise SamzaAzureError(
-                f"{len(changed) - 1} locks to append to {lead.interval} of {table.name} would have to know what is "
-                f"about to be written there; {ANNOUNCED_MAX - 1} can. Nothing was changed. Ask for a shorter "
-                "interval, or again when fewer of its intervals are appended to."
+                f"{len(changed) - 1} locks are held to append to {lead.interval} of {table.name}, and a rewrite can be "
+                f"announced to {ANNOUNCED_MAX - 1}. Nothing was changed. Name a shorter interval, or try again when "
+                "fewer of its intervals are appended to."
             )
-        # Columns of their own: counts are written by publishes, which do not hold the head.
+        # Only these columns: publishes write the counts, and they do not touch the head.
         values = {lock.id: lock_values(lock, state.owners) for lock in changed}
         return None, [
             Write(Act.MERGE, lock_key(lock), {name: of[name] for name in ("writes", "replaced")})
@@ -326,7 +326,7 @@ def _copied(
 
 
 def _position(table: Table, stream: str) -> tuple[Row | None, Any]:
-    """The row of a stream's position, and what it says."""
+    """The row of a stream's position, and the position."""
     key = position_key(stream)
     found = table.read(key, key + "\x20")
     return (found[0], json.loads(str(found[0].values["position"]))) if found and found[0].key == key else (None, None)
@@ -338,10 +338,10 @@ def _moved(stream: str, at: Row | None, end: Any) -> Write:
 
 
 def _given_up(lock: Lock, after: Lock) -> dict[str, Value]:
-    """What a publish changes in the row of a lock beside its count."""
+    """What a publish changes in the row of a lock besides its count."""
     return {} if after == lock else {"partitions": partitions_value(after)}
 
 
 def _stored(position: Any) -> Any:
-    """A position as it is read again: JSON knows no tuples, and no keys but texts."""
+    """A position as JSON returns it: without tuples, and with strings as keys."""
     return json.loads(json.dumps(position))

@@ -1,7 +1,7 @@
 """What a table shows, now or earlier: each publish as a whole or not at all.
 
-Locks are read first and segments after them. So each publish that the counts have is there as a whole, and what came
-later is known by its number. Who had the table open reads only what was published since.
+Locks are read first and segments after them. So each publish that the locks count has all its rows, and a later one is
+recognized by its number. A client that has the table open reads only what was published since.
 """
 
 import uuid
@@ -27,13 +27,13 @@ from samza_azure.storage.transactions import Act, AtOnce, Write
 
 #: A collection writes a checkpoint when this many segments were published since the last one.
 CHECKPOINT_AFTER = 500
-#: A mark of a collection, or a pin, says of so many locks how much they had published: a column has room for that.
+#: A collection mark or a pin lists the publish counts of at most this many locks, which is what fits into a column.
 LISTED_MAX = 1_000
-#: So many locks are asked for their publishes one by one; of more all publishes are read.
+#: The publishes of up to this many locks are read lock by lock; for more locks, all publishes are read.
 _RANGES_MAX = 6
-#: So many publishes that are known are read once more, if that saves reading the locks alone.
+#: Up to this many known publishes are read again if that saves a separate read of the locks.
 _REPEATS_MAX = 100
-#: Behind all keys of the letters that keys are made of.
+#: Sorts after every character that keys contain.
 _LAST = "\uffef"
 
 
@@ -44,7 +44,10 @@ def snapshot(table: Table, at: SequenceNumber | None = None) -> Snapshot:
         sequence = state.sequence if at is None else at
         _check_kept(table, state.head, at)
         if not sequence <= state.sequence:
-            raise ConfigError(f"{table.name} is at {state.sequence}, and has not been at {at}: of another table?")
+            raise ConfigError(
+                f"{table.name} is at {state.sequence}, and {at} is not earlier. "
+                "Is it a sequence number of another table?"
+            )
         reader, foreign = SegmentReader(table.name), 0
         segments: list[Segment] = []
         staged: list[Segment] = []
@@ -54,7 +57,7 @@ def snapshot(table: Table, at: SequenceNumber | None = None) -> Snapshot:
                 continue
             one = reader.segment(row)
             (segments if sequence.includes(one) else staged).append(one)
-        # What was collected meanwhile is said in the head before it is deleted: it may be missing here.
+        # A collection writes its mark into the head before it deletes anything; what it deleted may be missing here.
         (head,) = table.read(HEAD, HEAD + ".")
         _check_kept(table, head, at)
         if at is not None or head.values.get("collected", "") == state.head.values.get("collected", ""):
@@ -63,16 +66,16 @@ def snapshot(table: Table, at: SequenceNumber | None = None) -> Snapshot:
 
 
 def strangers(table: Table) -> int:
-    """How many rows there are between ours that are of no kind that we know. They are ignored.
+    """The number of rows of an unknown kind among ours. They are ignored.
 
-    Those among the segments a snapshot counts; those among the publishes are not looked for.
+    A snapshot counts those among the segments; those among the publishes are not counted.
     """
     spans = (("\x20", CHANGE), (past(CHANGE), SEGMENT), (past(SEGMENT), _LAST))
     return sum(not is_ours(row) for first, end in spans for row in table.read(first, end))
 
 
 def _check_kept(table: Table, head: Row, at: SequenceNumber | None) -> None:
-    """ConfigError if what a table showed then was collected, in part or as a whole."""
+    """Raise ConfigError if any of what the table showed then was collected."""
     collected = str(head.values.get("collected", ""))
     if at is not None and collected and not SequenceNumber.parse(collected) <= at:
         raise ConfigError(
@@ -98,7 +101,7 @@ def latest(table: Table) -> Snapshot:
         ):
             table.known = replace(known, snapshot=replace(known.snapshot, head=state.head))
             return table.known.snapshot
-        # Garbage collection deletes the rows of old publishes, but says so in the head before.
+        # Garbage collection writes its mark into the head before it deletes the rows of old publishes.
         (head,) = [state.head] if published is not None else table.read(HEAD, HEAD + ".")
         if (head.values.get("restored", 0), head.values.get("collected", "")) != (restored, collected):
             table.known = None
@@ -118,7 +121,7 @@ def latest(table: Table) -> Snapshot:
 
 
 def checkpoint(table: Table) -> str:
-    """Write all segments into one blob, from which the table is opened quickly; its name."""
+    """Write all segments into one blob, from which the table is opened quickly. Return its name."""
     state, shown = table.state(), snapshot(table)
     restored = state.head.values.get("restored", 0)
     assert isinstance(restored, int)
@@ -138,10 +141,10 @@ def checkpoint(table: Table) -> str:
 
 
 def _all_known(table: Table, state: State) -> Snapshot:
-    """The whole table, read anew."""
+    """Read the whole table again."""
     shown = snapshot(table)
     waiting = tuple(_counted_by_their_own(shown))
-    # As of before its rows were read: what was restored or collected meanwhile is read again.
+    # As they were before the rows were read: after a restore or a collection meanwhile, the next call reads all again.
     head = state.head.values
     slim = replace(shown, staged=(), foreign=0)
     table.known = Known(slim, head.get("restored", 0), head.get("collected", ""), waiting)
@@ -149,7 +152,7 @@ def _all_known(table: Table, state: State) -> Snapshot:
 
 
 def _from_checkpoint(table: Table, state: State) -> Known | None:
-    """What the last checkpoint says, if it is later than what was collected."""
+    """The content of the last checkpoint, if it is later than the last collection."""
     name = str(state.head.values.get("checkpoint", ""))
     data = table.tried(lambda: table.blobs.read(name, 0)) if name else Missing()
     if isinstance(data, Missing):
@@ -170,10 +173,10 @@ def _from_checkpoint(table: Table, state: State) -> Known | None:
 
 
 def _look(table: Table) -> tuple[State, list[Row] | None]:
-    """The locks and, if both are to be had in one answer, the rows of all publishes since the table was seen.
+    """The locks and, if one answer holds both, the rows of all publishes since the table was last seen.
 
-    Keys are in this order: publishes, head, locks. Where many publishes of other locks lie between that are known,
-    the locks are read alone: it is not known before which locks have published.
+    The keys sort as publishes, head, locks. If the range holds many publishes that are already known, only the locks
+    are read.
     """
     known = table.known
     if known is None or known.repeats > _REPEATS_MAX:
@@ -184,7 +187,7 @@ def _look(table: Table) -> tuple[State, list[Row] | None]:
     state = table.state_of([row for row in found if row.key >= HEAD])
     now, there = state.sequence, {row.key for row in published}
     table.known = replace(known, repeats=sum(since.has(*changed_key(row.key)) for row in published))
-    # A publish writes both rows or neither. If one of them is not here, this was no answer of one moment.
+    # A publish writes both rows or neither. If one is missing, the answer does not show a single moment.
     missing = any(
         change_key(lock, number) not in there
         for lock, count in now.counts.items()
@@ -196,8 +199,8 @@ def _look(table: Table) -> tuple[State, list[Row] | None]:
 def _changed_since(
     table: Table, known: Known, state: State, published: Sequence[Row] | None = None
 ) -> list[Segment] | None:
-    """The segments of all publishes since then, of which the rows may have been read with the locks. None: that
-    cannot be said, and all rows have to be read."""
+    """The segments of all publishes since then; `published` are their rows, if they were read with the locks. None if
+    all rows of the table have to be read."""
     since, now = known.snapshot.sequence, state.sequence
     reader, found = SegmentReader(table.name), dict[SegmentId, Segment]()
     for row in _published_since(table, since, now) if published is None else published:
@@ -212,7 +215,7 @@ def _changed_since(
 
 
 def _published_since(table: Table, since: SequenceNumber, now: SequenceNumber) -> Iterator[Row]:
-    """The rows of publishes between two sequence numbers, and perhaps others."""
+    """The rows of the publishes between two sequence numbers, possibly with others."""
     ranges = [(change_key(since.granted + 1, 0), past(CHANGE))] if now.granted > since.granted else []
     for lock, count in since.counts.items():
         if (later := now.count(lock)) is None or later > count:
@@ -224,15 +227,15 @@ def _published_since(table: Table, since: SequenceNumber, now: SequenceNumber) -
 
 
 def _is_there(table: Table, segment: Segment) -> bool:
-    """Whether what a publish has repeated is in the table. A copy is taken back if its REPLACE gives up, and that
-    one's lock is gone then, as if it had published."""
+    """Whether a segment from a change row is in the table. If a REPLACE gives up, its copies are deleted; its lock is
+    gone then, just as after a publish."""
     return len(segment.published) == 1 or bool(table.read(segment_key(segment.id), segment_key(segment.id) + "."))
 
 
 def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
     """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it.
 
-    ConfigError if garbage was collected since which the snapshot may show: it is too late.
+    Raise ConfigError if garbage that the snapshot may show has been collected since: it is too late.
     """
     key, values = (
         READER + reader,
@@ -244,7 +247,7 @@ def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
         is_there = any(row.key == key for row in table.read(key, key + "\x20"))  # from before; it may go now
         return None, [Write(Act.MERGE if is_there else Act.INSERT, key, values)]
 
-    # With the head, like the mark of a collection: one of the two comes first, and the other one knows of it.
+    # With the head, like the mark of a collection: one of the two comes first, and the other sees it.
     table.with_head(decide)
 
 
@@ -254,7 +257,7 @@ def unpin(table: Table, reader: str) -> None:
 
 
 def wants_checkpoint(table: Table) -> bool:
-    """Whether so much was published since the last one that opening the table takes longer than necessary."""
+    """Whether so much was published since the last checkpoint that opening the table takes longer than necessary."""
     state = table.state()
     known = _from_checkpoint(table, state)
     changed = _changed_since(table, known, state) if known is not None else None
@@ -262,5 +265,5 @@ def wants_checkpoint(table: Table) -> bool:
 
 
 def _counted_by_their_own(snapshot: Snapshot) -> list[Segment]:
-    """Of what is staged, the copies that were published and wait for the REPLACE that they count with."""
+    """The staged segments that are published copies and wait for the REPLACE with which they will count."""
     return [one for one in snapshot.staged if snapshot.sequence.has(*one.published[0])]

@@ -1,4 +1,4 @@
-"""How a table of segments is written down: its rows in one partition.
+"""The storage format of a table of segments: its rows in one partition.
 
 | key | what it is | who writes it |
 |---|---|---|
@@ -10,7 +10,7 @@
 | `reader.<id>` | a sequence number that somebody reads at, and until when | that reader |
 | `segment.<interval>.<version>.<partition>` | a segment, and the publish that it came with | inserted once |
 
-Moments are written as 16 hexadecimal digits from 2**63 below zero on, so keys are in the order of time.
+Moments are written as 16 hexadecimal digits, counted from -2**63, so keys sort by time.
 """
 
 import json
@@ -37,7 +37,7 @@ _OURS = re.compile(
     rf"head|lock\.\d{{12,}}|next\.{_PLACE}|change\.\d+\.\d+|(segment(?=\.{_PLACE}\.\d{{12,}}$)|position|reader)\..+"
 )
 _COLUMN_OF = {"segment": "covers", "position": "position", "reader": "until"}
-#: The partitions of a segment lock that has none left; an interval lock has nothing there.
+#: The column of a segment lock without partitions; for an interval lock the column is empty.
 _NONE = "none"
 
 
@@ -48,7 +48,7 @@ def is_ours(row: Row) -> bool:
 
 
 def past(prefix: str) -> str:
-    """Just behind all keys with this prefix, which ends with a full stop."""
+    """The end of the keys with this prefix, which ends with a full stop."""
     return prefix[:-1] + "~"
 
 
@@ -74,7 +74,7 @@ def segment_key(name: SegmentId) -> str:
 
 
 def position_key(stream: str) -> str:
-    """The row of a stream's position. A slash is a bar there; what no key has, or means a slash, is escaped."""
+    """The row of a stream's position. A slash becomes a bar; bars and characters that a key cannot have are escaped."""
     return POSITION + _ESCAPED.sub(lambda found: f"={ord(found[0]):02X}", stream).replace("/", "|")
 
 
@@ -135,7 +135,7 @@ def lock_of(datasource: str, row: Row) -> tuple[Lock, dict[str, Owner]]:
 
 
 def segment_values(segment: Segment) -> dict[str, Value]:
-    """The columns of a segment; what its key says is not repeated."""
+    """The columns of a segment, without what its key contains."""
     file = segment.file
     values: dict[str, Value] = {
         "covers": str(segment.covers),
@@ -157,7 +157,7 @@ def segment_values(segment: Segment) -> dict[str, Value]:
 
 
 class _Statistics(Mapping[str, Any]):
-    """The statistics of a file, parsed when they are asked for: of most files nobody asks."""
+    """The statistics of a file, parsed at the first use: those of most files are never used."""
 
     __slots__ = ("_found", "_text")
 
@@ -184,7 +184,7 @@ class _Statistics(Mapping[str, Any]):
 
 
 def _each_once(values: Iterable[Any], make: Callable[[Any], T]) -> list[T]:
-    """What is made of each value; of equal ones the same object."""
+    """The result of `make` for each value; equal values share one object."""
     made: dict[Any, T] = {}
     return [made[one] if one in made else made.setdefault(one, make(one)) for one in values]
 
@@ -194,7 +194,7 @@ def _publishes(text: str) -> tuple[Publish, ...]:
 
 
 class SegmentReader:
-    """Makes segments of rows. Equal sets are one object, whoever wrote them."""
+    """Make segments from rows. Equal sets share one object."""
 
     def __init__(self, datasource: str) -> None:
         self._datasource = datasource
@@ -202,7 +202,7 @@ class SegmentReader:
         self._intervals: dict[str, Interval] = {}
 
     def segment(self, row: Row) -> Segment:
-        """The segment of a row. CorruptState if it is none."""
+        """The segment of a row. Raise CorruptState if the row is not a segment."""
         with _Reading(row):
             values: Mapping[str, Any] = row.values
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
@@ -224,7 +224,7 @@ class SegmentReader:
             )
 
     def of_columns(self, of: Mapping[str, Sequence[Any]]) -> list[Segment]:
-        """The segments of a checkpoint's columns. Most of what they have is had by many of them, and is one object."""
+        """The segments of a checkpoint's columns. Equal values, of which there are many, share one object."""
         intervals = _each_once(zip(of["start"], of["end"], strict=True), lambda bounds: Interval(*bounds))
         numbered = zip(of["lock"], of["number"], of["more"], strict=True)
         published = _each_once(numbered, lambda one: (Publish(*one[:2]), *_publishes(one[2])))
@@ -259,7 +259,7 @@ class SegmentReader:
 
 
 def checked_head(row: Row, datasource: str) -> Row:
-    """The head row. ConfigError if a newer program wrote it."""
+    """Return the head row. Raise ConfigError if a newer program wrote it."""
     found = row.values.get("format")
     if not isinstance(found, int) or found > FORMAT:
         raise ConfigError(
@@ -274,7 +274,7 @@ def _partitions(text: str) -> Partitions | None:
 
 
 def partitions_value(lock: Lock) -> Value:
-    """The column of a lock that its publishes change."""
+    """The `partitions` column of a lock, which its publishes change."""
     return "" if lock.partitions is None else str(lock.partitions) or _NONE
 
 
@@ -287,7 +287,7 @@ def _intervals_of(text: str) -> list[Interval]:
 
 
 class _Reading:
-    """What a row lacks is its fault, and is said of it."""
+    """Turn errors while a row is read into a CorruptState that names the row."""
 
     def __init__(self, row: Row) -> None:
         self._row = row

@@ -1,7 +1,7 @@
-"""The rows and files of one table, and how they are read and written: what all questions to a table share.
+"""The rows and files of one table, and the reads and writes that all operations on a table share.
 
-Who changes what others may change, too, reads the head, decides, and writes it if nobody has written it since. A lost
-answer is settled by reading.
+A change to shared rows reads the head, decides, and writes the head if nobody has written it since. After a lost answer
+the rows are read again.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,13 +20,13 @@ from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, 
 T = TypeVar("T")
 Place: TypeAlias = tuple[Interval, int]  # an interval and a version
 
-#: How often a write is tried whose row others write, too. Each try that fails means that another one went through.
+#: How many times a write to a shared row is tried. Each failed try means that another client's write succeeded.
 TRIES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the locks of a table were at one moment."""
+    """The locks of a table at one moment."""
 
     head: Row
     box: LockBox
@@ -34,54 +34,54 @@ class State:
 
     @property
     def sequence(self) -> SequenceNumber:
-        """Where the table's history was."""
+        """The table's sequence number."""
         return self.box.sequence()
 
     @property
     def owners(self) -> dict[str, Owner]:
-        """Whose the tasks are that hold locks."""
+        """The owners of the tasks that hold locks."""
         return {task.id: task.owner for task in self.box.tasks.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a table showed at a sequence number. `foreign` rows are of no kind that we know, and are ignored."""
+    """What a table showed at a sequence number. `foreign` counts rows of an unknown kind, which are ignored."""
 
     name: str
     sequence: SequenceNumber
     timeline: Timeline
-    staged: tuple[Segment, ...] = ()  # there, but of publishes that do not count
+    staged: tuple[Segment, ...] = ()  # in the table, but their publishes do not count
     foreign: int = 0
     overwritten: Value | None = None  # the last publish that made a new version visible
-    head: Row | None = None  # as it was after the segments were read
+    head: Row | None = None  # as read after the segments
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A table as we have seen it. `waiting` are segments that count with a publish that does not count yet."""
+    """A table as last seen. `waiting` are segments that count together with a publish that does not count yet."""
 
     snapshot: Snapshot
     restored: Value
     collected: Value
     waiting: tuple[Segment, ...] = ()
-    repeats: int = 0  # publishes that were read at the last look, and were known
+    repeats: int = 0  # known publishes that the last look read again
 
     @property
     def oldest(self) -> int:
-        """The first lock under which anything may have been published since."""
+        """The first lock under which something may have been published since."""
         since = self.snapshot.sequence
         return min([since.granted + 1, *since.counts])
 
 
 @dataclass(slots=True)
 class Table:
-    """One table, and what this client knows of it."""
+    """One table, and what this client knows about it."""
 
     rows: Transactions
     blobs: Blobs
     name: str
     wait: Callable[[int], None] = back_off
-    etags: dict[int, tuple[Lock, str]] = field(default_factory=dict, init=False)  # of locks of our own, as we know them
+    etags: dict[int, tuple[Lock, str]] = field(default_factory=dict, init=False)  # of our own locks, as last seen
     known: Known | None = field(default=None, init=False)
 
     def create(self, **columns: Value) -> Row:
@@ -91,11 +91,11 @@ class Table:
         return self.state().head
 
     def state(self) -> State:
-        """The locks, as they are. ConfigError if there is no such table."""
+        """Read the locks. Raise ConfigError if there is no such table."""
         return self.state_of(self.read(HEAD, past(LOCK)))
 
     def state_of(self, found: Sequence[Row]) -> State:
-        """The same from the rows of the head and the locks, which were read before."""
+        """Like `state`, from the rows of the head and the locks."""
         if not found or found[0].key != HEAD:
             raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
         head = checked_head(found[0], self.name)
@@ -112,7 +112,7 @@ class Table:
         return State(head, box, rows)
 
     def with_head(self, decide: Callable[[State], tuple[T, list[Write]]]) -> T:
-        """Decide on what the locks are, and write it if they still are; again, if others were first."""
+        """Decide from the state of the locks, and write the decision if the head is unchanged; otherwise repeat."""
         for tries in range(1, TRIES_MAX):
             state = self.state()
             answer, writes = decide(state)
@@ -128,7 +128,7 @@ class Table:
         raise StorageUnavailable(f"The head of {self.name}: others wrote first {TRIES_MAX} times.")
 
     def sent(self, writes: Sequence[Write]) -> list[str] | None:
-        """One transaction, sent once. None: refused, or nobody knows; the caller reads."""
+        """Send a transaction once. Return None if it was refused or its outcome is unknown; the caller reads again."""
         try:
             answer = self.rows.transact(writes)
         except Unsettled:
@@ -136,7 +136,7 @@ class Table:
         return None if isinstance(answer, Refused) else answer
 
     def tried(self, call: Callable[[], T]) -> T:
-        """A call that may be repeated: until it is answered."""
+        """Repeat a call until it is answered. The call must be safe to repeat."""
         for tries in range(1, TRIES_MAX):
             try:
                 return call()
@@ -151,7 +151,7 @@ class Table:
         return self.tried(lambda: self.rows.query(first, end))
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete rows, many at once, or one by one where somebody else has deleted some of them."""
+        """Delete rows in batches; one by one if somebody else has deleted some of a batch."""
         for part in in_parts([Write(Act.DELETE, key) for key in keys], OPERATIONS_MAX):
             if isinstance(self.tried(partial(self.rows.transact, part)), Refused):
                 for write in part:
@@ -159,20 +159,20 @@ class Table:
 
     @property
     def prefix(self) -> str:
-        """Where the files of this table are."""
+        """The prefix of the names of this table's files."""
         return f"tables/{self.name}/"
 
     def upload(self, name: str, data: bytes) -> None:
-        """Put a file that nobody sees yet; again if the answer is lost."""
+        """Upload a file that nobody sees yet. Repeat if the answer is lost."""
         self.tried(lambda: self.blobs.put(name, data))
 
     def file_name(self, lock: int, unique: str) -> str:
-        """The name of a file that is uploaded under a lock. Who has lost it cannot publish the file."""
+        """The name of a file that is uploaded under a lock. Without the lock the file cannot be published."""
         return f"{self.prefix}{lock:012d}-{unique}.parquet"
 
 
 def _number(write: Write) -> int:
-    """The number of a lock that is granted by a write."""
+    """The number of the lock that a write grants; 0 if it grants none."""
     return int(write.key.removeprefix(LOCK)) if write.act is Act.INSERT and write.key.startswith(LOCK) else 0
 
 
