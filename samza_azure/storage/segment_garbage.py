@@ -70,7 +70,8 @@ def restore(table: Table, interval: Interval) -> int:
             raise ConfigError(
                 f"The drop of {interval} cannot be taken back: it lies below {over}, which was dropped or written "
                 "anew since. Take that drop back first. What was written anew stays, without what was dropped; "
-                "that can still be read at the sequence number before the drop, until it is collected: open(..., at=...)."
+                "that can still be read at the sequence number before the drop, until it is collected: "
+                "open(..., at=...)."
             )
         if not dropped:
             return bool(sent), []

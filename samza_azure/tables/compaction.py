@@ -36,10 +36,10 @@ from samza_azure.tables import files
 from samza_azure.tables.table import fitted
 from samza_azure.tables.write import WITHIN_A_DAY, Shape, by_bucket
 
-#: So many sorted runs of rows are merged at once: a batch of each is in memory.
+#: At most this many sorted runs of rows are merged at once; a batch of each is in memory.
 FAN_IN_MAX = 32
 BATCH_ROWS = 16 << 10
-#: So many intervals a REPLACE makes at most: the row of its lock names each, and has room for about a thousand.
+#: A REPLACE writes at most this many intervals: its lock's row names each, and has room for about a thousand.
 INTERVALS_MAX = 900
 TARGET_BYTES = 128 << 20
 #: An interval that is still written to is compacted when it has this many small segments.
@@ -108,8 +108,8 @@ def due(store: SegmentStore, now_us: int, *, target_bytes: int = TARGET_BYTES) -
 
 
 def _small(segments: list[Segment]) -> list[Segment]:
-    """Without the groups that are larger than all smaller ones together: a file that grows with each compaction would
-    be written again for every few appends. So the rows of an interval are written as often as the logarithm says."""
+    """The segments without the groups that are larger than all smaller ones together. Otherwise a large file would be
+    rewritten after every few appends; this way each row is rewritten a logarithmic number of times."""
     groups = sorted(_groups(segments), key=_bytes)
     while len(groups) > 1 and _bytes(groups[-1]) > sum(map(_bytes, groups[:-1])):
         groups.pop()
@@ -139,7 +139,7 @@ def compact(
             break
         try:
             done.append(_compact(store, task, group, target_bytes))
-        except CorruptState as error:  # a file that is damaged or gone, which is named; the other groups have others
+        except CorruptState as error:  # names the damaged or missing file; the other groups do not need it
             done.append(Compacted(refused=f"{group[0].interval}: {error}"))
     return done
 
@@ -178,7 +178,7 @@ def rewrite(
         return Compacted()
     answer = store.acquire_anew(task, Request(task.id, store.name, whole, LockType.REPLACE))
     if not isinstance(answer, Granted):
-        return Compacted(refused=f"{whole}: others hold it, or a part of it.")
+        return Compacted(refused=f"{whole}: another task holds a lock on it, or on a part of it.")
     lock = answer.lock
     try:
         appending = [one for one in store.state().box.active() if one.type is LockType.APPEND]
@@ -192,7 +192,7 @@ def rewrite(
             return Compacted(refused=f"{whole}: its intervals have changed meanwhile.")
         entries, inputs = timeline.lookup(whole), timeline.visible(whole)
         wanted = dict.fromkeys(bucket for entry in entries for bucket in granularity.buckets(entry.interval))
-        # An interval without rows gets an empty segment: what lies below would be shown there for ever otherwise.
+        # An interval without rows gets an empty segment; otherwise the older rows below it would stay visible.
         made: dict[Interval, list[File | None]] = {bucket: [] for bucket in wanted}
         for bucket, file in _divided(store, lock.id, entries, granularity, target_bytes):
             made.setdefault(bucket, []).append(file)
@@ -212,13 +212,13 @@ def rewrite(
 
 
 def _alone(task: Task) -> Task:
-    """The task in a group of its own. Those of one group are granted what the others have, and two of them, one that
-    was stopped and its successor, would publish the rows of the same segments."""
+    """The task in a group of its own. Tasks of one group share locks, so a stopped compaction and its successor would
+    both publish the rows of the same segments."""
     return replace(task, group=task.id)
 
 
 def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> Interval | None:
-    """The interval that begins and ends where intervals do, those that there are and those that are wanted."""
+    """The interval extended to boundaries that the existing intervals and the wanted ones share; None without rows."""
     there = timeline.lookup(interval)
     if not there:
         return None
@@ -236,7 +236,7 @@ def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> 
 def _divided(
     store: SegmentStore, lock: int, entries: Sequence[Entry], granularity: Granularity, target_bytes: int
 ) -> Iterator[tuple[Interval, File]]:
-    """The rows of entries in files of another granularity. Entries do not overlap, so they come one after the other."""
+    """Write the rows of entries to files of another granularity. Entries do not overlap, so they are read in order."""
     shape = Shape.of(store.state().head, store.name)
     output = _Output(store, lock, shape, target_bytes)
     current: Interval | None = None
@@ -258,13 +258,13 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
     request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
     answer = store.acquire_anew(task, request)
     if not isinstance(answer, Granted):
-        return Compacted(refused=f"{one.interval}: others hold {there}.")
+        return Compacted(refused=f"{one.interval}: another task holds a lock on {there}.")
     try:
-        # Whoever planned at the same time may have done it before we had the lock. From now on nobody can.
+        # Another compaction may have merged them before we had the lock. From now on none can.
         snapshot = store.latest()
         shape = Shape.of(snapshot.head or store.state().head, store.name)
         if not all(map(snapshot.timeline.is_visible, inputs)):
-            return Compacted(refused=f"{one.interval}: others have merged {there} meanwhile.")
+            return Compacted(refused=f"{one.interval}: another task has merged {there} meanwhile.")
         sources = [(segment.file, segment.interval) for segment in inputs if segment.file is not None]
         made: list[File | None] = [*_merged(store, answer.lock.id, sources, shape, target_bytes)]
         numbers = store.allocate_outputs(task, one.interval, one.version, max(len(made), 1))
@@ -302,7 +302,7 @@ def _merged(
     shape: Shape,
     target_bytes: int,
 ) -> Iterator[File]:
-    """Files of the rows of others, in the order of time, uploaded as soon as they are large enough."""
+    """Merge the rows of files in time order into new files, each uploaded as soon as it is large enough."""
     output = _Output(store, lock, shape, target_bytes)
     for part in _in_order(store, lock, sources, shape, target_bytes):
         if file := output.write(part):
@@ -312,7 +312,7 @@ def _merged(
 
 
 class _Output:
-    """Rows on their way into files of about the wanted size; one of them is in memory."""
+    """Write rows to files of about the target size. One file is in memory."""
 
     def __init__(self, store: SegmentStore, lock: int, shape: Shape, target_bytes: int) -> None:
         self._store, self._lock, self._shape, self._target_bytes = store, lock, shape, target_bytes
@@ -339,14 +339,14 @@ class _Output:
         return files.file_of(name, data, self._shape.time)
 
 
-#: Files of which none has a row before the last one of the file before it, and the intervals of which their rows count.
+#: Files that follow each other in time, each with the interval in which its rows count.
 _Run = list[tuple[File, Interval]]
 
 
 def _in_order(
     store: SegmentStore, lock: int, sources: Sequence[tuple[File, Interval]], shape: Shape, target_bytes: int
 ) -> Iterator[pa.Table]:
-    """Rows of sorted files, merged; in passes, whose files are under the lock, too, and are deleted in the end."""
+    """Merge the rows of sorted files. Passes write files under the same lock, which are deleted in the end."""
     waiting, between = _runs(sources, shape), list[str]()
     try:
         while len(waiting) > FAN_IN_MAX:
@@ -363,8 +363,8 @@ def _in_order(
 
 
 def _runs(sources: Sequence[tuple[File, Interval]], shape: Shape) -> list[_Run]:
-    """Sorted files in as few runs as their times allow."""
-    runs: list[tuple[int, _Run]] = []  # each with its last moment
+    """Put sorted files into as few runs as their times allow."""
+    runs: list[tuple[int, _Run]] = []  # with the last moment of each
     spans = [(files.span(file, shape.time) or interval, file, interval) for file, interval in sources]
     for span, file, interval in sorted(spans, key=lambda one: (one[0].start, one[0].end, one[1].name)):
         number = next((number for number, (last, _) in enumerate(runs) if last <= span.start), len(runs))
@@ -374,8 +374,8 @@ def _runs(sources: Sequence[tuple[File, Interval]], shape: Shape) -> list[_Run]:
 
 
 def _merge(store: SegmentStore, runs: Sequence[_Run], shape: Shape) -> Iterator[pa.Table]:
-    """Each run has a batch in memory; what is not later than the earliest end of these cannot be preceded by anything
-    that is still to come."""
+    """Merge runs with a batch of each in memory. Rows up to the earliest end of these batches are final: no row that is
+    still unread is earlier."""
     waiting: list[tuple[pa.Table, Iterator[pa.Table]]] = []
     for run in runs:
         _refill(waiting, _rows(store, run, shape))
@@ -396,14 +396,14 @@ def _merge(store: SegmentStore, runs: Sequence[_Run], shape: Shape) -> Iterator[
 
 
 def _rows(store: SegmentStore, run: _Run, shape: Shape) -> Iterator[pa.Table]:
-    """The rows of a run, of which only those of its intervals count."""
+    """The rows of a run that lie in its intervals."""
     for file, interval in run:
         for batch in files.batches(store.blobs, file, BATCH_ROWS):
             yield fitted(files.within(pa.Table.from_batches([batch]), shape.time, interval), shape.schema)
 
 
 def _refill(waiting: list[tuple[pa.Table, Iterator[pa.Table]]], source: Iterator[pa.Table]) -> None:
-    """The next batch that has rows."""
+    """Add the next batch that has rows."""
     for table in source:
         if len(table):
             waiting.append((table, source))
@@ -411,7 +411,7 @@ def _refill(waiting: list[tuple[pa.Table, Iterator[pa.Table]]], source: Iterator
 
 
 def _groups(segments: Sequence[Segment]) -> list[list[Segment]]:
-    """Segments that become visible together, together."""
+    """Group the segments that become visible together."""
     found: dict[Any, list[Segment]] = {}
     for segment in segments:
         found.setdefault((segment.covers, segment.generation), []).append(segment)

@@ -1,12 +1,12 @@
-"""A delivery: it follows logs and puts their rows into a folder, as Parquet files that are written once.
+"""A delivery follows logs and writes their rows to a folder, as Parquet files that are written once.
 
-Promised: each row is in one file, and the name of a file stands for its rows. Before a file is put, the task's log says
-which positions it holds; only who may append to that log comes so far. The rest follows from that record alone: the
-name from run, task and number, the rows and their order from the positions. So whatever is killed, and whoever wakes up
-late, puts the same file again or finds it there.
+Promised: each row is in one file, and a file's name determines its rows. Before a file is written, the task's log
+records which positions it holds; only the owner of that log can do so. That record determines the file: its name comes
+from run, task and number, its rows and their order from the positions. So after any crash or pause, an owner writes the
+same file again or finds it there.
 
 Not promised: that a file which a reader has moved away or deleted does not come back. It may, under the same name with
-the same rows, if its owner dies or is held up before its log says that the file is there.
+the same rows, if its owner dies or is delayed before its log records that the file is written.
 """
 
 import io
@@ -29,9 +29,9 @@ from samza_azure.tables.files import encode, plain
 
 @dataclass(frozen=True, slots=True)
 class FilePlace:
-    """Where a delivery is, as its task's log says it: file `number` begins `at` these positions of the logs.
+    """Where a delivery is, as recorded in its task's log: file `number` begins `at` these positions of the logs.
 
-    `until` is where it ends, once that is decided: it is there then, or is put next. None: it is not decided.
+    `until` is where the file ends: it is written already, or will be next. None if the end is not decided yet.
     """
 
     number: int = 0
@@ -43,25 +43,25 @@ class FilePlace:
 
     @classmethod
     def parse(cls, data: bytes) -> "FilePlace":
-        """What `bytes` made."""
+        """The inverse of `bytes`."""
         value = json.loads(data)
         until = value["until"]
         return cls(value["number"], ends_from(value["at"]), None if until is None else ends_from(until))
 
 
 def file_name(folder: str, run: str, task: str, number: int) -> str:
-    """The blob of one file. No name of a task has a dot, so no two tasks of any runs share one."""
+    """The blob of one file. Task names have no dot, so no two tasks of any runs share a file name."""
     return f"files/{folder}/{run}.{task}.{number:08d}.parquet"
 
 
 class Delivery(Follower):
     """One task's part of a folder. For one thread.
 
-    `record` appends the place to the task's log, and returns when that is durable. `may_write` is asked before a file
-    is put.
+    `record` appends the place to the task's log, and returns when that is durable. `may_write` is called before a file
+    is written.
     """
 
-    expired_rows = 0  # it keeps all
+    expired_rows = 0  # no row expires
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Delivery(Follower):
         self._run, self._task = run, task
         self._record, self._may_write = record, may_write
         self._intake = Intake(readers, rows=files.rows, size=files.bytes, widened=self._widened)
-        self._rows: pa.Table | None = None  # of the file that is being put
+        self._rows: pa.Table | None = None  # of the file that is being written
         self.place = FilePlace()
         self.published_rows = 0  # under this writer
 
@@ -87,7 +87,7 @@ class Delivery(Follower):
         return rows.cast(self._schema)
 
     def claim(self, place: bytes | None) -> None:
-        """Go on from the place of the log's last record; None: there is none yet."""
+        """Continue from the place of the log's last record; None if there is none yet."""
         self.place = FilePlace() if place is None else FilePlace.parse(place)
         self._intake.begin(self.place.at)
         if self.place.until is not None:
@@ -99,10 +99,10 @@ class Delivery(Follower):
         return self._rows is not None
 
     def flush(self) -> bool:
-        """Put what was read as the next file. False: it may not be put now; call it again.
+        """Write what was read as the next file. Return False if it may not be written now; call it again.
 
-        The place is that of the file after it then, which is yet to be recorded. What the storage does not answer is
-        raised; call it again, too.
+        Afterwards the place is that of the next file, and still has to be recorded. If the storage does not answer,
+        this raises; call it again, too.
         """
         if self._rows is None and (rows := self._intake.take()) is not None:
             self._rows = rows
@@ -119,9 +119,9 @@ class Delivery(Follower):
         return True
 
     def pass_over(self) -> bool:
-        """Move the place to where the logs are read, if nothing is held and that is in a later blob of one of them.
+        """Move the place up to what has been read, if no rows are held and one of the logs has reached a later blob.
 
-        So what a task without rows has read can be deleted. False: it is not so.
+        This lets the blobs that a task without rows has read be deleted. Return False if the place did not move.
         """
         if self.has_rows or not self._intake.is_in_later_blob(self.place.at):
             return False
@@ -133,7 +133,7 @@ class Delivery(Follower):
         if self._blobs.put(name, data):
             return
         found = self._blobs.read(name, 0)
-        if isinstance(found, Missing) or found.data == data:  # put by an owner before us, or the answer was lost
+        if isinstance(found, Missing) or found.data == data:  # written by an earlier owner, or the answer was lost
             return
-        if pq.read_table(io.BytesIO(found.data)) != rows:  # another release may write the same rows in other bytes
-            raise CorruptState("This file was to be put, and has other rows: somebody else has written it", blob=name)
+        if pq.read_table(io.BytesIO(found.data)) != rows:  # another release may encode the same rows differently
+            raise CorruptState("This file already exists with other rows: another program has written it", blob=name)

@@ -22,29 +22,29 @@ from samza_azure.storage.interface import Blobs, Missing
 ROW_GROUP_ROWS = 64 << 10
 #: Longer texts get no statistics.
 _TEXT_MAX = 64
-#: The statistics of a file have at most this many characters as JSON: a row and a transaction have to hold them.
+#: The statistics of a file have at most this many characters as JSON: they have to fit into a row and a transaction.
 _STATISTICS_MAX = 8_000
-#: What a reader asks for at once at least: many small ranges cost more than the bytes between them.
+#: A reader requests at least this many bytes at once: many small ranges cost more than the bytes between them.
 _READ_AHEAD = 1 << 20
 
 
 def microseconds_of(table: pa.Table, time: str) -> pa.ChunkedArray:
     """The event time of each row, in microseconds since 1970. Raise ConfigError if it is not a time, or has nulls."""
     if time not in table.column_names:
-        raise ConfigError(f"The rows have no column {time!r}, which decides their interval. table.time names it.")
+        raise ConfigError(f"The rows have no column {time!r}, which determines their interval. table.time names it.")
     column = table[time]
     if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
         raise ConfigError(f"The column {time!r} is of type {column.type}; table.time must be a timestamp or a date.")
     if column.null_count:
-        raise ConfigError(f"{column.null_count} rows have no {time!r}: nobody could say to which interval they belong.")
+        raise ConfigError(f"{column.null_count} rows have no {time!r}, so their interval is unknown. Leave them out.")
     if pa.types.is_timestamp(column.type) and column.type.unit == "ns":
-        # A cast rounds towards 1970, and so into the next interval before it.
+        # A cast rounds towards 1970: before 1970 that can be the next interval.
         column = pc.floor_temporal(column.cast(pa.timestamp("ns")), unit="microsecond")
     try:
         return column.cast(pa.timestamp("us")).cast(pa.int64())
     except pa.ArrowInvalid as error:
         raise ConfigError(
-            f"A {time!r} is farther from 1970 than microseconds reach: {error}. Correct it, or leave the row out."
+            f"A {time!r} is too far from 1970 to be counted in microseconds: {error}. Correct it, or leave the row out."
         ) from error
 
 
@@ -54,8 +54,8 @@ def check_moments(moments: pa.ChunkedArray, time: str) -> None:
     if count := pc.sum(outside).as_py():
         first = moments.filter(outside)[0].as_py()
         raise ConfigError(
-            f"{count} rows have a {time!r} outside the years 1 to 9999, the first {first} µs from 1970: they would lie "
-            "in no interval. Correct them, or leave them out before they are written."
+            f"{count} rows have a {time!r} outside the years 1 to 9999, the first {first} µs from 1970: they belong "
+            "to no interval. Correct them, or leave them out before they are written."
         )
 
 
@@ -91,7 +91,7 @@ def encode(table: pa.Table) -> bytes:
 
 
 def writer(out: Any, schema: pa.Schema) -> pq.ParquetWriter:
-    """The options with which files are written."""
+    """A writer with the options of our files."""
     return pq.ParquetWriter(out, schema, compression="zstd", write_statistics=True, write_page_checksum=True)
 
 
@@ -109,7 +109,7 @@ def file_of(name: str, data: bytes, time: str) -> File:
         if not parts or "." in path or any(one is None or not one.has_null_count for one in parts):
             continue
         entry: dict[str, Any] = {"nulls": sum(one.null_count for one in parts)}
-        # A group without bounds has nulls only, or Parquet does not keep them, as of long texts.
+        # A group without bounds has only nulls, or values whose bounds Parquet does not keep, such as long texts.
         bounds = [_bounds(one) for one in parts if one.has_min_max or one.num_values]
         if bounds and all(None not in pair for pair in bounds):
             entry |= {"least": min(least for least, _ in bounds), "most": max(most for _, most in bounds)}
@@ -131,14 +131,14 @@ def _bounds(group: Any) -> tuple[Any, Any]:
     """The least and the greatest value of a row group."""
     try:
         return (_plain(group.min), _plain(group.max)) if group.has_min_max else (None, None)
-    except (ValueError, OverflowError):  # a moment that Python cannot say
+    except (ValueError, OverflowError):  # a moment that Python cannot represent
         return None, None
 
 
 def _plain(value: Any) -> Any:
-    """A bound as JSON has it; None for one that cannot be compared there."""
+    """A bound as JSON represents it; None for one that cannot be compared in that form."""
     if isinstance(value, datetime):
-        if getattr(value, "nanosecond", 0):  # of pandas'; without them it would be another one
+        if getattr(value, "nanosecond", 0):  # of pandas; without its nanoseconds it would be another moment
             return None
         return value.replace(tzinfo=value.tzinfo or UTC).astimezone(UTC).isoformat(timespec="microseconds")
     if isinstance(value, date):
@@ -157,10 +157,10 @@ def may_hold(file: File, column: str, operator: str, value: Any) -> bool:
         return True
     least, most = found["least"], found["most"]
     try:
-        if isinstance(value, date):  # a day is its first moment, whichever of the two the column has
+        if isinstance(value, date):  # a date is compared as its first moment, whether the column has dates or moments
             least, most, value = microseconds(least), microseconds(most), microseconds(value)
         return bool(_TESTS[operator](least, most, value))
-    except (TypeError, ValueError):  # of another type: the reader says what is wrong with that
+    except (TypeError, ValueError):  # of another type: the reader reports that
         return True
 
 
@@ -252,8 +252,8 @@ def gone(file: File) -> CorruptState:
 
 
 def _whole(blobs: Blobs, file: File) -> bytes:
-    """A file's bytes. CorruptState if it is gone, or other bytes are there than were published: zstd and Parquet take
-    half of all flipped bits for other values."""
+    """A file's bytes. Raise CorruptState if the file is gone, or differs from what was published: zstd and Parquet miss
+    half of all flipped bits."""
     found = blobs.read(file.name, 0)
     if isinstance(found, Missing):
         raise gone(file)
@@ -268,7 +268,7 @@ def _whole(blobs: Blobs, file: File) -> bytes:
 
 @contextmanager
 def _damage(file: File) -> Iterator[None]:
-    """What Arrow says of bytes that are no such file."""
+    """Turn Arrow's errors for an unreadable file into CorruptState."""
     try:
         yield
     except (pa.ArrowException, OSError, ValueError) as error:
@@ -278,7 +278,7 @@ def _damage(file: File) -> Iterator[None]:
 def batches(blobs: Blobs, file: File, rows: int) -> Iterator[pa.RecordBatch]:
     """A file's rows in order, at most `rows` at once. Raise CorruptState with the name of a damaged or missing file.
 
-    A small file, which is in memory anyway, is first compared with its checksum; of a larger one, each page when read.
+    The checksum of a small file, which is in memory anyway, is verified first; of a larger file, each page's when read.
     """
     source = io.BytesIO(_whole(blobs, file)) if file.bytes <= _READ_AHEAD else BlobFile(blobs, file)
     with _damage(file):

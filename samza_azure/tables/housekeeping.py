@@ -1,7 +1,7 @@
 """What a job does for its tables besides appending: compaction, retention, garbage collection.
 
-It is low-priority work of the first of a table's sinks, and moves with it. It can be stopped between two groups of
-segments; what was published until then stays. A task with a higher priority revokes its lock; then it does the rest at
+This is low-priority work of the first of a table's sinks, and moves with it. It can be stopped between two groups of
+segments; what was published until then stays. If a task with a higher priority revokes its lock, it does the rest at
 its next turn.
 """
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 #: Below the priority of appends, and of rewrites by hand.
 PRIORITY = 0
-#: How often it looks: soon again where it has done something or rows come, less and less often where nothing changes.
+#: The interval between turns: the first after changes, then longer and longer up to the second.
 LOOK_S, LOOK_MOST_S = 30.0, 3_600.0
 
 
@@ -38,10 +38,10 @@ class Housekeeping:
     is_written_to: bool = False  # between the last two turns
     seen: SequenceNumber | None = None  # at the last collection
     in_vain: int = 0  # collections since then that have found nothing
-    is_disturbed: bool = False  # whether the last turn was not ended: it may have left locks
+    is_disturbed: bool = False  # whether the last turn was interrupted: it may have left locks
 
     def turn(self, now_us: int) -> bool:
-        """Do what is due. Return whether there was anything."""
+        """Do what is due. Return whether anything was."""
         table, name = self.table, f"{group_of(self.task)}@{self.owner.incarnation}"
         who = Task(name, name, PRIORITY, self.owner)
         did = False
@@ -62,10 +62,10 @@ class Housekeeping:
         return did
 
     def _collect(self, now_us: int) -> bool:
-        """Collect garbage once in a grace, but not where nothing was published since the last two found none."""
+        """Collect garbage once per grace period, unless nothing was published since the last two found none."""
         every_us = round(self.table.grace_s * 1e6)
         since_us = None if self.collected_us is None else now_us - self.collected_us
-        if is_set_back := since_us is not None and since_us < 0:  # what was noted by the clock of before is of no use
+        if is_set_back := since_us is not None and since_us < 0:  # the clock was set back since the last one
             self.in_vain = 0
         is_due = since_us is None or since_us >= every_us or is_set_back
         if not is_due or not self.goes_on():
@@ -82,11 +82,11 @@ class Housekeeping:
         return did
 
     def _forget_runs(self) -> int:
-        """Delete the positions of earlier runs that were drained and whose logs are gone; how many.
+        """Delete the positions of earlier runs that were drained and whose logs are gone. Return how many.
 
-        A position is what keeps rows from being published again. Where the logs are gone, nobody can; a zombie that
-        has rows in memory finds that its stream is not where it left it. The positions are read before the logs are
-        looked for: a run has logs before it has a position.
+        A position keeps rows from being published again, which is impossible without the logs; a zombie that still has
+        rows in memory finds that its stream has moved. The positions are read before the logs are looked for: a run has
+        logs before it has a position.
         """
         mine = self.owner.processor.partition("/")[0]
         drained: dict[str, list[str]] = {}
@@ -100,7 +100,7 @@ class Housekeeping:
         return len(gone)
 
     def _drop_old(self, who: Task, before_us: int) -> bool:
-        """Drop the intervals that have ended before a moment; one that others hold has its turn later."""
+        """Drop the intervals that ended before a moment. One that others hold is dropped at a later turn."""
         did = False
         old = [
             entry.chunk.interval

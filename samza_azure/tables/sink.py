@@ -1,11 +1,11 @@
-"""A sink: it follows logs and publishes their rows as segments of a table, each row once.
+"""A sink follows logs and publishes their rows as segments of a table, each row once.
 
-Promised: segments and the position in the logs that their rows come from are published in one transaction. So whatever
-is killed, the next owner goes on exactly where the table ends. The position says who its owner is, too: a later owner
-raises that first, and every publish of an earlier one is refused by the storage service from then on.
+Promised: segments and the position in the logs that their rows come from are published in one transaction. So after
+any crash the next owner continues exactly where the table ends. The position also names its owner: a later owner first
+writes itself there, and from then on the storage service refuses every publish of an earlier one.
 
-Not promised: an order of rows, nor that rows are published before `flush` is called. Rows of more intervals than one
-publish may have are published in several; the position then says up to which interval they are.
+Not promised: an order of rows, nor that rows are published before `flush` is called. Rows of more intervals than fit
+into one publish are published in several; the position then includes the interval that has been reached.
 """
 
 import json
@@ -29,9 +29,9 @@ from samza_azure.tables.write import Appender, by_bucket, create, divide, widen
 
 log = logging.getLogger(__name__)
 
-#: So many intervals go into one publish: with their locks, their segments and the position they fit one transaction.
+#: Intervals in one publish. With their locks, their segments and the position they fit into one transaction.
 INTERVALS_MAX = 45
-#: Who appends goes before who compacts.
+#: Appends have a higher priority than compactions.
 APPEND_PRIORITY = 50
 
 _INCARNATION = re.compile(r"(\d+)\.(\d+)")
@@ -39,9 +39,9 @@ _INCARNATION = re.compile(r"(\d+)\.(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a sink is in its logs, as the table says it: the `position` of its stream.
+    """Where a sink is in its logs, as stored in the table: the `position` of its stream.
 
-    `until` and `before_us`: of the rows from `at` up to `until` those of earlier moments are published.
+    With `until` and `before_us`: of the rows from `at` up to `until`, those before this moment are published.
     """
 
     writer: tuple[int, int]
@@ -55,7 +55,7 @@ class Place:
 
     @classmethod
     def parse(cls, text: str) -> "Place":
-        """What `str` made."""
+        """The inverse of `str`."""
         value = json.loads(text)
         until = value["until"]
         return cls(
@@ -72,7 +72,7 @@ Parts = list[tuple[Interval, pa.Table]]
 
 @dataclass(slots=True)
 class _Flush:
-    """Rows that are being published, and where the sink is when all of them are."""
+    """Rows that are being published, and the place of the sink once all of them are."""
 
     parts: Parts
     until: Mapping[str, Position]
@@ -80,11 +80,11 @@ class _Flush:
 
 @dataclass(frozen=True, slots=True)
 class _Try:
-    """A place that was sent, whose answer may have been lost: how many rows went with it, and what is left then."""
+    """A place that was sent and whose answer may be lost: the number of rows sent with it, and the rows after it."""
 
     place: Place
     rows: int = 0
-    rest: Parts | None = None  # None: it published nothing
+    rest: Parts | None = None  # None: no rows went with it
 
 
 class Sink(Follower):
@@ -109,17 +109,17 @@ class Sink(Follower):
         self.place = Place(writer)
         self._flush: _Flush | None = None
         self._tries: dict[str, _Try] = {}  # since `place` was reached, by the place as the table has it
-        self._refused = ""  # why the last publish was, if it was
+        self._refused = ""  # why the last publish was refused; empty if it was not
         self.published_rows = 0  # under this writer
-        self.expired_rows = 0  # that it has left out
+        self.expired_rows = 0  # left out by retention
 
     # Taking over.
 
     def claim(self, *, first: bool) -> bool:
-        """Make the position ours. False: all of it was published before, and nothing more comes.
+        """Make the position ours. Return False if everything was published before, and no more rows will come.
 
-        Superseded if a later owner has it. StateLost if there is none although the sink had one: it would publish
-        everything again.
+        Raise Superseded if a later owner has it. Raise StateLost if the sink had a position and it is gone: everything
+        would be published again.
         """
         create(self._store, self._schema, time=self._table.time)
         widen(self._store, self._schema)
@@ -132,7 +132,7 @@ class Sink(Follower):
                     blob=f"position of {self._stream}",
                 )
             if place.drained:
-                self._end_earlier_lives()  # who drained it may have died before it gave its locks back
+                self._end_earlier_lives()  # the owner that drained it may have died before it released its locks
                 return False
             if place.writer > self._writer:
                 raise Superseded(f"{self._stream} belongs to writer {place.writer}; we are {self._writer}.")
@@ -154,8 +154,8 @@ class Sink(Follower):
         return Task(f"{self._stream}@{incarnation}", self._task, APPEND_PRIORITY, Owner(self._stream, incarnation))
 
     def _end_earlier_lives(self) -> None:
-        """Give back the locks of our predecessors: of this run the earlier writers of this task, and of earlier runs
-        all tasks of this stage, which may have had more of them."""
+        """Give back the locks of our predecessors: the earlier writers of this task in this run, and all tasks of this
+        stage in earlier runs, which may have had more tasks."""
         box, run = self._store.state().box, self._stream.removesuffix(self._task)
         stage = self._task.rpartition("-")[0]
         owners = {
@@ -174,7 +174,7 @@ class Sink(Follower):
                 self._store.end(owner)
 
     def _read_again(self, until: Mapping[str, Position]) -> None:
-        """The rest of what an owner before us has published a part of."""
+        """Read again the rest of what an earlier owner has published in part."""
         self._intake.read_again(until)
         self._begin_flush()
         before = self.place.before_us
@@ -190,12 +190,13 @@ class Sink(Follower):
     # Publishing.
 
     def flush(self, expired_us: int | None = None) -> bool:
-        """Publish what was read. False: a lock was lost, or others hold the interval; call it again.
+        """Publish what was read. Return False if a lock was lost, or others hold the interval; call it again.
 
         Rows of intervals that have ended by `expired_us`, which retention would drop at its next turn, are counted and
-        left out: each of them would need a lock, and an interval that somebody has a lock to append to is not dropped.
+        left out: each interval would need a lock, and retention does not drop an interval while somebody has a lock to
+        append to it.
 
-        Superseded if a later owner has taken over. What the storage does not answer is raised; call it again, too.
+        Raise Superseded if a later owner has taken over. If the storage does not answer, this raises; call it again.
         """
         self._begin_flush(expired_us)
         appender = self._appender
@@ -219,17 +220,17 @@ class Sink(Follower):
         return True
 
     def pass_over(self) -> bool:
-        """Move the position to where the logs are read, if nothing is held and that is in a later blob of one of them.
+        """Move the position up to what has been read, if no rows are held and one of the logs has reached a later blob.
 
-        So what a sink without rows has read can be deleted, and whoever comes next does not read it again. False: it
-        is not so, or as in `flush`.
+        This lets the blobs that a sink without rows has read be deleted, and saves the next owner from reading them.
+        Return False if the position did not move.
         """
         if self.has_rows or not self._intake.is_in_later_blob(self.place.at):
             return False
         return self._move(replace(self.place, at={**self.place.at, **self._intake.at}))
 
     def finish(self, expired_us: int | None = None) -> bool:
-        """Say that all is published, and give the locks back. False: as in `flush`."""
+        """Record that everything is published, and give the locks back. Return False as `flush` does."""
         if not self.flush(expired_us):
             return False
         if not self._move(replace(self.place, drained=True)):
@@ -238,12 +239,12 @@ class Sink(Follower):
         return True
 
     def release_older(self, now: float) -> None:
-        """Give back the locks that nothing was published under for a while, in seconds of the caller's clock."""
+        """Give back the locks under which nothing was published for a while, by the caller's clock in seconds."""
         if self._appender is not None and self._flush is None:
             self._appender.release_older(now)
 
     def close(self) -> None:
-        """Give the locks back. The next owner reads again what was not published."""
+        """Give the locks back. The next owner reads unpublished rows again."""
         if self._appender is not None:
             self._appender.close()
 
@@ -256,7 +257,7 @@ class Sink(Follower):
         self._flush = _Flush(parts, dict(self._intake.at))
 
     def _move(self, place: Place) -> bool:
-        """Move the position, and publish nothing."""
+        """Move the position without publishing anything."""
         tried = self._tries[str(place)] = _Try(place)
         if self._store.move(self._stream, str(self.place), str(place)):
             self._arrive(tried)
@@ -265,7 +266,7 @@ class Sink(Follower):
         return self.place == place
 
     def _arrive(self, tried: _Try) -> None:
-        """The table has this place."""
+        """Note that the table has this place."""
         self.place = tried.place
         self._tries.clear()
         self._refused = ""
@@ -279,38 +280,40 @@ class Sink(Follower):
             self._appender.release_unused()
 
     def _has_arrived(self, refused: str) -> bool:
-        """After a refusal: whether a place of ours that was sent before is the table's, its answer having been lost.
+        """After a refusal: whether the table has a place of ours that was sent before and whose answer was lost.
 
-        Otherwise it was a lock, which is asked for again. Superseded if somebody else is the owner now. StateLost if
-        the place is ours and none that we know of.
+        Otherwise a lock was refused, and is asked for again. Raise Superseded if another writer is the owner now. Raise
+        StateLost if the place is ours but none that we have sent.
         """
         known = self._store.position(self._stream)
         place = None if known is None else Place.parse(known)
         if place is None or place.writer != self._writer:
             raise Superseded(f"{self._stream} belongs to writer {place and place.writer}; we are {self._writer}.")
         if (tried := self._tries.get(known)) is not None:
-            log.info("%s: an answer of the storage was lost; the table is where it says.", self._stream)
+            log.info(
+                "%s: the answer to a publish was lost; continuing from the position stored in the table.", self._stream
+            )
             self._arrive(tried)
             return True
         if place != self.place:
             raise StateLost(
-                f"The table {self._table.name} says that {self._stream} is at {known}, and we have sent it elsewhere",
+                f"The table {self._table.name} has {self._stream} at {known}, a position that this writer has not sent",
                 blob=f"position of {self._stream}",
             )
         if refused != self._refused:
-            log.info("%s: not published yet, and tried again: %s", self._stream, refused)
+            log.info("%s: not published yet; trying again: %s", self._stream, refused)
             self._refused = refused
         return False
 
 
 def group_of(task: str) -> str:
-    """How the group begins whose locks a sink's housekeeping holds; each life of it has one of its own."""
+    """The prefix of the lock groups of a sink's housekeeping; each life of it has a group of its own."""
     return f"{task}.housekeeping"
 
 
 def is_drained(position: object) -> bool:
-    """Whether a position of a table is that of a sink which has published everything."""
+    """Whether a position in a table belongs to a sink that has published everything."""
     try:
         return Place.parse(str(position)).drained
     except (ValueError, LookupError, TypeError, AttributeError):
-        return False  # of a stream of somebody else's
+        return False  # not the position of a sink

@@ -1,4 +1,4 @@
-"""Read a table by snapshots, each of which shows one sequence number."""
+"""Read a table through snapshots, each of which shows one sequence number."""
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What of a file's rows is wanted."""
+    """The rows and columns to read from each file."""
 
     time: str
     schema: pa.Schema  # of the columns that are wanted or filtered by
@@ -63,7 +63,7 @@ class _Reading:
 def _read_by_spark(
     settings: StorageSettings, read: _Reading, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker of Spark's: the rows of the files that it was given. The list was pickled by the driver."""
+    """Read the rows of the given files, in a Spark worker. The driver has pickled the list."""
     account = Account.from_config(settings)
     try:
         for batch in batches:
@@ -87,7 +87,7 @@ class TableSnapshot:
     schema: pa.Schema
     snapshot: Snapshot
     blobs: Blobs
-    settings: StorageSettings | None = None  # of the account, for who reads in other processes
+    settings: StorageSettings | None = None  # of the account, for reading in other processes
 
     @property
     def sequence(self) -> SequenceNumber:
@@ -122,7 +122,7 @@ class TableSnapshot:
         Raise ConfigError for a column that the table does not have.
         """
         wanted = list(self.schema.names if columns is None else columns)
-        # Without any column Arrow forgets how many rows there are.
+        # Without any column Arrow loses the number of rows.
         read = self._reading(wanted or [self.time], filter, skip_damaged=skip_damaged)
         tables = read.tables(self.blobs, self.files(interval, filter))
         empty = pa.schema([self.schema.field(name) for name in read.wanted]).empty_table()
@@ -151,8 +151,8 @@ class TableSnapshot:
     ) -> Any:
         """Like `to_arrow`, as a DataFrame of a Spark session. Its tasks read the files, each one at a time.
 
-        This holds for a snapshot from `open`. Any other one knows its account in this process only, and is read here
-        first. Evaluate the DataFrame while the snapshot's files are kept, as for other reads.
+        This holds for a snapshot from `open`. Any other snapshot knows its account only in this process, and is read
+        here first. Evaluate the DataFrame while the snapshot's files are kept, as for other reads.
         """
         wanted = list(self.schema.names if columns is None else columns)
         if not wanted:
@@ -175,7 +175,7 @@ class TableSnapshot:
         return _Reading(self.time, schema, tuple(wanted), tuple(filter), skip_damaged)
 
     def _may_hold(self, file: File, column: str, operator: str, value: Any) -> bool:
-        # A text is no moment: pyarrow says so, but only of what is read.
+        # A string is not compared with a moment. pyarrow raises for that, but only if a file is read.
         is_text = isinstance(value, str) and not files.is_text(self.schema, column)
         return is_text or files.may_hold(file, column, operator, value)
 

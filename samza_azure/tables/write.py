@@ -34,21 +34,21 @@ from samza_azure.tables import files
 
 A = TypeVar("A", bound=Granted | Revoked | Wait | None)
 
-#: What a date cannot tell apart.
+#: Granularities that a date is too coarse for.
 WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
-#: How many partition numbers an appender takes at once: one write of the head for as many publishes.
+#: Partition numbers that an appender takes at once: one write of the head per this many publishes.
 NUMBERS = 64
-#: So many intervals one append may touch: each has a lock, and a publish holds all its locks in one transaction.
+#: The most intervals of one append: each has a lock, and a publish writes all its locks in one transaction.
 INTERVALS_MAX = 90
 #: The lock on an interval is given back after this many appends without rows of it.
 UNUSED_APPENDS = 10
-#: And after this many seconds without any: compaction and retention leave alone what somebody appends to.
+#: And after this many seconds without any: compaction and retention skip intervals with a lock to append.
 UNUSED_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What the head of a table says of its rows."""
+    """The shape of a table's rows, which its head stores."""
 
     time: str
     granularity: Granularity
@@ -56,10 +56,10 @@ class Shape:
 
     @classmethod
     def of(cls, head: Row, name: str) -> "Shape":
-        """The shape in a head row. ConfigError if there is none: the table was created by something else."""
+        """The shape in a head row. Raise ConfigError if there is none: another program created the table."""
         try:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(str(head.values["schema"]))))
-            # Any column may have nulls: rows may come without it, or from a later run that does not promise it.
+            # Any column may have nulls: rows may lack it, or come from a later run in which it may be null.
             schema = files.plain(pa.schema([field.with_nullable(True) for field in schema]))
             return cls(str(head.values["time"]), Granularity(str(head.values["granularity"])), schema)
         except (KeyError, ValueError, pa.ArrowInvalid) as error:
@@ -67,9 +67,9 @@ class Shape:
 
 
 def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Granularity | None = None) -> Shape:
-    """Create a table, or find it as it is. ConfigError if it is there with another time column or granularity.
+    """Create a table unless it exists. Raise ConfigError if it exists with another time column or granularity.
 
-    Without a granularity any is right that a table has, and a new one has days; `divide` changes it.
+    Without `granularity`, an existing table may have any, and a new table gets days; `divide` changes it.
     """
     schema = _checked(schema, store.name)
     if untyped := [field.name for field in schema if pa.types.is_null(field.type)]:
@@ -95,9 +95,9 @@ def create(store: SegmentStore, schema: pa.Schema, *, time: str, granularity: Gr
 
 
 def divide(store: SegmentStore, granularity: Granularity, stream: str, at: str) -> bool:
-    """Divide by another granularity what has no rows yet. What has some stays as it is, until it is written anew.
+    """Set the granularity of intervals that have no rows yet. Those with rows stay as they are until a rewrite.
 
-    False: the stream is no longer at this position, so somebody else has it, whose granularity counts.
+    Return False if the stream is no longer at this position: it has another owner, whose granularity counts.
     """
     while True:
         head = store.state().head
@@ -105,14 +105,14 @@ def divide(store: SegmentStore, granularity: Granularity, stream: str, at: str) 
             return True
         if (is_there := store.unmoved(stream, at)) is None:
             return False
-        # With the position: who wakes up late would set the granularity of a later run back.
+        # With the position: otherwise a paused owner that resumes would set back the granularity of a later run.
         store.rows.transact([Write(Act.MERGE, HEAD, {"granularity": str(granularity)}, head.etag), is_there])
 
 
 def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
-    """The table's shape, with the columns of a schema added that it does not have yet; they are null in what is there.
+    """Add the columns of a schema that the table lacks, and return its shape. They are null in existing rows.
 
-    ConfigError for a column that has another type: rows that were written cannot be read so.
+    Raise ConfigError for a column that has another type: existing rows could not be read as that type.
     """
     schema = _checked(schema, store.name)
     while True:
@@ -126,7 +126,7 @@ def widen(store: SegmentStore, schema: pa.Schema) -> Shape:
 
 
 def _added(shape: Shape, schema: pa.Schema, table: str) -> list[pa.Field]:
-    """The columns of a schema that a table does not have. ConfigError for one that it has with another type."""
+    """The columns of a schema that a table lacks. Raise ConfigError for one that it has with another type."""
     added = []
     for field in schema:
         if pa.types.is_null(field.type):
@@ -144,7 +144,7 @@ def _added(shape: Shape, schema: pa.Schema, table: str) -> list[pa.Field]:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Rows of one interval of the table, and what their segment is called. They lie within `span`."""
+    """Rows of one interval of the table, and the partition number of their segment. They lie within `span`."""
 
     lock: Lock
     span: Interval
@@ -154,9 +154,9 @@ class Placed:
 
 @dataclass(slots=True)
 class _Held:
-    """A lock of ours: the numbers under it that are free, and the last append that had rows of its interval.
+    """A lock of ours: its free numbers, and the last append that had rows of its interval.
 
-    `span` is what is shown of the interval. Somebody may have dropped a part of it before; nobody can while we have the
+    `span` is the visible part of the interval. Another part may have been dropped before; none can be while we hold the
     lock.
     """
 
@@ -164,30 +164,30 @@ class _Held:
     span: Interval
     free: list[int]
     used: int
-    seen: int = -1  # `used` when it was looked at last, and when it had changed
+    seen: int = -1  # `used` at the last look, and the time at which it had changed
     used_at: float = 0.0
 
 
 class Appender:
-    """Appends rows of one task. Its locks are kept until `close`, so most appends touch no row of anybody else."""
+    """Append rows of one task. Locks are kept until `close`, so most appends touch no shared row."""
 
     def __init__(self, store: SegmentStore, task: Task, *, numbers: int = NUMBERS) -> None:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
         self._held: list[_Held] = []
-        self._is_unsure = False  # whether there may be a lock of ours that we do not know of
+        self._is_unsure = False  # whether we may hold a lock that we do not know of
         self._appends = 0
 
     def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
         """Write rows to files, one per interval, and publish them with the position of the stream that they are from.
 
-        Columns that the table does not have yet are added to it, once nothing is wrong with the rows.
-        `Refused`: nothing is in the table, and this task has to begin anew: its locks are lost, or the stream is
-        elsewhere. Sending the same rows again, from the same position, is then harmless.
+        Columns that the table does not have yet are added to it, once the rows have been checked.
+        Return `Refused` if nothing was published, because locks are lost or the stream has moved. The task has to begin
+        again; sending the same rows again, from the same position, is then harmless.
         """
         _checked(rows.schema, self._store.name)
         rows = files.without_views(rows)
-        # Nobody gave a value, so nobody knows the type: for readers that is the same as rows without the column.
+        # A column without any value has no known type; to readers it is the same as no column.
         rows = rows.drop_columns([field.name for field in rows.schema if pa.types.is_null(field.type)])
         added = _added(self._shape, rows.schema, self._store.name)
         parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
@@ -197,7 +197,7 @@ class Appender:
             return found
         placed, rest = found
         if rest:
-            self._release(lambda held: held.lock.id not in before)  # nobody appends there
+            self._release(lambda held: held.lock.id not in before)  # nothing will be appended there
             count = len(placed) + len(rest) + max(len(parts) - INTERVALS_MAX - 1, 0)
             raise ConfigError(
                 f"Rows of at least {count} intervals of {self._store.name} in one append; {INTERVALS_MAX} are "
@@ -210,11 +210,11 @@ class Appender:
     def place(
         self, parts: Sequence[tuple[Interval, pa.Table]], most: int
     ) -> tuple[list[Placed], list[tuple[Interval, pa.Table]]] | Refused:
-        """Locks and numbers for rows that `by_bucket` has divided: for at most so many intervals, and what is left.
+        """Get locks and numbers for rows from `by_bucket`, for at most `most` intervals. Also return the rest.
 
-        The table may be divided more finely by now than its granularity says: a compaction has written it anew. A
-        part that reaches over the end of the interval that its first row lies in is cut there, since readers show
-        of a segment only the rows of its interval. Or more coarsely: parts of one interval become one.
+        A rewrite may have divided the table more finely or more coarsely than its granularity. If more finely, a part
+        that extends past the interval of its first row is cut there, since readers show only those rows of a segment
+        that lie in its interval. If more coarsely, the parts of one interval are joined.
         """
         placed: list[Placed] = []
         waiting = list(reversed(parts))
@@ -240,7 +240,7 @@ class Appender:
         return placed, waiting[::-1]
 
     def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | Refused:
-        """The same for rows that `place` has placed, and whose columns the table has."""
+        """Like `append`, for rows that `place` has placed and whose columns the table has."""
         segments, under = [], set()
         self._appends += 1
         for part in parts:
@@ -282,7 +282,7 @@ class Appender:
         self._release(lambda held: self._appends - held.used >= UNUSED_APPENDS)
 
     def release_older(self, now: float) -> None:
-        """The same by time, in seconds of the caller's clock: where nothing is appended, nobody counts."""
+        """Like `release_unused`, by the caller's clock in seconds: without appends there is nothing to count."""
         for held in self._held:
             if held.used > held.seen:
                 held.seen, held.used_at = held.used, now
@@ -294,7 +294,7 @@ class Appender:
             self._held = [held for held in self._held if held.lock.id not in done]
 
     def _hold(self, moments: Iterable[int]) -> None:
-        """Locks for many moments in few writes of the head. One that is not to be had so is asked for by itself."""
+        """Acquire locks for many moments in few writes of the head. `_held_at` asks for the remaining ones singly."""
         ask = partial(self._store.allocate_many, self._task)
         missing, before = [moment for moment in moments if self._known_at(moment) is None], 0
         while len(missing) > 1 and len(missing) != before:
@@ -302,7 +302,7 @@ class Appender:
             before, missing = len(missing), [moment for moment in missing if self._known_at(moment) is None]
 
     def _held_at(self, moment: int) -> _Held | Refused:
-        """A lock with free numbers whose interval a moment lies in."""
+        """A lock with free numbers whose interval contains a moment."""
         if held := self._known_at(moment):
             return held
         answer = self._ask(lambda: {moment: self._store.allocate(self._task, moment, *self._how)})[moment]
@@ -318,7 +318,7 @@ class Appender:
         return self._shape.granularity, self._numbers
 
     def _ask(self, ask: Callable[[], Mapping[int, A]]) -> Mapping[int, A]:
-        """Ask for locks, and keep what is granted. Who is not answered may have been granted some."""
+        """Ask for locks, and keep what is granted. If the answer is lost, some may have been granted."""
         if self._is_unsure:
             self._release_unknown()
         self._is_unsure = True
@@ -333,7 +333,7 @@ class Appender:
         return answers
 
     def _release_unknown(self) -> None:
-        """Give back what we were granted without learning of it, since the storage did not answer."""
+        """Give back locks that were granted by a call whose answer was lost."""
         known = {held.lock.id for held in self._held}
         for lock in self._store.state().box.held(self._task.id):
             if lock.id not in known:
@@ -357,7 +357,7 @@ def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
             return f"{interval} is held by {held}."
         case Revoked(lock):
             return f"Lock {lock.id} on {lock.interval} was revoked by a higher priority."
-    return f"{interval} has no interval that is free: what is there is divided in another way."
+    return f"{interval} has no free interval: the existing intervals are divided differently."
 
 
 def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[tuple[Interval, pa.Table]]:
@@ -374,7 +374,7 @@ def by_bucket(rows: pa.Table, time: str, granularity: Granularity) -> Iterator[t
 
 
 def _checked(schema: pa.Schema, table: str) -> pa.Schema:
-    """A schema as a table has it. ConfigError for two columns of one name, and for a type that no file can hold."""
+    """The schema as a table stores it. Raise ConfigError for a duplicate column, or a type that no file can hold."""
     if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
         raise ConfigError(f"Two columns of the rows for {table} have the name {twice[0]!r}. Rename one of them.")
     schema = files.plain(schema)

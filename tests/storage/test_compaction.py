@@ -215,7 +215,7 @@ def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Store
     files = store.blobs.list(store.prefix)
     (second,) = tables.compact(segment_stores(), Task("d", "d", 0, Owner("d")), groups=groups)
     assert (first.inputs, first.outputs) == (2, 1)
-    assert "others have merged" in second.refused
+    assert "another task has merged" in second.refused
     assert store.blobs.list(store.prefix) == files
     assert store.state().box.locks == {}
 

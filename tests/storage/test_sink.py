@@ -333,7 +333,7 @@ def test_a_place_of_ours_that_nobody_sent(segment_stores: Stores) -> None:
     sink = sink_of(store)
     sink.claim(first=True)
     assert store.move("r1/out-table-0", str(sink.place), str(replace(sink.place, at={"x": (5, 5)})))
-    with pytest.raises(StateLost, match="we have sent it elsewhere"):
+    with pytest.raises(StateLost, match="a position that this writer has not sent"):
         turn(sink, store)
 
 
