@@ -1,7 +1,7 @@
 """What happens in foreachBatch: the batch becomes one record, the record is appended, the watermark is set.
 
-Promised: a batch's rows, its state and its place in the inputs become durable together, or not at all. A storage that
-does not answer is waited for inside; only the log's own rules end the waiting (see `LogWriter`).
+Promised: a batch's rows, its state and its place in the inputs become durable together, or not at all. While the
+storage does not answer, a batch waits; only the rules of the log end the wait (see `LogWriter`).
 """
 
 import threading
@@ -27,20 +27,20 @@ from samza_azure.storage.arrow import one_slice, slices, tables
 from samza_azure.storage.log import LogWriter
 from samza_azure.streams.watermark import frontier_us, next_watermark_us
 
-#: Between two tries of the same append, when storage or permit are missing.
+#: Seconds between two tries of an append, while the storage does not answer or the permit has expired.
 RETRY_S = 0.2
-#: So much of a batch's rows is laid out at once, and so much of what is laid out is held before it is written.
+#: The most bytes of a batch that are laid out at once, and the most laid-out bytes that are held before a write.
 LAID_OUT_BYTES = 32 << 20
 HELD_BYTES = 32 << 20
 
-#: How a Python worker's traceback names a storage that did not answer.
+#: The name of StorageUnavailable in a Python worker's traceback.
 IN_A_TRACEBACK = f"{StorageUnavailable.__module__}.{StorageUnavailable.__qualname__}: "
 
 T = TypeVar("T")
 
 
 def _slices(table: pa.Table, stage: AnalysedStage, number: int) -> list[Slice]:
-    """The rows by destination, laid out as the stream's schema says. Without keys a task writes its own partition."""
+    """The rows by destination, in the layout of the stream's schema. Without keys a task writes its own partition."""
     schema = arrow_schema(stage.analysis.schema)
     if COLUMN in table.column_names:
         rows = table.cast(schema.append(table.schema.field(COLUMN)))
@@ -96,7 +96,7 @@ class BatchWriter:
         self._running = threading.Lock()
         self.closed = threading.Event()
         self.error: BaseException | None = None
-        self.idle = False  # whether the last record says so
+        self.idle = False  # whether the last record declares it
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
         """Called by Spark, once per batch."""
@@ -108,14 +108,14 @@ class BatchWriter:
                 raise
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the running batch to end; whether it has."""
+        """Wait for the running batch to end. Return whether it has."""
         if not self._running.acquire(timeout=seconds):
             return False
         self._running.release()
         return True
 
     def declare_idle(self, stood_at: Mapping[str, Position]) -> None:
-        """Say that the inputs have been at their end for long, and where that is. The next record takes it back."""
+        """Declare that the inputs have been at their end for long, and where. The next record takes it back."""
         if self._running.acquire(blocking=False):
             try:
                 self._log.append_frontier(None, idle=True, stood_at=stood_at)
@@ -124,10 +124,10 @@ class BatchWriter:
                 self._running.release()
 
     def drain(self, plan: Callable[[], Planned | None], seconds: float) -> bool:
-        """Append DRAINED without a batch of Spark's: of a task without state that has put out all that it has read.
+        """Append DRAINED without a Spark batch, for a task without state whose output is complete.
 
-        `plan` says where it stands, looked at while no batch runs; None: not there after all. A batch that Spark runs
-        after this is one that reads nothing, and counts as a replay.
+        `plan` returns the task's position, and is called while no batch runs; None if it is not complete after all. A
+        later batch of Spark's reads nothing, and counts as a replay.
         """
         if not self._running.acquire(timeout=seconds):
             return False
@@ -142,7 +142,7 @@ class BatchWriter:
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """A batch that Spark has no part in: what runs in here counts as the running one. It calls `append`."""
+        """Run a batch without Spark. The body counts as the running batch, and calls `append`."""
         with self._running:
             try:
                 yield
@@ -151,15 +151,15 @@ class BatchWriter:
                 raise
 
     def append(self, plan: Planned, rows: Iterable[pa.RecordBatch], files: Mapping[str, Buffer]) -> None:
-        """The record of such a batch."""
+        """Append the record of such a batch."""
         batch = self._log.last_batch + 1
         self._append(batch, plan, self._parts(batch, rows), {**files, f"offsets/{batch}": as_file(plan)})
 
     def fire(self) -> bool:
-        """Let the batches from now on run with the watermark at infinity; False while one runs.
+        """Let all further batches run with the watermark at infinity. Return False while a batch runs.
 
-        For a task that has been given all that it will ever read. A batch that is planned later than this reads the
-        watermark later, too: Spark asks the sources first.
+        For a task that has read all its input. A batch that is planned after this also reads the watermark after it:
+        Spark asks the sources first.
         """
         if not self._running.acquire(blocking=False):
             return False
@@ -170,9 +170,9 @@ class BatchWriter:
         return True
 
     def _write(self, frame: DataFrame, batch: int) -> None:
-        with self._outlet.run(frame) as rows:  # the plan has run, its state files are on disk
+        with self._outlet.run(frame) as rows:  # the plan has run and its state files are on disk
             if batch <= self._log.last_batch:
-                return  # a replay: its record is in the log already
+                return  # a replay: its record is already in the log
             parts = self._parts(batch, rows)
         plan = planned(self._checkpoint, batch)
         if plan.step >= 2 and plan.watermark_ms < INFINITY_MS:
@@ -185,7 +185,7 @@ class BatchWriter:
         self._append(batch, plan, parts, files)
 
     def _append(self, batch: int, plan: Planned, parts: list[Slice], files: Mapping[str, Buffer]) -> None:
-        """The record of a batch, and what follows from it."""
+        """Append the record of a batch, and do what follows from it."""
         batch_bytes = self._batch_bytes()
         self._insist(
             lambda: self._log.append(
@@ -204,7 +204,7 @@ class BatchWriter:
         self._appended(batch, plan, sum(part.rows for part in parts), _watermark_us(plan, self._stage))
 
     def _parts(self, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Slice]:
-        """The slices of the record, by destination. Of many rows all but the last are written before the record."""
+        """The slices of the record, by destination. With many rows, all but the last are written before it."""
         written: list[Slice] = []
         held: list[Slice] = []
         for table in tables(rows, LAID_OUT_BYTES):
@@ -215,7 +215,7 @@ class BatchWriter:
         return sorted((*written, *held), key=lambda part: part.destination)
 
     def _insist(self, write: Callable[[], T]) -> T:
-        """Write, as often as it takes while storage or permit are missing, until the task is closed."""
+        """Repeat a write while the storage does not answer or the permit has expired, until the task is closed."""
         while True:
             try:
                 return write()
@@ -230,10 +230,10 @@ class BatchWriter:
 
 
 def is_waiting_for_storage(error: BaseException | None) -> bool:
-    """Whether a query ended for want of storage or permit: to be started again, and no failure.
+    """Whether a query ended because the storage did not answer or the permit expired: it is restarted, not failed.
 
-    What a source raises in a Python worker comes back as a text of Spark's, which holds the worker's traceback. That
-    names our class in full; the word alone may stand in an error of the user's.
+    Spark reports an error of a source in a Python worker as text with the worker's traceback. The traceback has the
+    full name of our class; the bare name could also be in a user's error.
     """
     return isinstance(error, PermitExpired | StorageUnavailable) or (
         not isinstance(error, SamzaAzureError) and error is not None and IN_A_TRACEBACK in str(error)

@@ -1,8 +1,8 @@
 """The handler of a low-level task: made, called and watched, in a thread of its own with an event loop.
 
-Promised: calls begin in the order of the messages; there are never more in flight than allowed; none is when a call of
-this module returns. A call that takes too long, or raises, is the task's failure, which names task and message. Python
-cannot end a call that hangs: it is given up, and what it puts out later is refused.
+Promised: calls begin in the order of the messages; never more are in flight than allowed, and none when a method of
+`Calls` returns. A call that takes too long, or raises, fails the task; the error names task and message. Python cannot
+end a call that hangs: it is abandoned, and what it sends later is refused.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ from samza_azure.machine import boot_time
 
 log = logging.getLogger(__name__)
 
-#: How often a call is looked at that may take too long, or whose task is let go.
+#: How often a running call is checked for its time limit, and for the release of its task.
 LOOK_S = 0.05
-#: So long `close` of a handler may take.
+#: A handler's `close` may take this long.
 CLOSE_S = 5.0
-#: Of a handler's own state: it is written anew whenever it has changed.
+#: The most bytes of a handler's own state, which is written in full whenever it has changed.
 STATE_BYTES_MAX = 1 << 20
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In seconds, None: as long as it likes."""
+    """Time limits in seconds. None is no limit."""
 
     process_s: float | None
     drain_s: float | None
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """One that is in flight."""
+    """A call in flight."""
 
     what: str  # "process of message … of …"
     since: float
@@ -79,11 +79,11 @@ class _Collector:
                 f"The row has the columns {', '.join(row) or 'none'}, and the stream has "
                 f"{', '.join(self._columns)}. Send a value for each, None where there is none."
             )
-        self.rows.append(copy.deepcopy(dict(row)))  # laid out with the commit; a list of it may change until then
+        self.rows.append(copy.deepcopy(dict(row)))  # laid out at the commit; a list in it may change until then
 
 
 class Calls:
-    """All calls of one handler. Its methods are for the task's thread, and return when the call has ended."""
+    """All calls of one handler. Its methods are for the task's thread, and return when their calls have ended."""
 
     def __init__(
         self, task: str, factory: Callable[[], Handler], schema: pa.Schema, at_once: int, limits: Limits
@@ -96,29 +96,29 @@ class Calls:
         self._in_flight: dict[int, _Call] = {}
         self._given_up = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.rows = self.size = 0  # put out and not taken; about how many bytes these rows take
+        self.rows = self.size = 0  # sent and not taken: their number and approximate bytes
 
     def begin(self, state: bytes | None) -> None:
-        """Make the handler; `state` is what its `snapshot` gave last."""
+        """Make the handler. `state` is the last result of its `snapshot`."""
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._live, args=[self._loop], name=f"{self._task}-handler", daemon=True).start()
         self._wait(self._begin(state))
 
     def process(self, envelopes: Iterable[Envelope], is_enough: Callable[[], bool]) -> int:
-        """Process these in their order, until there are no more or it `is_enough`; how many were."""
+        """Process messages in order, until none is left or `is_enough` is true. Return how many."""
         return self._wait(self._process(envelopes, is_enough))
 
     def on_drain(self) -> None:
-        """The last call but `close`."""
+        """Call `on_drain`: the last call before `close`."""
         if hasattr(self._handler, "on_drain"):
             self._wait(self._on_drain())
 
     def snapshot(self) -> bytes | None:
-        """The handler's own state; None: it has none."""
+        """The handler's own state; None if it has none."""
         return self._wait(self._snapshot()) if hasattr(self._handler, "snapshot") else None
 
     def take(self) -> pa.Table:
-        """The rows that were put out since the last time, in the order in which their calls have ended."""
+        """The rows that were sent since the last time, in the order in which their calls ended."""
         calls, self._put_out, self.rows, self.size = self._put_out, [], 0, 0
         try:
             return pa.Table.from_pylist([row for call in calls for row in call.rows], schema=self._schema)
@@ -141,7 +141,7 @@ class Calls:
         self._given_up.set()
 
     def close(self) -> None:
-        """Let the handler go, in time or not at all."""
+        """Close the handler, or abandon it when its time is up."""
         self._given_up.set()
         if self._loop is None:
             return
@@ -165,7 +165,7 @@ class Calls:
                 if self._given_up.is_set():
                     raise PermitExpired(f"The handler of {self._task} is let go.")
         except SamzaAzureError:
-            self._given_up.set()  # from now on nothing is begun
+            self._given_up.set()  # no call begins after this
             future.cancel()
             raise
         return future.result()
@@ -202,10 +202,10 @@ class Calls:
 
     @contextmanager
     def _named(self, what: str) -> Iterator[None]:
-        """What the user's code raises, as a failure that names task and call.
+        """Turn an error of the user's code into a failure that names task and call.
 
-        SystemExit, too: it would end the event loop without an answer to whoever waits. Being cancelled is a failure
-        unless it is we who cancel.
+        SystemExit too: it would end the event loop, and the waiting thread would get no answer. A cancellation is a
+        failure unless we cancel.
         """
         try:
             yield
@@ -248,7 +248,7 @@ class Calls:
         await self._watched(ON_DRAIN, self._limits.drain_s, self._handler.on_drain)
 
     async def _watched(self, what: str, limit_s: float | None, function: Callable[..., Any], *given: Envelope) -> None:
-        """One call, in flight while it lasts. Only the rows of a call that ends well are put out."""
+        """Run one call, which is in flight meanwhile. Only the rows of a call that succeeds are kept."""
         collector, number = _Collector(self._schema.names, what), next(self._numbers)
         self._in_flight[number] = _Call(what, boot_time(), limit_s)
         try:
@@ -274,19 +274,19 @@ class Calls:
         return state
 
 
-#: What is in flight when it is no message.
+#: The name of a call that is not for a message.
 ON_DRAIN = "on_drain"
-#: What any value takes of memory, besides what is in it.
+#: The memory of any value without its content.
 VALUE_BYTES = 50
 
 
 def size_of(value: object) -> int:
-    """About how many bytes of memory a value takes, of those that a row may have."""
+    """Estimate the memory of a value of a row, in bytes."""
     match value:
         case str() | bytes() | bytearray():
             return VALUE_BYTES + len(value)
         case Mapping():
-            return VALUE_BYTES + sum(map(size_of, value.values()))  # most keys are columns: there once for all rows
+            return VALUE_BYTES + sum(map(size_of, value.values()))  # most keys are columns, whose names all rows share
         case list() | tuple():
             return VALUE_BYTES + sum(map(size_of, value))
     return VALUE_BYTES
@@ -299,7 +299,7 @@ async def _called(function: Callable[..., Any], *arguments: object) -> None:
 
 
 async def _some(running: set[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
-    """Those that still run once one of them has ended; its error, if it has one."""
+    """Wait until a call has ended, and return those that still run. Raise its error, if it has one."""
     ended, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     for each in ended:
         each.result()

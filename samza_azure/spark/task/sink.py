@@ -1,8 +1,7 @@
-"""A task without a query: it follows the logs of a stream and puts the rows where they are to go.
+"""A task without a query: it follows the logs of a stream and writes the rows to a table or a folder.
 
-It has a log like any other task. There its writer's rank stands, how far it has read (so that old blobs of what it
-reads can go), and in the end DRAINED. Where the rows go, and how each gets there once, is in `table_task` and
-`delivery_task`.
+It has a log like any other task. The log holds its writer's rank, how far it has read (so that old blobs of its inputs
+can be deleted), and in the end DRAINED. `table_task` and `delivery_task` write the rows, each row once.
 """
 
 import logging
@@ -33,13 +32,13 @@ from samza_azure.streams.pace import unasked_s
 
 log = logging.getLogger(__name__)
 
-#: How often it looks whether a log has grown; it asks the storage only if a hint says so, or at `asked_every_s`.
+#: How often it checks whether a log has grown. It reads a log only after a hint, or every `unasked_s`.
 LOOK_S = 0.2
 RETRY_S = 0.5
 
 
 class At(Protocol):
-    """Where a sink is: rows up to these positions have been put out."""
+    """The place of a sink: rows up to these positions have been written."""
 
     @property
     def at(self) -> Mapping[str, Position]:
@@ -47,7 +46,7 @@ class At(Protocol):
 
 
 class Taker(Protocol):
-    """What takes the rows in and puts them out: `tables.sink.Sink`, `tables.delivery.Delivery`."""
+    """Reads rows and writes them out: `tables.sink.Sink` or `tables.delivery.Delivery`."""
 
     published_rows: int
     expired_rows: int
@@ -82,47 +81,47 @@ class SinkTask(ABC):
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._drain = Drain(None)
         self._closing = threading.Event()
-        self._ended = threading.Event()  # its thread is over, or never began
+        self._ended = threading.Event()  # its thread has ended, or never started
         self._finishing = False
         self.is_finished = threading.Event()
         self._writer: LogWriter | None = None
         self._sink: Taker | None = None
         self._asked: dict[str, float] = {}
-        self._published_at = boot_time()  # the last time, or when the task was given to us
-        self._oldest: float | None = None  # since when there are rows that are not published
+        self._published_at = boot_time()  # the last publish, or when we got the task
+        self._oldest: float | None = None  # since when there are unpublished rows
 
     @abstractmethod
     def _claim(self, restored: Restored, readers: Sequence[LogReader]) -> bool:
-        """Begin where our predecessor was. False: all was put out before, and nothing more comes."""
+        """Begin at our predecessor's place. Return False if all rows were written before, and no more will come."""
 
     @abstractmethod
     def _flush(self) -> bool:
-        """Put out what was read. False: call it again."""
+        """Write what was read. Return False if this must be called again."""
 
     def _finish(self) -> bool:
-        """The same, for the last time."""
+        """Like `_flush`, for the last time."""
         return self._flush()
 
-    def _begun(self) -> None:  # noqa: B027  # nothing, if need be
+    def _begun(self) -> None:  # noqa: B027  # optional
         """It runs."""
 
     def _rests(self) -> None:  # noqa: B027
-        """A look at the logs is over."""
+        """Called after each look at the logs."""
 
     def _ends(self) -> None:  # noqa: B027
-        """All logs are read to their end; `_finish` follows."""
+        """Called when all logs are read to their end; `_finish` follows."""
 
     def _leaves(self) -> None:  # noqa: B027
-        """From now on nothing is put out under this writer."""
+        """Called when nothing more will be written under this writer."""
 
     @property
     def _meta(self) -> Mapping[str, Any]:
-        """What its log says of it."""
+        """The description of the task in its log."""
         return {"stream": self._around.pipeline.plan.stage_of(self.name).output, INTERMEDIATE: True}
 
     @property
     def _files(self) -> Mapping[str, Buffer]:
-        """What a record has to hold for whoever takes over."""
+        """What a record has to hold for the next owner."""
         return {}
 
     @property
@@ -137,11 +136,11 @@ class SinkTask(ABC):
         return self.report.phase not in (Phase.STARTING, Phase.RUNNING)
 
     def start(self) -> None:
-        """Take over and go on in a thread of its own; what goes wrong is in the report."""
+        """Take over and run in a thread of its own. An error ends up in the report."""
         threading.Thread(target=self._live, name=self.name, daemon=True).start()
 
     def follow(self, drain: Drain) -> None:
-        """What the drain asks for. Only its end concerns a task that reads no source."""
+        """Note what the drain asks for. For a task that reads no source, only the flush matters."""
         with self._lock:
             self._drain = drain
             if drain.step is None:
@@ -150,12 +149,12 @@ class SinkTask(ABC):
                 self._report = replace(self._report, drain=DrainPhase.REQUESTED)
 
     def check(self, drain: Drain) -> None:
-        """It runs by itself; only the drain is commanded from outside."""
+        """Follow the drain. Everything else happens in the task's own thread."""
         if not self.is_over and drain is not self._drain:
             self.follow(drain)
 
     def count(self) -> None:
-        """What it has done is reported with each publish. Without a publish the pace falls to 0."""
+        """Set the pace to 0 when there are no publishes. Each publish reports its own figures."""
         now, lately_s = boot_time(), max(PACE_S, 2 * self._flush_s)
         with self._lock:
             done = self._report.progress
@@ -163,7 +162,7 @@ class SinkTask(ABC):
                 self._report = replace(self._report, progress=replace(done, pace=0.0))
 
     def release(self, patience_s: float) -> None:
-        """Let the running publish end, give the locks back, say so."""
+        """Let the running publish end, give the locks back, and report that."""
         self._finishing = True
         self._closing.set()
         self._ended.wait(patience_s)
@@ -175,13 +174,13 @@ class SinkTask(ABC):
         self.is_finished.set()
 
     def begins_to_finish(self) -> bool:
-        """Whether somebody must call `finish`: true once, for a task that ended by itself."""
+        """Whether the caller must call `finish`: true once, for a task that ended by itself."""
         with self._lock:
             begins, self._finishing = not self._finishing, True
         return begins
 
     def finish(self) -> None:
-        """Nothing is published after this."""
+        """Publish nothing after this."""
         self._closing.set()
         self._ended.wait()
         self._close()
@@ -215,7 +214,7 @@ class SinkTask(ABC):
             self._around.changed()
 
     def _begin(self) -> bool:
-        """Take over log and place. False: all was put out before."""
+        """Take over log and place. Return False if all rows were written before."""
         start, around = self.start_message, self._around
         self._writer, restored = take_over(
             around.blobs,
@@ -265,7 +264,7 @@ class SinkTask(ABC):
                 self._oldest = None
                 self._append(Kind.BATCH, began)
             elif sink.pass_over():
-                self._append(Kind.BATCH, began)  # after the position: what the record gives up is not read again
+                self._append(Kind.BATCH, began)  # after the position: what the record releases is not read again
             self._rests()
         except StorageUnavailable as error:
             log.info("%s: %s", self.name, error)
@@ -275,7 +274,7 @@ class SinkTask(ABC):
         return sink.is_full or (self._oldest is not None and boot_time() - self._oldest >= self._flush_s)
 
     def _read(self, sink: Taker, *, ends: bool) -> None:
-        """Ask the logs of which a hint says that they have grown, and now and then the others."""
+        """Read the logs that have grown according to a hint, and the others at longer intervals."""
         producers = self._input.producers
         for prefix in (each.prefix for each in producers):
             heard = self._around.hints.end_of(prefix)
@@ -285,7 +284,7 @@ class SinkTask(ABC):
                 self._asked[prefix] = boot_time()
 
     def _append(self, kind: Kind, began: float) -> None:
-        """The record of what was published, which began then."""
+        """Append the record of a publish that began at `began`."""
         sink = self._sink
         assert sink is not None
         batch = self._record(kind)
@@ -296,7 +295,7 @@ class SinkTask(ABC):
         self._tell(batch=batch, appended_at=report.appended_at or now, progress=done, late=late)
 
     def _record(self, kind: Kind = Kind.BATCH) -> int:
-        """Append where the sink is; the number of the record."""
+        """Append the place of the sink. Return the number of the record."""
         writer, sink = self._writer, self._sink
         assert writer is not None and sink is not None
         ours = f"runs/{self.start_message.run_id}/"
@@ -314,7 +313,7 @@ class SinkTask(ABC):
             self._report = replace(self._report, **fields)
 
     def _end(self, phase: Phase, error: BaseException | None = None) -> None:
-        """The first ending counts."""
+        """End in this phase, unless the task has ended already."""
         said = reported(error, self._around.clean) if error is not None else None
         too_old_for = error.needs if isinstance(error, TooOld) else None
         with self._lock:
@@ -323,7 +322,7 @@ class SinkTask(ABC):
 
 
 def after_publish(before: Progress, rows: int, seconds: float, since_s: float) -> Progress:
-    """What a task has done after one more publish: `rows` in all; this one took `seconds` and ended `since_s` after the
+    """The progress of a task after one more publish: `rows` in all; this one took `seconds` and ended `since_s` after the
     one before it."""
     return replace(
         before,

@@ -1,7 +1,7 @@
-"""One task's life on this container: restored, run, drained or released. It is started once; again means a new `Task`.
+"""One task's life on this container: restored, run, drained or released. A restart makes a new `Task`.
 
 A task moves through its phases in one direction. What Spark does after the writer is closed does not count: the log's
-last record is the state. So a query is stopped after the report, off the path.
+last record is the state. So a query is stopped after the report, when nobody waits for it.
 """
 
 import logging
@@ -58,17 +58,17 @@ log = logging.getLogger(__name__)
 STATE_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 TRIGGER = "100 milliseconds"
 QUERY_START_S = 120.0
-#: After this many batches of less input than usual the next ones may have twice as much.
+#: After this many batches with less input than usual, the next ones may have twice as much.
 GROW_AFTER = 50
 SOURCE_START_S = 5.0
-#: Old blobs are looked for when one is begun, and so often: named readers come on, and rows grow old.
+#: Old blobs are deleted when a new one begins, and at this interval: named readers advance, and rows expire.
 HOUSE_S = 600.0
-#: "Lately", of a task's rows in a second.
+#: The rows per second of a task are averaged over this time.
 PACE_S = 10.0
-#: Spark says what a batch has read soon after it was appended. A released task waits so long for that, off the path.
+#: Spark reports what a batch has read soon after its append. A released task waits at most this long for that report.
 COUNT_S = 5.0
 COUNT_LOOK_S = 0.02
-#: While the storage does not say what became of the last append, it is asked again after this time.
+#: While the outcome of the last append is unknown, the storage is asked again at this interval.
 ASK_AGAIN_S = 0.2
 
 
@@ -85,7 +85,7 @@ class Surroundings:
     directory: Path
     may_append: Callable[[], bool]
     clean: Callable[[str], str]  # takes secrets out of a message
-    changed: Callable[[], None]  # a task has something to tell at once
+    changed: Callable[[], None]  # a task has something to report at once
     starting: threading.Lock  # queries start one after the other
 
 
@@ -94,10 +94,10 @@ class Query(Protocol):
 
     @property
     def isActive(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is still running."""
 
     def exception(self) -> BaseException | None:
-        """What has ended it."""
+        """The error that ended it."""
 
     def stop(self) -> None:
         """End it."""
@@ -107,7 +107,7 @@ class Task:
     """One task under one writer."""
 
     def __init__(self, around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> None:
-        """`tried_bytes` of input in one batch are known to have been too much for this machine."""
+        """`tried_bytes` of input in one batch were too much for this machine before."""
         self.start_message = start
         self.tried_bytes = tried_bytes
         self.name = start.task
@@ -125,23 +125,23 @@ class Task:
         self._batches: BatchWriter | None = None
         self._query: Query | None = None
         self._has_query = threading.Event()
-        self._taken_over = threading.Event()  # or not to be: `start` appends nothing by itself after this
+        self._taken_over = threading.Event()  # or given up: `start` itself appends nothing after this
         self._releasing = self._finishing = False
-        self.is_finished = threading.Event()  # its query is gone, the task may be started here again
-        self._step = 0  # that the last record has reached
-        self._stands_at: Sequence[Offset] = ()  # where it stands in its inputs
+        self.is_finished = threading.Event()  # its query is gone; the task may be started here again
+        self._step = 0  # of a drain, as the last record has it
+        self._stands_at: Sequence[Offset] = ()  # its position in each input
         self._flushing: threading.Thread | None = None
         self._quiet_since: float | None = None
         self._small_batches = 0  # appended while batches must be smaller than usual
-        #: Of its log the blob that the last record went to, and of those that it reads from which it reads on.
+        #: The blob of our last record, and for each log that we read the blob at which we continue.
         self._begun: tuple[int, dict[str, int]] = (0, {})
         self._first: dict[str, int] = {}  # blobs that source logs begin with
         self._house: threading.Thread | None = None
         self._house_at = boot_time()
-        #: Of the batches that the query has run, the last one that was appended, and the last one that is counted.
+        #: The last batch of the query that was appended, and the last one that is counted.
         self._ran_through = self._counted_through = -1
         self._counting = threading.Lock()
-        self._paces: list[tuple[float, int]] = []  # when how many rows had been read, lately
+        self._paces: list[tuple[float, int]] = []  # recent times, and the rows that had been read by then
 
     @property
     def report(self) -> TaskReport:
@@ -151,7 +151,7 @@ class Task:
 
     @property
     def reads_source(self) -> bool:
-        """Whether a drain freezes it: at least one input is a source stream."""
+        """Whether a drain freezes it, because at least one input is a source stream."""
         return any(producer.source for each in self.inputs for producer in each.producers)
 
     def _tell(self, **fields: Any) -> None:
@@ -159,7 +159,7 @@ class Task:
             self._report = replace(self._report, **fields)
 
     def _end(self, phase: Phase, error: BaseException | None = None, too_old_for: int | None = None) -> None:
-        """The first ending counts."""
+        """End in this phase, unless the task has ended already."""
         if isinstance(error, TooOld):
             too_old_for = error.needs
         said = reported(error, self._around.clean) if error is not None else None
@@ -176,7 +176,7 @@ class Task:
     # Starting.
 
     def start(self) -> None:
-        """Restore it and start its query. Runs in a thread of its own; what goes wrong is in the report."""
+        """Restore it and start its query. Runs in a thread of its own; an error ends up in the report."""
         try:
             self._start()
         except Superseded as error:
@@ -216,7 +216,7 @@ class Task:
         last = lay_out(checkpoint, restored.files, restored.last_batch, restored.watermark_us)
         self._step, self._stands_at = (last.step, last.offsets) if last else (0, ())
         if last:
-            self._tell(read=self._read_to(last.offsets))  # else all its rows seem unread until more come
+            self._tell(read=self._read_to(last.offsets))  # otherwise all its rows seem unread until more arrive
         with self._lock:
             if restored.batch_bytes < self._most_bytes:
                 log.info("%s reads at most %s a batch at first", self.name, in_units(restored.batch_bytes))
@@ -242,7 +242,7 @@ class Task:
                 self._start_query(checkpoint)
 
     def _meta(self) -> dict[str, Any]:
-        """What the log's first record says of its rows."""
+        """The description of its rows in the log's first record."""
         return {
             "stream": self.stage.plan.output,
             "schema": self.stage.plan.schema,
@@ -280,14 +280,14 @@ class Task:
         self._around.changed()
 
     def _await_source(self) -> None:
-        """Let the next query start when this one's source is up: its processes serve the next one too."""
+        """Let the next query start once this one's source is up: its processes serve the next query too."""
         wait = threading.Event()
         until = boot_time() + SOURCE_START_S
         while boot_time() < until and not self._acknowledgements() and self._query is not None and not self.is_over:
             wait.wait(0.05)
 
     def _spec(self, number: int, each: TaskInput) -> Path:
-        """A file with what the source of one input must know."""
+        """Write a file with what the source of one input needs to know."""
         around, task = self._around, self._around.config.task
         is_source = any(producer.source for producer in each.producers)
         spec = Spec(
@@ -302,8 +302,8 @@ class Task:
             idle_timeout_s=each.idle_timeout_s,
             commit_s=task.commit_ms / 1000,
             batch_bytes=self._most_bytes,
-            # Several sources may see the last step one after the other, and the watermark of the first one's batch
-            # would make the rows of the second one late.
+            # With several sources, one may see the last step before the others, and the watermark of its batch would
+            # make the rows of the others late.
             keeps_last_rows=self.stage.analysis.fires_after_rows and self.stage.analysis.sources == 1,
             key=each.key if is_source else (),
             partitions=each.partitions,
@@ -319,7 +319,7 @@ class Task:
         return path
 
     def _starts(self, producer: Producer) -> Position:
-        """Where a task without a batch begins to read: behind the last run, or with what retention has left."""
+        """Where a task without a batch begins to read: at the end of the last run, or at what retention has left."""
         start = self.start_message.positions.get(producer.source or "", (0, 0))
         if producer.source is None or start != (0, 0):
             return start
@@ -329,17 +329,17 @@ class Task:
         return self._first[producer.prefix], 0
 
     def _own_watermark(self) -> OwnedWatermark:
-        """In the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
+        """Called in the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
         if not self._has_query.wait(QUERY_START_S) or not isinstance(self._query, StreamingQuery):
             raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
         return OwnedWatermark(self._around.spark, self._query)
 
     def _last_rows(self) -> Iterable[pa.RecordBatch]:
-        """What a task without state puts out at the end of a drain, besides what it has put out."""
+        """The rows that a task without state adds at the end of a drain."""
         return ()
 
     def _appended(self, batch: int, plan: Planned, rows_out: int, watermark_us: int | None) -> None:
-        """After each record."""
+        """Called after each record."""
         writer = self._writer
         assert writer is not None
         size = self._bytes_between(plan.offsets)
@@ -360,7 +360,7 @@ class Task:
             appended_at=self.report.appended_at or boot_time(),
         )
         watermark_ms = None if watermark_us is None else watermark_us // 1000
-        with self._lock:  # `count` changes the rest of it
+        with self._lock:  # `count` changes its other fields
             done = self._report.progress or Progress()
             done = replace(done, rows_out=done.rows_out + rows_out, size=done.size + size, watermark_ms=watermark_ms)
             self._report = replace(self._report, progress=done)
@@ -371,12 +371,12 @@ class Task:
             self._end(Phase.DRAINED)
 
     def _needs(self) -> dict[str, int]:
-        """From which blob on the next batch, and all after it, read the logs of sources and of this run."""
+        """The first blob that later batches still read, for each log of a source or of this run."""
         read = f"runs/{self.start_message.run_id}/", "streams/"
         return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(read)}
 
     def _batch_bytes(self) -> int:
-        """How much input the next batch may have. What was made smaller grows again, but not soon."""
+        """How much input the next batch may have. A bound that was lowered rises again slowly."""
         most = self._most_bytes
         with self._lock:
             now = self._gate.batch_bytes or most
@@ -388,16 +388,16 @@ class Task:
         return now
 
     def _keep_house(self, writer: LogWriter) -> None:
-        """A blob was begun, here or where it reads, or it is time: delete what nobody needs. One at a time."""
+        """Delete what nobody needs, after a blob was begun here or in an input, or when due. One thread at a time."""
         self._house_at = boot_time()
         if self._house is None or not self._house.is_alive():
             self._house = threading.Thread(target=self._forget, args=(writer,), name=f"forget-{self.name}", daemon=True)
             self._house.start()
 
     def _forget(self, writer: LogWriter) -> None:
-        """Of a log between stages what all readers are done with; of sources and outputs what the job file says.
+        """Delete from a log between stages what all readers have read; from sources and outputs what retention says.
 
-        It only saves space, so an error is no failure; the next blob's beginning tries again.
+        This only saves space, so an error is no failure; it is tried again when the next blob begins.
         """
         around, run = self._around, self.start_message.run_id
         readers = around.pipeline.readers_of(self.prefix, run)
@@ -413,7 +413,7 @@ class Task:
             log.info("%s: old blobs were not deleted: %s", self.name, error)
 
     def _retention(self, stream: str) -> Retention | None:
-        """What a stream keeps; None: everything."""
+        """What a stream keeps. None if it keeps everything."""
         declared, around = self._around.config.streams.get(stream), self._around
         if declared is None or (declared.retention_s is None and declared.retention_bytes is None):
             return None
@@ -428,7 +428,7 @@ class Task:
         return retention.delete_of_output(writer.kept(), readers, number, self.stage.plan.tasks)
 
     def _sources_past_retention(self) -> Iterator[int]:
-        """Of the source partitions of which this is the first reader."""
+        """Delete old blobs of the source partitions of which this task is the first reader. Yield how many."""
         group_id, run = bytes.fromhex(self.start_message.group_id), self.start_message.run_id
         for each in self.inputs:
             retention = self._retention(each.stream)
@@ -438,10 +438,10 @@ class Task:
                     if tasks[0] == self.prefix:
                         yield retention.delete_of_source(producer.prefix, group_id, tasks)
 
-    # Running: looked at by the container several times a second.
+    # Running: the container calls these several times a second.
 
     def check(self, drain: Drain) -> None:
-        """Notice what has happened since, and take the next step of a drain."""
+        """Notice what has happened since the last call, and take the next step of a drain."""
         if self.report.phase is not Phase.RUNNING or self._releasing or self._query is None or self._batches is None:
             return
         if boot_time() - self._house_at >= HOUSE_S and self._writer is not None:
@@ -455,7 +455,7 @@ class Task:
             return
         self.follow(drain)
         self._advance(drain, said)
-        if drain.step is None:  # else whoever reads its log would run a batch for that, and one for its end
+        if drain.step is None:  # otherwise the readers of its log would run one batch for that, and another for its end
             self._perhaps_idle(said)
 
     def _query_ended(self) -> None:
@@ -470,7 +470,7 @@ class Task:
             self._end(Phase.FAILED, self._explained(error))
 
     def _explained(self, error: BaseException) -> BaseException:
-        """An error for want of memory, in words that help; any other as it is."""
+        """An out-of-memory error with advice; any other error unchanged."""
         cause = why_too_large(error)
         if cause is None or self._writer is None:
             return error
@@ -488,7 +488,7 @@ class Task:
         return explained
 
     def _input_of(self, batch: int) -> tuple[int, int]:
-        """How many rows a batch that was not appended has read, and how many bytes they have in the logs."""
+        """The rows that a batch without an append has read, and their bytes in the logs."""
         rows = size = 0
         before = {(offset.of, number): offset for number, offset in enumerate(self._stands_at)}
         for number, offset in enumerate(planned(self._directory / "checkpoint", batch).offsets):
@@ -505,10 +505,10 @@ class Task:
         try:
             return Acknowledgement.read_all(self._directory / "acknowledgements")
         except FileNotFoundError:
-            return []  # replaced just now; the next look sees it
+            return []  # just being replaced; the next look sees it
 
     def _perhaps_idle(self, said: list[Acknowledgement]) -> None:
-        """Only a live owner may say that its task is idle, and only when all that it reads is."""
+        """Declare the task idle if all its inputs are idle. Only a live owner may do so."""
         batches = self._batches
         assert batches is not None
         is_quiet = len(said) >= self.stage.analysis.sources and all(each.is_quiet for each in said)
@@ -526,12 +526,12 @@ class Task:
             self._quiet_since = None
 
     def _has_appended(self, said: list[Acknowledgement]) -> bool:
-        """Whether all that the sources have given out is in the log."""
+        """Whether all that the sources have returned is in the log."""
         given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
         return bool(given) and _places(given) == _places(self._stands_at)
 
     def _stand(self) -> dict[str, Position]:
-        """Where the task stands in each log that it reads, as its last record has it."""
+        """The position in each log that the task reads, according to its last record."""
         stands: dict[str, Position] = {}
         for offset in self._stands_at:
             producers = next(item for item in self.inputs if item.stream == offset.of).producers
@@ -541,13 +541,13 @@ class Task:
 
     @property
     def is_counted(self) -> bool:
-        """Whether the report has the figures of all batches that were appended."""
+        """Whether the report includes all batches that were appended."""
         return self._counted_through >= self._ran_through
 
     def count(self) -> None:
-        """Add up what Spark says of each finished batch, and how much there is to read.
+        """Add up Spark's figures of each finished batch, and how much is left to read.
 
-        Spark says it a moment after the batch was appended, so of the last one when the task is drained or released.
+        Spark reports a batch a moment after its append, so the last batch only after the task is drained or released.
         """
         with self._counting:  # `release` counts, too
             self._count(boot_time())
@@ -562,7 +562,7 @@ class Task:
             try:
                 found = self._counted()
             except Exception as error:  # noqa: BLE001  # the query may be ending
-                log.info("%s: its batches were not counted: %s", self.name, error)
+                log.info("%s: its batches could not be counted: %s", self.name, error)
                 return
             self._counted_through = found.through
             with self._lock:
@@ -585,14 +585,14 @@ class Task:
                 self._report = replace(self._report, progress=replace(self._report.progress, pace=pace, behind=behind))
 
     def _counted(self) -> "Counted":
-        """What the batches have done that are not counted yet."""
+        """The figures of the batches that are not counted yet."""
         assert isinstance(self._query, StreamingQuery)
         return counted_since(self._query._jsq.recentProgress(), self._counted_through)
 
     def _behind(self) -> dict[str, int]:
-        """About how many bytes of the logs are not read, by stream, as hints have their ends. A log of this run holds
-        rows for others too; of it our part counts, as if all parts were alike. Blobs that are full count as long as
-        a blob of such a log gets."""
+        """Estimate how many bytes of each stream are unread, from the ends in the hints. A log of this run also holds
+        rows of other tasks: our share of it counts, as if all shares were equal. Full blobs count with the usual
+        length of a blob in such a log."""
         left: dict[str, int] = {}
         for offset in self._stands_at:
             each = next(each for each in self.inputs if each.stream == offset.of)
@@ -605,8 +605,8 @@ class Task:
         return left
 
     def _bytes_between(self, offsets: Sequence[Offset]) -> int:
-        """What of the logs lies between where the task stands and these offsets. Where a log has gone on in another
-        blob that is an estimate, and no larger than a batch can be."""
+        """The bytes of the logs between the task's position and these offsets. Across blobs this is an estimate, and at
+        most as large as a batch can be."""
         size, most = 0, self._most_bytes
         for before, after in zip(self._stands_at, offsets, strict=False):
             producers = next(each for each in self.inputs if each.stream == before.of).producers
@@ -618,7 +618,7 @@ class Task:
     # Draining.
 
     def follow(self, drain: Drain) -> None:
-        """Bring the gate to what the drain asks for, as far as it can tell."""
+        """Set the gate to what the drain asks for."""
         with self._lock:
             gate = self._gate
             if drain.step is None:
@@ -634,13 +634,13 @@ class Task:
                 self._set_gate(gate)
 
     def _set_gate(self, gate: Gate) -> None:
-        """Under the lock."""
+        """The caller holds the lock."""
         self._gate = gate
-        with suppress(FileNotFoundError):  # not laid out yet: `start` writes it; or gone already
+        with suppress(FileNotFoundError):  # no directory yet, then `start` writes it; or no longer
             gate.write(self._directory / "gate")
 
     def _advance(self, drain: Drain, said: list[Acknowledgement]) -> None:
-        """One step further, if all sources of the task have said what it needs."""
+        """Take the next step of a drain, if all sources of the task have acknowledged the last one."""
         if drain.step is None:
             return
         gate, report = self._gate, self.report
@@ -661,9 +661,9 @@ class Task:
                 self._report = replace(self._report, drain=DrainPhase.FLUSHING)
 
     def _flush_without_batch(self, said: list[Acknowledgement]) -> None:
-        """A task without state has nothing to fire: its log may end in DRAINED once all that it was given is in it.
+        """End the log with DRAINED once it has all rows that the sources returned: without state, nothing fires.
 
-        Off this thread, which looks after all tasks: the storage may take its time.
+        This runs in a thread of its own, because the storage may be slow and the current thread serves all tasks.
         """
         batches = self._batches
         assert batches is not None
@@ -672,7 +672,7 @@ class Task:
         ends = [replace(Offset.from_json(each.end), step=2) for each in said if each.end is not None]
 
         def plan() -> Planned | None:
-            # Over: a look that began before the last record was in may come here after it.
+            # `is_over`: a look that began before the last record may get here after it.
             stands = len(ends) == len(said) and self._has_put_out(said) and not (self._releasing or self.is_over)
             return Planned(INFINITY_MS, tuple(ends)) if stands else None
 
@@ -687,13 +687,13 @@ class Task:
 
         with self._lock:
             if self._report.drain is DrainPhase.COMMITTED:
-                return  # the last record is in since this look began
+                return  # the last record was appended since this look began
             self._report = replace(self._report, drain=DrainPhase.FLUSHING)
         self._flushing = threading.Thread(target=flush, name=f"flush-{self.name}", daemon=True)
         self._flushing.start()
 
     def _has_put_out(self, said: list[Acknowledgement]) -> bool:
-        """Whether all rows that the sources have given out are in the log; also if they have given out none at all."""
+        """Whether all rows that the sources have returned are in the log; true also if they have returned none."""
         if self._has_appended(said):
             return True
         given = [Offset.from_json(each.offset) for each in said if each.offset is not None]
@@ -716,9 +716,9 @@ class Task:
     # Ending.
 
     def release(self, patience_s: float) -> None:
-        """Shut the gate, let the running batch end, close the writer, say so. Then stop the query.
+        """Shut the gate, let the running batch end, close the writer and report that. Then stop the query.
 
-        One deadline for all of it, since the next owner does not wait for much longer.
+        All of this has one deadline, since the next owner does not wait much longer.
         """
         until = boot_time() + patience_s
         self._releasing = self._finishing = True
@@ -739,13 +739,13 @@ class Task:
         self._end_query()
 
     def begins_to_finish(self) -> bool:
-        """Whether somebody must call `finish`: true once, for a task that ended by itself."""
+        """Whether the caller must call `finish`: true once, for a task that ended by itself."""
         with self._lock:
             begins, self._finishing = not self._finishing, True
         return begins
 
     def finish(self) -> None:
-        """Close the writer, end the query, forget the directory. What the query still does does not count."""
+        """Close the writer, end the query, delete the directory. Whatever the query still does has no effect."""
         self._close_writer(boot_time() + self._around.config.task.shutdown_ms / 1000)
         self._end_query()
 
@@ -761,9 +761,9 @@ class Task:
         self.is_finished.set()
 
     def _close_writer(self, until: float) -> None:
-        """No append after this; nothing unsettled, as far as the storage can be asked by then, once at least.
+        """Allow no more appends, and settle the last one by asking the storage until the deadline, at least once.
 
-        An append that was lost on its way leaves a doubt that no question ends. The next owner's EPOCH does.
+        If an append was lost on its way, no read can settle it. The next owner's EPOCH does.
         """
         if self._batches is not None:
             self._batches.closed.set()
@@ -774,7 +774,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What some batches have done, as Spark says, and the last of them."""
+    """Spark's figures of some batches, and the number of the last one."""
 
     through: int
     batches: int = 0
@@ -785,9 +785,9 @@ class Counted:
 
 
 def counted_since(progresses: Sequence[Any], through: int) -> Counted:
-    """What the batches after `through` have done.
+    """The figures of the batches after `through`.
 
-    Each element is asked for over a socket, so this goes back from the newest one and no further than it must.
+    Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
     """
     found = Counted(through)
     last = None
@@ -812,7 +812,7 @@ def counted_since(progresses: Sequence[Any], through: int) -> Counted:
 
 
 def _durations(progress: Any) -> dict[str, int]:
-    """How long the phases took, in milliseconds. As one text: each value of a Java map would be another round trip."""
+    """How long the phases took, in milliseconds. Read as one text: each value of a Java map costs a round trip."""
     ms = {phase: int(took) for phase, took in re.findall(r"(\w+)=(\d+)", progress.durationMs().toString())}
     return {phase: ms[phase] for phase in BATCH_PHASES if phase in ms}
 
@@ -826,10 +826,10 @@ def _state(operators: Sequence[Any], late: Sequence[int]) -> tuple[int, int, int
 
 
 def _roll_bytes(producer: Producer) -> int:
-    """How long a blob of its log gets."""
+    """The length at which its log begins a new blob."""
     return (SOURCE_LIMITS if producer.source is not None else Limits()).roll_bytes
 
 
 def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:
-    """Where the sources stand. A source that is used twice in a query says so once, and is noted by Spark twice."""
+    """The positions of the sources, as a set: Spark records a source twice that is used twice in a query."""
     return {(offset.of, tuple(offset.positions)) for offset in offsets}

@@ -1,4 +1,4 @@
-"""All tasks of one container: commanded over the channel, checked several times a second, reported on."""
+"""All tasks of one container: controlled over the channel, checked several times a second, and reported."""
 
 import logging
 import queue
@@ -33,14 +33,14 @@ from samza_azure.spark.task.task import COUNT_LOOK_S, Surroundings, Task
 
 log = logging.getLogger(__name__)
 
-#: How often tasks are looked at, how often a task's batches are reported, and how often that we are alive.
+#: Intervals of checking tasks, also while a run drains; of reporting a task's batches; and of a sign of life.
 LOOK_S = 0.25
 LOOK_DRAINING_S = 0.05
 TELL_S = 0.5
 LIFE_S = 1.0
-#: And how often what else is known of its batches, while there are none.
+#: The interval of reporting a task's other figures while it has no new batches.
 TELL_PROGRESS_S = 10.0
-#: How long the end of this process waits for the last figures of tasks that it has released.
+#: At its end, this process waits this long for the last figures of released tasks.
 COUNT_AT_EXIT_S = 1.0
 #: A drained query is stopped after this time.
 DRAINED_S = 5.0
@@ -60,10 +60,10 @@ class Tasks:
         self._drained: dict[Task, float] = {}  # since when
         self._told: dict[str, tuple[float, TaskReport]] = {}
         self._starts = ThreadPoolExecutor(32, "start")
-        self._ends = ThreadPoolExecutor(32, "end")  # of its own: a start may wait for long, and a hand-over must not
+        self._ends = ThreadPoolExecutor(32, "end")  # separate: a start may wait long, and a hand-over must not
 
     def run(self) -> None:
-        """Do as told until Exit. A sign of life is given while this goes round and the JVM answers."""
+        """Carry out commands until Exit. Each sign of life shows that this loop runs and the JVM answers."""
         alive_at = -LIFE_S
         while True:
             if boot_time() - alive_at >= LIFE_S:
@@ -99,7 +99,7 @@ class Tasks:
         if before is not None:
             known = before.start_message
             if (known.generation, known.attempt) >= (command.generation, command.attempt):
-                return  # repeated: the report says how it is
+                return  # repeated: the report has its state
         try:
             task = task_of(self._around, command, before.tried_bytes if before is not None else None)
         except Exception as error:  # noqa: BLE001  # a task's trouble never takes the container down
@@ -137,28 +137,28 @@ class Tasks:
         self._around.hints.wanted = any(not task.is_over for task in self._tasks.values())
 
     def _may_finish(self, task: Task | SinkTask) -> bool:
-        """To stop a query takes time of the cores that others flush with, and mostly this process ends before that."""
+        """Whether to stop its query now. That costs tasks that flush CPU time, and mostly this process ends first."""
         if task.report.phase is not Phase.DRAINED or isinstance(task, HandlerTask | SinkTask):
             return True
         return boot_time() >= self._drained.setdefault(task, boot_time()) + DRAINED_S
 
     def _tell(self, task: Task | SinkTask) -> None:
-        """A new phase at once, new batches now and then."""
+        """Report a new phase at once, new batches at intervals."""
         now, report = boot_time(), task.report
         told_at, told = self._told.get(task.name, (0.0, None))
         if report == told:
             return
         is_last = report.phase in (Phase.DRAINED, Phase.RELEASED)  # the process may end soon
         is_news = told is None or is_last or _without_batches(report) != _without_batches(told)
-        # A report is written into our row. What Spark says of a batch comes after it, and goes along with the next one:
-        # by itself it would double these writes.
+        # Each report is a write to our row. Spark's figures of a batch come after the batch, and are reported with the
+        # next one; otherwise there would be twice as many writes.
         is_batch = told is not None and (report.batch, report.late) != (told.batch, told.late)
         if is_news or now - told_at >= (TELL_S if is_batch else TELL_PROGRESS_S):
             self._told[task.name] = (now, report)
             self._channel.tell(report)
 
     def _exit(self) -> None:
-        """Release everything that runs, and report it."""
+        """Release all running tasks, and report them."""
         for task in self._tasks.values():
             if not task.is_over:
                 self._ends.submit(task.release, self._patience_s)
@@ -175,7 +175,7 @@ class Tasks:
         self._await_handlers()
 
     def _await_handlers(self) -> None:
-        """Until those of low-level tasks are closed, or nearly so long as that may take: the process ends at once."""
+        """Wait up to CLOSE_S for the handlers' `close`, because the process exits right after this."""
         until = boot_time() + CLOSE_S
         for task in self._tasks.values():
             if isinstance(task, HandlerTask):
@@ -185,7 +185,7 @@ class Tasks:
 
 
 def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
-    """A task of its kind: its query is Spark's or the loop of a handler, or it has none and puts rows elsewhere."""
+    """Make a task of the stage's kind: a Spark query, a handler, or a writer to a table or a folder."""
     match around.pipeline.sink_of(start.task):
         case Table() as table:
             return TableTask(around, start, table)
@@ -196,7 +196,7 @@ def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = No
 
 
 def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience_s: float) -> None:
-    """Start a task; if it ran here before, only when that query is gone: their names and files must not meet."""
+    """Start a task. If it ran here before, wait until that query is gone: both use the same names and files."""
     if before is not None:
         before.release(patience_s)
         before.is_finished.wait()
@@ -204,7 +204,7 @@ def _start_after(before: Task | SinkTask | None, task: Task | SinkTask, patience
 
 
 def _is_counted(task: Task | SinkTask) -> bool:
-    """Whether nothing more is counted of a task that is over."""
+    """Whether a task that is over needs no further counting."""
     return isinstance(task, SinkTask) or task.is_counted or task.report.phase is not Phase.RELEASED
 
 
