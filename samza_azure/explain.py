@@ -39,9 +39,9 @@ ROWS_PER_QUERY = 1_000
 #: The pace of a lock of the library with the shortest lease, in seconds. `library/lease_lock.py` has the same numbers,
 #: but is in a layer above this one; a test compares them.
 LOCK_RENEW_S, LOCK_ASK_S = 5.0, 4.0
-#: How many files a compaction merges into one, and how many queries per hour housekeeping makes on a table at least.
+#: The files that a compaction merges into one, and the least number of housekeeping queries of a table per hour.
 MERGED, HOUSE_TABLE = 16, 6
-#: By how much the rate of a machine's clock may be wrong, as a fraction.
+#: The error of the rate of a machine's clock, as a fraction.
 CLOCK_RATE = 0.1
 
 
@@ -89,19 +89,19 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The worst cases, in seconds. Until the task runs it takes a look, a heartbeat and the start of the task more."""
+    """Worst cases in seconds. A moved task runs one look, one heartbeat and its own start later."""
 
     follower_lost: float
     leader_lost: float  # a named successor takes over
     leaderless: float  # until the successor leads
     leader_and_successors_lost: float
-    two_leaders: float  # both believe that they lead; only one's writes are accepted. The other may be cut off
+    two_leaders: float  # both believe that they lead; the storage accepts the writes of one
     two_owners: float  # both may start batches; only one's appends are accepted
     pause_after: float  # a processor that is cut off pauses itself
 
 
 def per_hour(every_s: float) -> float:
-    """How often something that happens every `every_s` seconds happens in an hour."""
+    """The number of times per hour of something that happens every `every_s` seconds."""
     return 3600 / every_s
 
 
@@ -252,7 +252,7 @@ def _producers(plan: Plan, stage: StagePlan, stream: str) -> int:
     """The logs of one stream that each task of a stage reads."""
     writer = next((each for each in plan.stages if each.output == stream), None)
     if writer is not None and (writer.partition_by or writer.routed_for):
-        return writer.tasks  # everyone may write to every partition
+        return writer.tasks  # every task may write to every partition
     return -(-(plan.sources[stream] if writer is None else writer.partitions) // stage.tasks)
 
 

@@ -1,4 +1,4 @@
-"""How what is known changes: by answers, by what the container says, and by what was done locally."""
+"""How a view changes: by answers, by reports of the container, and by local actions."""
 
 from dataclasses import replace
 from types import NoneType
@@ -63,7 +63,7 @@ from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartT
 
 
 def turn(view: View, now: float, *, random: float, fresh_id: str, wall_ms: int) -> None:
-    """Begin a turn. An observer that was paused forgets what it suspected."""
+    """Begin a turn. An observer that was paused forgets its suspicions."""
     paused = view.turn_at is not None and now - view.turn_at > 2 * view.timing.heartbeat_s
     view.turn_at, view.random, view.fresh_id, view.wall_ms = now, random, fresh_id, wall_ms
     if paused:
@@ -85,12 +85,12 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
     name = resource(action)
     view.calls.busy.pop(name, None)
     told_nothing = isinstance(answer, No) and isinstance(action, ReadControl) and action.lease_id is None
-    unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # else we stand by, and stop asking
+    unread = isinstance(answer, Later) and not isinstance(action, ReadControl)  # otherwise we stand by, and stop asking
     if isinstance(answer, Trouble | Denied | Kept) or told_nothing or unread:
         times = view.failing_calls(name) + 1
         view.calls.failing[name] = Failing(times, sent_at + view.back_off(name).after(times, view.random))
         if name in (CONTROL, LEASE) and times > 1 and view.leadership is not None:
-            view.leadership.cut_off = {}  # perhaps it is an outage for all
+            view.leadership.cut_off = {}  # it may be an outage for all
     else:
         view.calls.failing.pop(name, None)
     _learn_access(view, action, answer, sent_at, now)
@@ -140,7 +140,7 @@ def learn(view: View, action: StorageAction, answer: Answer, *, sent_at: float, 
 
 
 def perform_locally(view: View, action: LocalAction, now: float) -> None:
-    """A local action was done; these cannot fail."""
+    """A local action was done. Local actions cannot fail."""
     match action:
         case Tell(command=Permit(until=until)):
             view.work.permit_told = until
@@ -169,7 +169,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
         case Finish():
             view.finished = action
         case Tell():
-            pass  # the container is told to end, which it says itself
+            pass  # the container reports its end itself
         case _:
             assert_never(action)
 
@@ -181,7 +181,7 @@ def heard_plan(view: View, plan: Plan) -> None:
 
 
 def heard_task(view: View, report: TaskReport, now: float) -> None:
-    """The container says where a task stands. What it says of an earlier attempt is old news."""
+    """The container reports on a task. A report of an earlier attempt is ignored."""
     local = view.work.tasks.get(report.task)
     if local is None or local.attempt != report.attempt:
         return
@@ -200,7 +200,7 @@ def _stand_by(view: View, needs: int) -> None:
 
 
 def heard_container_lost(view: View, now: float) -> None:
-    """The container is gone and everything in it. Its tasks start again in the next one."""
+    """The container is gone with everything in it. Its tasks start again in the next one."""
     view.work.container = False
     view.work.permit_told, view.work.drain_told = 0.0, None
     for task, local in list(view.work.tasks.items()):
@@ -218,12 +218,12 @@ def heard_rejected(view: View, message: str) -> None:
 
 
 def heard_drain_asked(view: View, now: float) -> None:
-    """A drain was requested, of this run or another: its first step may be in the control blob soon."""
+    """A drain of this or another run was requested: its first step may soon be in the control blob."""
     view.others.drain_asked_at = now
 
 
 def heard_leave(view: View, gave_up: str = "") -> None:
-    """This processor is asked to go: hand over, then end. `gave_up` is the reason if its host cannot go on."""
+    """This processor is asked to leave: hand over, then end. `gave_up` is the reason if its host cannot continue."""
     view.leaving = True
     if view.ending is None:
         view.gave_up = view.gave_up or gave_up
@@ -250,7 +250,7 @@ def _forget_ages(view: View, now: float) -> None:
 
 
 def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: float, now: float) -> None:
-    """By kind of call, not by resource: who may read a blob may be refused its lease."""
+    """Learn about access by kind of call, not by resource: a reader of a blob may be refused its lease."""
     kind = type(action).__name__
     match answer:
         case Denied(reason=reason, may_pass=may_pass):
@@ -277,9 +277,9 @@ def _read_own_row(view: View, answer: ProcessorRow | Absent | Nothing, now: floa
             view.life.etag, view.life.found = row.etag, row
             view.life.beat = max(view.life.beat, row.beat)
             if not row.alive:
-                view.life.written = row  # our last word, whose answer was lost
+                view.life.written = row  # our last write, whose answer was lost
         case ProcessorRow() as row:
-            # Its owner beats. Whoever else merges a column changes the ETag, and is no sign of a life.
+            # Its owner beats. A merge by anybody else also changes the ETag, but is no sign of life.
             known, beat = view.life.found_age, f"{row.incarnation} {row.beat}"
             if known is not None and known.etag != beat and row.alive:
                 view.life.rewritten += 1
@@ -305,7 +305,7 @@ def _wrote_own_row(
             view.life.etag, view.life.written, view.life.beat, view.life.found = etag, row, row.beat, row
             view.life.beat_unsettled, view.calls.let_in = None, True
             if sent_at > max(view.life.accepted_at, view.others.write_seen_at) + 2 * view.timing.heartbeat_s:
-                _forget_ages(view, now)  # nobody could write, perhaps: what was silent meanwhile may be well
+                _forget_ages(view, now)  # perhaps nobody could write, and silent members are alive
             view.life.accepted_at = max(view.life.accepted_at, sent_at)
         case No():
             view.life.found = None
@@ -313,7 +313,7 @@ def _wrote_own_row(
             view.life.found = None
             earlier = view.life.beat_unsettled
             if isinstance(action, MergeOwnRow) and (earlier is None or earlier[0] != row.beat):
-                view.life.beat_unsettled = row.beat, sent_at  # else the earlier one may land yet
+                view.life.beat_unsettled = row.beat, sent_at  # otherwise the earlier one may still arrive
         case Trouble.UNAVAILABLE | Denied() | Later():
             pass
         case _:
@@ -321,7 +321,7 @@ def _wrote_own_row(
 
 
 def _renewed_lease(view: View, lease_id: str, answer: None | No | Absent | Nothing, sent_at: float, now: float) -> None:
-    """Without an answer the same is sent again."""
+    """The lease was renewed or refused. Without an answer the same call is sent again."""
     leading = view.leadership
     if leading is None or leading.lease.id != lease_id:
         return
@@ -337,7 +337,7 @@ def _renewed_lease(view: View, lease_id: str, answer: None | No | Absent | Nothi
 
 
 def _released_lease(view: View, answer: None | No | Absent | Nothing, now: float) -> None:
-    """Without an answer the same is sent again: whoever leads next would have to break a lease that is not released."""
+    """The lease was released. Without an answer this is sent again: the next leader would have to break the lease."""
     match answer:
         case None | No() | Absent():
             view.handing_over = None
@@ -389,7 +389,7 @@ def _read_control(
     match answer:
         case ControlRead(control=control, etag=etag):
             if _is_older(view, control):
-                view.life.older_copy = True  # nobody works by it: its versions were used already
+                view.life.older_copy = True  # nobody follows it: its versions were used already
                 _control_seen(view, now)
             else:
                 _know_control(view, control, etag, now)
@@ -426,7 +426,7 @@ def _broke_lease(view: View, etag: str, answer: None | No | Absent | Nothing, no
         case None:
             view.candidacy.campaign = Campaign(etag)
         case No(code=code) if code.startswith("Lease"):
-            view.candidacy.campaign = Campaign(etag)  # there was none to break
+            view.candidacy.campaign = Campaign(etag)  # there was no lease to break
         case No() | Absent():
             _refused(view, now)
         case Trouble() | Denied() | Later():
@@ -447,7 +447,7 @@ def _acquired_lease(
             view.life.control_read_at = -1e9
         case No() | Absent():
             _refused(view, now)
-        case Trouble.UNSETTLED:  # who has it may acquire it again, nobody else
+        case Trouble.UNSETTLED:  # only its holder can acquire it again
             view.candidacy.campaign = Campaign(action.etag, asked=action.lease_id)
         case Trouble.UNAVAILABLE | Denied() | Later():
             pass
@@ -475,7 +475,7 @@ def _wrote_control(view: View, action: WriteControl, answer: str | No | TooLarge
 
 
 def _refused(view: View, now: float) -> None:
-    """Another was faster: nothing further is sent as leader or candidate before the blob was read."""
+    """Another was faster: nothing more is sent as leader or candidate until the blob is read."""
     demote(view, now)
     view.life.control_read_at = -1e9
 
@@ -517,7 +517,7 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
 
 
 def _somebody_works(view: View, run_id: str) -> bool:
-    """Whether a member of this run lives that goes on with the version that is there."""
+    """Whether any member of this run, according to the blob, is alive."""
     control = view.control
     if not isinstance(control, Control) or control.run_id != run_id:
         return False
@@ -540,8 +540,8 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
     won = view.candidacy.campaign.lease if view.candidacy.campaign is not None else None
     if won is not None and won.id == action.lease_id:
         view.leadership, view.candidacy.campaign = Leadership(won, since=now, barrier_since=now), None
-        view.others.scanned_at = -1e9  # nothing is decided before the first look at the others
-        view.others.leader_row = None  # it is taken over by the next write of it
+        view.others.scanned_at = -1e9  # nothing is decided before the first scan of the others
+        view.others.leader_row = None  # the next write takes it over
     leading = view.leadership
     if leading is not None and isinstance(before, Control) and control.version != before.version:
         leading.published_at = leading.barrier_since = now
@@ -549,7 +549,7 @@ def _control_written(view: View, action: WriteControl, control: Control, etag: s
     _know_control(view, control, etag, now)
     if control.leader != view.member:
         view.leadership, view.handing_over = None, view.lease
-        observe_again(view, now)  # who hands over and stays gives the successor its time
+        observe_again(view, now)  # a leader that hands over and stays gives the successor time
 
 
 def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
@@ -562,7 +562,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
             continue
         known, before = view.others.ages.get(row.processor), view.others.members.get(row.processor)
         if before is not None and before.incarnation != row.incarnation and before.alive and row.alive:
-            back.setdefault(row.processor, (row.incarnation, now))  # who comes back again and again counts once
+            back.setdefault(row.processor, (row.incarnation, now))  # one that comes back repeatedly counts once
         members[row.processor] = row
         ages[row.processor] = observed(known, row.etag, now, interval)
         if row.alive:
@@ -576,7 +576,7 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
         now,
         frozenset(alive),
     )
-    if changed:  # after the last scan, by somebody else
+    if changed:  # by somebody else since the last scan
         evident = max(view.life.accepted_at, view.others.write_seen_at)
         view.others.write_seen_at = view.others.scan_sent_at
         if view.others.write_seen_at > evident + 2 * max(view.timing.heartbeat_s, interval):
@@ -592,12 +592,12 @@ def _learn_members(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at
 
 
 def _cut_off(view: View) -> set[str]:
-    """The lives that say that they cannot reach the blob."""
+    """The lives that report that they cannot reach the blob."""
     return {row.incarnation for row in view.others.members.values() if row.alive and row.cut_off}
 
 
 def _running_well(view: View, now: float) -> dict[str, Well]:
-    """Of the tasks that somebody gave up: those that run where they are now, and since when without a failure."""
+    """The tasks that a processor gave up and that run with their present owner, and since when without a failure."""
     well = {}
     control = view.control
     for task in control.given_up if isinstance(control, Control) else ():
@@ -611,7 +611,7 @@ def _running_well(view: View, now: float) -> dict[str, Well]:
 
 
 def _learn_member(view: View, processor: str, answer: ProcessorRow | Absent | Nothing, now: float) -> None:
-    """One row. Its age is of that very ETag, as always."""
+    """One member's row was read. Its age belongs to its ETag, as always."""
     match answer:
         case ProcessorRow() as row:
             _know_member(view, row)
@@ -628,17 +628,17 @@ def _learn_member(view: View, processor: str, answer: ProcessorRow | Absent | No
 
 
 def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: float) -> None:
-    """Unless it was accepted, the next scan shows the row."""
+    """A member was marked dead. If that was not accepted, the next scan shows its row."""
     match answer:
         case str() as etag:
             row = view.others.members.get(action.processor)
-            if row is not None:  # a scan in between may have found it deleted
+            if row is not None:  # a scan in between may have seen its deletion
                 _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=action.epoch))
         case No():
             view.calls.doubted[resource(action)] = now
             view.others.ages.pop(action.processor, None)  # it shows life
         case Trouble.UNAVAILABLE:
-            pass  # it did not happen, so the row is as it was: again, later
+            pass  # nothing was written, so the row is unchanged: try again later
         case Trouble.UNSETTLED | Denied() | Later():
             view.calls.doubted[resource(action)] = now
         case _:
@@ -661,10 +661,10 @@ def _deleted_member(view: View, action: DeleteMember, answer: None | No | Absent
 
 
 def _answered_request(view: View, action: AnswerRequest, answer: str | No | Nothing, now: float) -> None:
-    """What was accepted is known without reading, else each answer would be sent twice."""
+    """Record accepted writes at once: otherwise the answer would be sent again before the next read."""
     match answer:
         case str() as etag:
-            if (leading := view.leadership) is not None:  # else whoever leads now reads them anew
+            if (leading := view.leadership) is not None:  # otherwise the current leader reads them
                 leading.requests = tuple(
                     replace(each, answer=action.answer, etag=etag) if each.key == action.key else each
                     for each in leading.requests
@@ -693,7 +693,7 @@ def _deleted_request(view: View, action: DeleteRequest, answer: None | No | Abse
 def _cleaned_run(view: View, run_id: str, answer: None | Kept | Nothing) -> None:
     leading = view.leadership
     if leading is None:
-        return  # whoever leads now looks again
+        return  # the current leader looks again
     match answer:
         case None:
             leading.clean_done, leading.clean_tries = run_id, 0
@@ -706,7 +706,7 @@ def _cleaned_run(view: View, run_id: str, answer: None | Kept | Nothing) -> None
 
 
 def _trust(view: View, kind: str, sent_at: float) -> None:
-    """All rows of a kind were read. One read before its refusal may have shown what was refused."""
+    """All rows of a kind were read. That settles earlier doubts; one that arose after the read was sent remains."""
     view.calls.doubted = {
         name: since for name, since in view.calls.doubted.items() if not name.startswith(kind) or since > sent_at
     }

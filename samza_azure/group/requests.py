@@ -1,8 +1,8 @@
-"""What is asked of the leader: what it obeys, what it answers, which rows it forgets.
+"""Requests to the leader: which it obeys, what it answers, and which rows it deletes.
 
-Anyone with access to the account may write a request, in no order and with anything in it. One is obeyed through the
-control blob first, under its key, and answered after that, so a leader that dies in between leaves nothing to guess.
-What nobody can obey is counted, never answered, and forgotten after a day: by reads, not by a clock.
+Anyone with access to the account may write a request, in any order and with any content. The leader first obeys it in
+the control blob, under its key, and then answers it; so if it dies in between, the next leader sees what was done. A
+request that cannot be obeyed is counted, never answered, and deleted after a day in which reads saw no change of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,17 +26,17 @@ TOO_LATE = "refused: the run flushes already"
 
 #: While one of these waits for its answer, no drain is taken up.
 WITHDRAWING = frozenset({RequestKind.CANCEL, RequestKind.STOP})
-#: So many cancellations are obeyed with one write; thousands of a stranger's come one after the other.
+#: One write obeys at most this many cancellations; a flood of them takes several writes.
 CANCELLED_AT_ONCE = 8
-#: The kinds of the requests that speak of this run and have no answer yet; of those that withdraw, once obeyed.
+#: The kinds of unanswered requests that concern this run; of those that withdraw drains, only obeyed ones.
 Waiting: TypeAlias = AbstractSet[RequestKind | None]
 
 
 def with_cancel(control: Control, requests: Sequence[Request]) -> Control:
-    """Cancel the freeze, and say so in the blob, also if there is none.
+    """Cancel the freeze, and record that in the blob even if there is none.
 
-    Before that no cancellation is answered. The write shows that we still lead, and shuts out a FREEZE of ours that
-    was not answered and may still be on its way: it was decided for an earlier ETag.
+    No cancellation is answered before this write. The write proves that we still lead. It also fences a FREEZE of ours
+    that was not answered and may still arrive: that one expects an earlier ETag.
     """
     if control.drain is not None and not _is_frozen(control):
         return control
@@ -50,8 +50,8 @@ def with_cancel(control: Control, requests: Sequence[Request]) -> Control:
 def with_drain(control: Control, requests: Sequence[Request]) -> Control:
     """Take up the first unanswered drain of this run, or of whichever comes next.
 
-    While a request that withdraws drains waits for its answer, none is taken up. It is answered after them, so a
-    drain that it withdrew cannot come back under the next leader.
+    None is taken up while a request that withdraws drains waits for its answer. That request is answered after the
+    drains that it withdraws, so they cannot come back under the next leader.
     """
     unanswered = _unanswered(control, requests)
     drain = next((request for request in unanswered if request.kind is RequestKind.DRAIN), None)
@@ -70,15 +70,16 @@ def with_drain(control: Control, requests: Sequence[Request]) -> Control:
 
 
 def thawed(control: Control) -> Control:
-    """The run goes on as if nobody had asked for a drain. Only before FLUSH, and the write's ETag sees to that."""
+    """Continue the run as if nobody had asked for a drain. Only before FLUSH, which the write's ETag ensures."""
     phase = RunPhase.RUNNING if control.phase is RunPhase.DRAINING else control.phase
     return replace(control, phase=phase, drain=None)
 
 
 def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) -> Control:
-    """A stop is for those who are there, and for who joins while one of them is. The next start clears it.
+    """A stop covers the members that are alive when it is accepted, and those that join while one of them is.
 
-    A dead processor's row looks alive until it is old, so somebody counts as there who was seen to write it.
+    The next start clears it. A dead processor's row looks alive until it is old, so a member lets others join the stop
+    only if its row was seen to change.
     """
     stop = control.stop
     if stop is None:
@@ -100,19 +101,19 @@ def with_stop(view: View, control: Control, rows: Mapping[str, ProcessorRow]) ->
 def answers(
     control: Control, requests: Sequence[Request], rows: Mapping[str, ProcessorRow]
 ) -> list[tuple[Request, str]]:
-    """What the leader has to say now, and to which request."""
+    """The answers that the leader has to give now, each with its request."""
     waiting = {each.kind for each in _unanswered(control, requests) if _is_obeyed(control, each)}
     said = [(each, _answer(control, each, waiting, rows)) for each in requests if not each.answer]
     return [(each, text) for each, text in said if text]
 
 
 def ignored(control: Control, requests: Sequence[Request]) -> int:
-    """How many wait in vain: of an unknown kind, of a size that ours never have, or for a run that is not there."""
+    """The number of requests that wait in vain: of an unknown kind, too large, or for a run that does not exist."""
     return sum(not request.answer and not _speaks_of(control, request) for request in requests)
 
 
 def _answer(control: Control, request: Request, waiting: Waiting, rows: Mapping[str, ProcessorRow]) -> str:
-    """Empty as long as there is nothing to say."""
+    """The answer to a request; empty while there is none."""
     if not _speaks_of(control, request):
         return ALREADY_DRAINED if request.kind is not None and request.run_id in control.past else ""
     match request.kind:
@@ -150,7 +151,7 @@ def _answer_to_stop(control: Control, request: Request, waiting: Waiting, rows: 
 
 
 def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str, ProcessorRow]) -> bool:
-    """It is new, a stop is possible, and one of those it is meant for is certainly there."""
+    """Whether this is a new stop, stopping is possible, and at least one of its members is certainly alive."""
     if request.kind is not RequestKind.STOP or request.answer or flushes(control) or not _speaks_of(control, request):
         return False
     certain = view.others.seen_alive | {view.incarnation}
@@ -158,7 +159,7 @@ def _can_stop(view: View, control: Control, request: Request, rows: Mapping[str,
 
 
 def _is_obeyed(control: Control, request: Request) -> bool:
-    """Whether the blob has what was asked. A drain shows there as itself, and counts as waiting in any case."""
+    """Whether the blob has what was asked for. A drain is in the blob by itself, and always counts as waiting."""
     match request.kind:
         case RequestKind.CANCEL:
             return request.key in control.withdrawn and not _is_frozen(control)
@@ -176,7 +177,7 @@ def _is_meant(request: Request, incarnation: str) -> bool:
 
 
 def _speaks_of(control: Control, request: Request) -> bool:
-    """Of this run, or of whichever is there. One without a kind speaks of nothing."""
+    """Whether a request concerns this run, or whichever run there is. A request of an unknown kind concerns none."""
     return request.kind is not None and request.run_id in ("", control.run_id)
 
 
@@ -190,7 +191,7 @@ def flushes(control: Control) -> bool:
 
 
 def _members(rows: Mapping[str, ProcessorRow]) -> tuple[Member, ...]:
-    """Without those that stand by, since they cannot read that they are stopped."""
+    """The members without those that stand by, since they cannot read that they are stopped."""
     return tuple(sorted(Member(row.processor, row.incarnation) for row in rows.values() if not row.too_old_for))
 
 

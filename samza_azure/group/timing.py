@@ -1,4 +1,4 @@
-"""The durations that the protocol waits for. Seconds of the host's own clock, differences only."""
+"""The durations of the protocol, in seconds of the host's own clock. Only differences of its times are used."""
 
 from dataclasses import dataclass
 
@@ -6,49 +6,48 @@ from dataclasses import dataclass
 LEASE_S = 60
 #: The holder renews this long after it last asked.
 RENEW_EVERY_S = 20.0
-#: The holder counts from before it asked, and stops this long before the service could let go.
+#: The holder counts from before it asked, and stops this long before the service can end the lease.
 LEASE_MARGIN_S = 5.0
-#: What others wait for is written at once, but not more often than this, and by all together not more often than that.
+#: A write that others wait for is sent at once, but at most once per gap by one member, and at this rate by all.
 URGENT_GAP_S, URGENT_PER_S = 0.1, 600
-#: A processor that was let in and is refused since then pauses at once, and ends after this time: a restart may bring a
-#: new secret.
+#: A processor that loses its access pauses at once, and ends after this time: a restart may bring a new secret.
 DENIED_S = 120.0
-#: A processor that was never let in and lacks a right waits for this time: a new role takes effect minutes later.
+#: A processor that never had access waits this long for a right: a new role takes effect minutes later.
 ROLE_S = 600.0
-#: After a failed call what is done seldom, or in several steps, is tried again this much later, then later and later.
+#: A call that is rare, or one of several steps, is tried again this long after a failure, then later and later.
 #: A failed task starts again after twice this, doubled each time (`tasks.retry_at`).
 RETRY_S = 0.25
-#: A call that fails every time is in the end made this many times less often than usual.
+#: A call that keeps failing is made at most this many times less often than usual.
 BACK_OFF_MOST = 4
-#: Beats, ours and the leader's, do not back off, or an outage of seconds would be a death. They come this much sooner,
-#: while all that is read comes later; together that is less than usual.
+#: Beats, ours and the leader's, do not back off; otherwise an outage of seconds would look like a death. After a
+#: failure the next beat comes after this part of the interval. Reads back off, so there are fewer calls in all.
 BEAT_AGAIN = 0.75
-#: A deletion that is refused is tried again after this time, then less and less often.
+#: A refused deletion is tried again after the first time, then later and later, up to the second.
 CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S = 1.0, 300.0
-#: Each wrong suspicion of a leader doubles the patience with the next, at most this many times.
+#: Each wrong suspicion of a leader doubles the timeout for the next one, at most this many times.
 CHURN_MAX = 4
-#: So many leader timeouts in office, and earlier wrong suspicions are forgotten.
+#: A leader that has led for this many leader timeouts, doubled per wrong suspicion, resets `churn`.
 CHURN_FORGOTTEN = 10
-#: A job model that was too large is tried again after this time: it shrinks when tasks have been handed over.
+#: A job model that was too large is tried again after this time: it shrinks once tasks have been handed over.
 FIT_AGAIN_S = 5.0
 #: A task's failures are forgotten after it ran this long.
 FORGIVE_AFTER_S = 600.0
-#: An observer reads at most this many rows a second; there are four or, while many join, a few more.
+#: An observer reads at most this many rows a second. There are four observers, or a few more while many join.
 ROWS_PER_S = 180
 #: All followers together read the control blob at most this many times a second; Azure carries 500.
 NEWS_PER_S = 250
-#: While a run drains, each step waits for looks: they come so often, unless the group is so large that the bounds above
-#: count.
+#: While a run drains, each step waits for looks. This is their interval, unless the bounds above make it longer in a
+#: large group.
 DRAINING_LOOK_S = 0.2
-#: For so long after a drain was requested, followers look as often as while a run drains: the leader takes it up soon.
+#: For this time after a drain was requested, followers look as often as in a drain: the leader takes it up soon.
 DRAIN_ASKED_S = 10.0
-#: Whoever asks for something waits for the leader to read it: this many times per scan, but not more often than this.
+#: The leader reads requests this many times per scan, but not more often than this, since their senders wait.
 REQUESTS_PER_SCAN, REQUESTS_LEAST_S = 4, 0.15
 #: All processors that wait for a release together read at most this many rows a second; Azure carries 2,000.
 WAITS_PER_S = 250
-#: A call that has failed this many times in a row is no accident: this resource is out of our reach.
+#: After this many failures of a call in a row, we count its resource as out of reach.
 OUT_OF_REACH = 5
-#: Part of the death timeout after which a processor without an accepted heartbeat pauses itself.
+#: The part of the heartbeat timeout after which a processor without an accepted heartbeat pauses itself.
 SELF_STOP = 0.75
 
 
@@ -64,7 +63,7 @@ def draining_look_s(processors: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A profile, or what the job file made of it."""
+    """A profile, with the changes of the job file."""
 
     heartbeat_s: float = 2.0
     heartbeat_timeout_s: float = 8.0
@@ -74,50 +73,50 @@ class Timing:
     barrier_timeout_s: float = 30.0
 
     def scan_every_s(self, members: int) -> float:
-        """How often all rows are read: in a very large group less often."""
+        """The interval between reads of all rows; longer in a very large group."""
         return max(self.scan_s, members / ROWS_PER_S)
 
     def look_every_s(self, members: int) -> float:
-        """How often a follower looks at the leader row: in a very large group less often.
+        """The interval between a follower's reads of the leader row; longer in a very large group.
 
-        News there sends everybody to the control blob; who looks at different times, comes at different times.
+        A change there makes every follower read the control blob; spread reads of the row spread those reads.
         """
         return max(self.heartbeat_s, members / NEWS_PER_S)
 
     def ask_every_s(self, members: int) -> float:
-        """How often each asks the control blob while nobody leads."""
+        """The interval between a processor's reads of the control blob while nobody leads."""
         return max(self.scan_s, members / NEWS_PER_S)
 
     def sight_every_s(self, members: int) -> float:
-        """How often a follower reads the control blob although nothing is new, to see that it could."""
+        """The interval between a follower's reads of the control blob without news, to check that it can."""
         return max(self.barrier_timeout_s, members / NEWS_PER_S)
 
     @property
     def requests_every_s(self) -> float:
-        """How often the leader reads the requests."""
+        """The interval between the leader's reads of the requests."""
         return max(self.scan_s / REQUESTS_PER_SCAN, min(self.scan_s, REQUESTS_LEAST_S))
 
     def urgent_gap_s(self, members: int) -> float:
-        """How soon after a write of its own row a member may write again what others wait for."""
+        """The least time between a member's writes of its own row when others wait for them."""
         return min(max(URGENT_GAP_S, members / URGENT_PER_S), self.heartbeat_s)
 
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """What a resource waits for after calls that failed: at first, and at most."""
+    """The wait after failed calls to a resource: the first, and the longest."""
 
     first_s: float
     most_s: float
 
     @property
     def longest_s(self) -> float:
-        """The longest wait of all."""
+        """The longest wait, including the random part."""
         return self.most_s * 1.25
 
     def after(self, failures: int, random: float) -> float:
-        """How long after a call was sent the next one is, when so many in a row have failed. `random` is below 1.
+        """The time from one call to the next after this many failures in a row. `random` is below 1.
 
-        Those who failed together would come back together; so each waits up to a quarter less or more.
+        Clients that failed together would come back together; so each waits up to a quarter less or more.
         """
         return min(self.first_s * 2.0 ** min(failures - 1, 30), self.most_s) * (0.75 + random / 2)
 

@@ -8,10 +8,10 @@ most about that of `explain`.
 from samza_azure.explain import coordination
 from samza_azure.group.timing import Timing
 
-#: Of one kind, by one life, within a second. What others wait for is written ten times a second at most, by a leader
-#: in two rows. Deletions do not count unless they are refused: who cleans up has as many rows as there were requests.
+#: The most calls of one kind by one life within a second. A write that others wait for is sent at most ten times a
+#: second, by a leader to two rows. Only refused deletions count: a cleanup deletes a row for each request.
 MOST_PER_S = 40
-#: So many times the usual number of calls: beats do not come evenly.
+#: The most calls in relation to the usual number, which varies because beats do not come evenly.
 MOST = 1.5
 
 
@@ -23,15 +23,15 @@ class Cost:
         self._seconds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def sent(self, name: str, life: int, operation: str, now: float, requests: int = 0) -> str | None:
-        """A call was sent; what is wrong with that, if anything is. Each of the requests in the table may be answered
-        by one more."""
+        """Count a call that was sent. Return what is wrong, if anything. Each request in the table may be answered by one
+        more call."""
         if not operation.startswith(("control.", "rows.")):
             return None
         self.calls += 1
         return None if operation == "rows.delete" else self.counted(name, life, operation, now, requests)
 
     def counted(self, name: str, life: int, operation: str, now: float, more: int = 0) -> str | None:
-        """One more of what may be made so often within a second."""
+        """Count one more call of a kind. Return what is wrong if these are too many within a second."""
         second, which = int(now), (name, life, operation)
         known, count = self._seconds.get(which, (second, 0))
         count = count + 1 if known == second else 1
@@ -40,8 +40,8 @@ class Cost:
         return f"Cost: {name} has made {count} calls of {operation} within a second" if too_many else None
 
     def usual(self, calls: int, seconds: float, timing: Timing, processors: int, more: float) -> str | None:
-        """Whether so many calls in this time are those of a group in which nothing happens. What else each of them may
-        have had to say is `more`."""
+        """Return what is wrong if these calls are far more than `explain` states for a calm group. `more` is the number of
+        other calls that the members may have had to make."""
         group = coordination(timing, max(processors, 1))
         usual = (group.table + group.read + group.other) * seconds / 3600 + more
         if calls <= MOST * usual:

@@ -110,7 +110,7 @@ class Spec(Written):
     idle_timeout_s: float
     commit_s: float
     batch_bytes: int
-    keeps_last_rows: bool = False  # of a drain, until the batch that fires: see `Pace`
+    keeps_last_rows: bool = False  # in a drain, until the batch that fires: see `Pace`
     key: Sequence[str] = ()  # of a source stream in the job file; its logs must have the same
     partitions: int = 0  # of a source stream in the job file; its logs must have the same
     files: Mapping[str, str] = field(default_factory=dict)  # permit, hints, gate, acknowledgements

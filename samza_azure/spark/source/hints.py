@@ -39,7 +39,7 @@ class HintBoard:
         self._publish_now = threading.Event()
         self._written = ""
         self._drains_asked: set[str] = set()
-        self.drain_asked = threading.Event()  # a hint has come that a drain was requested
+        self.drain_asked = threading.Event()  # a hint of a requested drain has arrived
         self.wanted = False  # whether any task here listens
         self._write()
 
@@ -74,7 +74,7 @@ class HintBoard:
             self._written = text
 
     def poll(self) -> bool:
-        """Read all hints; whether a log has grown."""
+        """Read all hints. Return whether a log has grown."""
         rows = self._hints.poll()
         drains = {name for name in rows if is_drain_hint(name)}
         if not drains <= self._drains_asked:

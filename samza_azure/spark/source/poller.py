@@ -1,9 +1,9 @@
 """The work of a source: look for new records, decide on the next offset, and read the rows up to it.
 
-Promised: `latest` never raises and never waits longer than a second; raising would kill the query. After a storage
-error it returns the old offset, writes an acknowledgement with the error and tries again. The rows of a returned offset
-can be read: small ranges are downloaded before it is returned, larger ones in a worker, which tries until the permit
-ends.
+Promised: `latest` never raises, which would kill the query, and answers within about two seconds: within one,
+unless a drain's end makes it look twice. After a storage error it returns the old offset, acknowledges the error and
+tries again. The rows of a returned offset can be read: small ranges are downloaded before it is returned, larger ones
+in a worker, which tries until the permit ends.
 """
 
 import json
@@ -36,7 +36,7 @@ from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import Offset, Place, State
 from samza_azure.streams.pace import Pace, Progress, next_offset, unasked_s
 
-#: `latest` returns within this time, whatever the storage does.
+#: `latest` waits this long for a round, whatever the storage does.
 PATIENCE_S = 0.8
 #: The interval at which a producer's log is read without a hint while a run flushes: the producers' last records come
 #: within seconds. Otherwise it is `unasked_s`.
@@ -77,7 +77,7 @@ def read_range(
 
 
 def _needs(error: SamzaAzureError) -> int | None:
-    """The format that is needed, if the error is a record written by a later release."""
+    """The format of the record, if the error is that a later release wrote it."""
     return error.needs if isinstance(error, TooOld) else None
 
 
@@ -135,12 +135,12 @@ class Poller:
         self.parts: list[list[Part]] = []
         self.due = [0.0] * len(self.readers)
         self.silent_since: list[float | None] = [None] * len(self.readers)
-        self.is_checked = [False] * len(self.readers)  # whether it is known to be partitioned as the job file says
+        self.is_checked = [False] * len(self.readers)  # whether it is known to be partitioned as in the job file
         self.resting_until = 0.0
-        self.has_more = False  # beyond what the last round has found
+        self.has_more = False  # after what the last round has found
         self.last_rows = self.last_tick = -1e9
         self.at_end_since: float | None = None  # in a drain
-        self.new_since: float | None = None  # since when something beyond Spark's offset is known
+        self.new_since: float | None = None  # since when there are known records after Spark's offset
         self.ready: tuple[str, str, list[pa.RecordBatch]] | None = None
         self.found: tuple[str, str, list[list[Part]]] | None = None  # of a range that a worker reads
         self.questioned_at = -1e9

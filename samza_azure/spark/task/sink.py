@@ -322,8 +322,8 @@ class SinkTask(ABC):
 
 
 def after_publish(before: Progress, rows: int, seconds: float, since_s: float) -> Progress:
-    """The progress of a task after one more publish: `rows` in all; this one took `seconds` and ended `since_s` after the
-    one before it."""
+    """The progress of a task after one more publish: `rows` in all; this one took `seconds` and ended `since_s`
+    after the one before it."""
     return replace(
         before,
         batches=before.batches + 1,
