@@ -74,7 +74,7 @@ CLEANERS = ("clean", "tidy")
 WINDOW = 20
 KEYS = 7
 INFINITY = 1 << 60
-#: A low-level task commits at most so many messages at once. The row that its `on_drain` puts out has this number.
+#: A low-level task commits at most this many messages at once. The row of its `on_drain` has this number.
 PART, FAREWELL = 15, -1
 #: A source that pauses has new rows for this time, and then none for as long.
 PAUSE_S = 12.0
@@ -123,7 +123,7 @@ class Habits:
     poisoned: float = 0.0  # part of the batches in which user code fails
     bad: set[str] = field(default_factory=set)  # the processors on whose machines it always fails
     forgets: bool = False  # old blobs of what lies between the stages are deleted
-    pauses: bool = False  # there are times without new rows, and who reads the source says so
+    pauses: bool = False  # there are times without new rows, which the readers of the source report
     limits: Limits = LIMITS
 
     def cure(self) -> None:
@@ -149,8 +149,8 @@ def plan_of(
     handled: bool = False,
     renamed: bool = False,
 ) -> Plan:
-    """The pipeline of this world; if asked for, with a stage in front of it, with a second reader of the source, which
-    may be one of low-level tasks, or with another name for its first stage."""
+    """The pipeline of this world. Optionally with a stage in front, with a second reader of the source, which may have
+    low-level tasks, or with another name for its first stage."""
     first = (StagePlan("parsed", (SOURCE,), PARSED, sources),) if front else ()
     stages = (
         *first,
@@ -259,7 +259,7 @@ class Work:
         )
         self.rows: list[Row] = []  # read, and to be passed on with the next batch
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
-        self.told = 0  # the frontier that came without rows
+        self.told = 0  # the last frontier that came without rows
         self.blob = 0  # of the log, that the last record went to
         self.state = State(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
@@ -478,7 +478,7 @@ class Work:
                 return
 
     def progress(self, producers: list[str]) -> int:
-        """The event time that all producers have passed. Silence is never idleness: who said nothing holds it back."""
+        """The event time that all producers have passed. Silence is never idleness: a silent producer holds it back."""
         state = self.state
         frontiers = [INFINITY if each in state.drained else state.frontiers.get(each) for each in producers]
         known = [frontier for frontier in frontiers if frontier is not None]
@@ -554,7 +554,7 @@ class Work:
             self.report(self.phase)
 
     def forget(self) -> None:
-        """Delete what is no longer needed of a log between the stages, now or much later, whoever owns it then."""
+        """Delete what is no longer needed of a log between the stages, now or much later, under any owner."""
         if not self.task.startswith(CLEANERS):
             return
         readers = [f"runs/{self.start.run_id}/daily-{number}" for number in range(self.tasks_of("daily"))]

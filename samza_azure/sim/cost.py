@@ -23,8 +23,8 @@ class Cost:
         self._seconds: dict[tuple[str, int, str], tuple[int, int]] = {}
 
     def sent(self, name: str, life: int, operation: str, now: float, requests: int = 0) -> str | None:
-        """Count a call that was sent. Return what is wrong, if anything. Each request in the table may be answered by one
-        more call."""
+        """Count a call that was sent. Return what is wrong, if anything. Each request in the
+        table may be answered by one more call."""
         if not operation.startswith(("control.", "rows.")):
             return None
         self.calls += 1
@@ -40,8 +40,8 @@ class Cost:
         return f"Cost: {name} has made {count} calls of {operation} within a second" if too_many else None
 
     def usual(self, calls: int, seconds: float, timing: Timing, processors: int, more: float) -> str | None:
-        """Return what is wrong if these calls are far more than `explain` states for a calm group. `more` is the number of
-        other calls that the members may have had to make."""
+        """Return what is wrong if these calls are far more than `explain` states for a calm group. `more` is the number
+        of other calls that the members may have had to make."""
         group = coordination(timing, max(processors, 1))
         usual = (group.table + group.read + group.other) * seconds / 3600 + more
         if calls <= MOST * usual:

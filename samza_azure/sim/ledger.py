@@ -76,13 +76,13 @@ INVARIANTS = {
     "refused.",
     "Plain": "A pure function gives the same answer as a plain second implementation.",
 }
-#: Nobody works in a run of such a phase, so nothing of it is taken back.
+#: In these phases nobody works in the run, so it is not taken back.
 _OVER = (RunPhase.DRAINED, RunPhase.FAILED, RunPhase.NONE)
-#: Who comes after a failure goes on where it was.
+#: A step of a failed run: processors that come back continue its drain.
 FAILED_DRAIN = (RunPhase.FAILED, RunPhase.DRAINING)
 #: Clocks differ by a tenth at most, so an observed silence is at least this part of the true one.
 CLOCK_RATE = 0.88
-#: An outage tells nobody's age, so for this part of the timeout after it nobody can be old enough to be marked.
+#: Ages do not grow in an outage, so for this part of the timeout after it no row is old enough to be marked.
 OUTAGE_FORGIVEN = 0.15
 
 
@@ -507,10 +507,10 @@ class Ledger(MemoryStorage):
         control = self.control
         behind = control is not None and _whole(before.get("adopted")) < control.version
         timing, jumps = self.facts.timing, self.facts.jumped(_sender(), beats.last)
-        # Between two reads a leader counts two intervals at most, so a jump of its clock adds no more.
+        # A leader counts at most two intervals between two reads, so a jump of its clock adds no more than that.
         enough = silence >= timing.heartbeat_timeout_s * CLOCK_RATE - jumps * 2 * timing.scan_s
         timeout, now = self.facts.timing.heartbeat_timeout_s, self.facts.instant()
-        # Who says that it is cut off says so for a while in which the blob was there for others.
+        # A processor may also be marked if it has long reported that it is cut off while others could reach the blob.
         said = beats.cut_off_since
         cut_off = said is not None and self.facts.reachable_s(said) >= timeout * CLOCK_RATE
         self.seen["marked dead, cut off"] += cut_off and not enough and not behind

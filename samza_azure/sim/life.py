@@ -153,7 +153,7 @@ class Life:
         self.processor.leave()
 
     def container_dies(self) -> None:
-        """The container alone is gone; the supervisor hears of it and starts another."""
+        """Kill only the container; the supervisor notices and starts another."""
         if self.container is None:
             return
         self._end_container()
@@ -169,7 +169,7 @@ class Life:
             self.container.process.freeze(seconds)
 
     def calm_down(self) -> None:
-        """From now on nothing of its own goes wrong."""
+        """End the faults of this life."""
         self.link.outages.clear()
         self.habits.cure()
         self.supervisor.thaw()

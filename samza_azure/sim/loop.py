@@ -124,7 +124,7 @@ class Process:
             loop.call_exception_handler({"message": f"{self.name} broke", "exception": error})
 
     def freeze(self, seconds: float) -> None:
-        """Nothing of it runs for this time. What was sent arrives; answers wait."""
+        """Freeze the process for this time. Calls that it has sent arrive; their answers wait."""
         if self.alive and not self.frozen:
             self.frozen = True
             asyncio.get_running_loop().call_later(seconds, self.thaw)
@@ -138,7 +138,7 @@ class Process:
                 future.set_result(None)
 
     def until_thawed(self) -> "asyncio.Future[None]":
-        """Done when the process goes on; one for each who waits, since waiting can be cancelled."""
+        """A future that is done when the process continues. Each waiter has its own, since waiting can be cancelled."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         return future

@@ -25,7 +25,7 @@ ALLOWED = 1.5
 #: A call of the simulated network takes no longer, unless something is wrong with it.
 CALL_S = 0.5
 
-#: At most this part of the calls fails, or is slow, where bounds are looked at; then so many in a row wait in vain.
+#: Bounds are checked if at most this part of the calls fails or is slow. Then at most this many in a row wait in vain.
 FAIR, IN_VAIN = 0.02, 3
 #: What is vacant when nobody leads.
 LEADERSHIP = "the leadership"
@@ -93,7 +93,7 @@ def applies(weather: Weather) -> bool:
 
 
 def vacant(control: Control, lives: Iterable[Life]) -> set[str]:
-    """The leadership, and the tasks, that nobody who lives has, although somebody could."""
+    """What no live processor has although one could: the leadership, and tasks."""
     if control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING) or control.stop is not None:
         return set()
     alive = [life for life in lives if life.supervisor.alive]

@@ -78,7 +78,7 @@ class Scenario:
     rare: tuple[tuple[str, str], ...] = ()  # faults and the steps that most of those that wait, wait for
     lasting: bool = False  # faults outlast leases and versions, writes land after an outage, the last drain's run fails
     throttled: bool = False  # one of the outages is a service that takes only a part of the calls
-    watched: bool = False  # when nobody lives any more, somebody starts the code that the run has
+    watched: bool = False  # when no processor is left, one is started with the code of the run
     pauses: bool = False  # sources have nothing new at times, and their readers say so
 
 

@@ -53,7 +53,7 @@ def simulate_job(
     seeds: Iterable[int],
     hours: float | None = None,
 ) -> bool:
-    """Play histories of a job's own fleet, and say in the end what somebody who plans one asks. True: all was well."""
+    """Simulate a job's own fleet, and print what a planner wants to know. Return True if nothing was violated."""
     tally, worst = Tally(), dict[str, FailOver]()
     for seed in seeds:
         drawn = draw(seed, processors=processors, fault_s=hours * HOUR_S if hours else None)
@@ -113,7 +113,7 @@ def command(seed: int, processors: int | None = None, hours: float | None = None
 
 
 def verdict(result: Result, replay: str) -> str:
-    """One or two lines: what came of it."""
+    """The result in one or two lines."""
     if result.violation is None:
         return f"Nothing was violated in {result.seconds / 60:.0f} simulated minutes."
     return f"{result.violation}\n    replay: {replay}"

@@ -49,13 +49,13 @@ from samza_azure.sim.steps import RARE, STEPS
 from samza_azure.storage.driver import drive
 from samza_azure.storage.memory import Link, MemoryAccount, SimulatedAccount
 
-#: Whatever is still wrong this long after the last fault is a fault of ours. In heartbeats.
+#: In heartbeats: what is still wrong this long after the last fault is a bug.
 HEALS_WITHIN = 12.0
 #: A run fails within this time if all its tasks do, unless it is drained before.
 FAILS_WITHIN_S = 90.0
-#: So often the world looks whether all is well.
+#: The interval between checks of the world.
 LOOK_S = 0.25
-#: So often it looks what each life remembers, which grows slowly.
+#: The interval between checks of what each life remembers, which grows slowly.
 GROWS_S = 5.0
 #: Under mild trouble each task runs for at least this part of the time (L2).
 RUNS = 0.95
@@ -64,7 +64,7 @@ STARTS_WITHIN_S = 10.0
 
 #: In a busy fleet logs roll within the short life of a run.
 SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
-#: Where faults last, this part of a busy fleet's do so.
+#: In a scenario with lasting faults, this part of a busy fleet's faults last.
 LASTING = 0.3
 #: An outage is felt by all after so many timeouts, and who comes then makes so many calls at once.
 SETTLED, MORE = 2.0, 3
@@ -72,7 +72,7 @@ SETTLED, MORE = 2.0, 3
 LAST = ("supervisor freezes", "container freezes", "machine freezes", "outage", "cut off", "access refused")
 #: In a steered fleet this part of the faults that wait, wait for what has seldom met.
 STEERED = 0.7
-#: So many faults wait for the same step at most; they happen together.
+#: At most this many faults wait for the same step; they happen together.
 AT_ONCE = 4
 #: The fingerprint of a pipeline that is not the present one.
 OLD_CODE = "0" * 64
@@ -216,7 +216,7 @@ class World:
             await self._wait(dice.expovariate(1 / scenario.every_s))
 
     def _look(self) -> None:
-        """While there are faults, look again and again who waits for whom, and what nobody has."""
+        """While there are faults, check repeatedly who waits for whom, what is vacant, and what grows."""
         for check in (self._look_for_patience, self._look_for_bounds, self._look_for_growth):
             try:
                 check()
@@ -226,7 +226,7 @@ class World:
             self.loop.call_later(LOOK_S, self._look)
 
     def _look_for_patience(self) -> None:
-        """Patience: who was given a task starts it in time."""
+        """Patience: the new owner of a task starts it in time."""
         self._waiting = waiting(self.lives.values(), self._waiting, self.loop.time())
         bound = waits_at_most(self.timing, self.habits.shutdown_s)
         for (name, _, task, _), since in self._waiting.items():
@@ -262,7 +262,7 @@ class World:
             demand(wrong is None, f"Leak: {life.name} remembers {wrong}; there have never been more than {self._most}")
 
     def _disturb(self, lasts: float = 0.0) -> None:
-        """Something happens, for so long; what a processor promises in a quiet time counts from its end."""
+        """Note a disturbance of this length. What a processor promises in a quiet time counts from its end."""
         self._quiet_from = max(self._quiet_from, self.loop.time() + lasts)
 
     def _aim(self, kind: str, step: str) -> None:
@@ -296,7 +296,7 @@ class World:
 
     def start(self, name: str, *, delay: float = 0.0, code: str = "") -> None:
         """Start a processor, unless one of this name lives. `code` is a fingerprint; the present one without it."""
-        # What starts it is no part of its life: the call that is landing just now is somebody else's.
+        # In a context of its own: the call that takes effect at this moment belongs to another processor.
         self._starting.append(self.loop.call_later(delay, self._start, name, code, context=Context()))
 
     def _start(self, name: str, code: str) -> None:
@@ -477,7 +477,7 @@ class World:
         self.loop.call_later(lasts, habits.bad.discard, name)
 
     def _refuse_access(self, victim: Life | None, lasts: float) -> None:
-        """A role is taken from one machine, or the key is rotated for all; whoever is started then has the new one."""
+        """Take a role from one machine, or rotate the key for all; processors started afterwards have the new key."""
         now, who = self.loop.time(), victim.name if victim is not None else ""
         (victim.link if victim is not None else self.weather).outages.append(Outage("access", now + lasts, hangs=False))
         if victim is None:
@@ -491,7 +491,7 @@ class World:
         now = self.loop.time()
         self.weather.outages = [outage for outage in self.weather.outages if outage.until > now]
         outlasts = self.scenario.lasting and kind != "table" and self.dice.random() < 0.2
-        if outlasts:  # a lease, and who has it finds that out by a write, before the faults end
+        if outlasts:  # longer than a lease, whose holder notices it by a write before the faults end
             lasts = min(self.dice.uniform(1.0, 1.5) * LEASE_S, self.scenario.fault_s - now)
             self._disturb(lasts)
         hangs = outlasts or self.dice.random() < 0.5
@@ -548,7 +548,7 @@ class World:
         self.note(f"throttled for {lasts:.1f} s")
 
     def _victim(self, who: str, kind: str) -> Life | None:
-        """Anyone, the leader often, and whoever has just begun something more often. Nobody is sent away twice."""
+        """Choose a processor: often the leader, more often one that has just begun a step. None is sent away twice."""
         dice = self.dice
         alive = [life for life in self.lives.values() if life.supervisor.alive]
         control = self.ledger.control
@@ -644,7 +644,7 @@ class World:
     # After the faults.
 
     async def _calm_down(self) -> None:
-        """The faults end; everybody who ought to be there is started; then the fleet must heal."""
+        """End the faults and start all missing processors; then the fleet must heal."""
         self.note("calm: no more faults")
         self.calm = True
         self.blind = ""
@@ -739,7 +739,7 @@ class World:
             demand(self.unhealed() is None, f"L1: healed, and then {self.unhealed()}")
             if same and after.version == control.version:
                 alive = sum(life.supervisor.alive for life in self.lives.values())
-                reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # batches come so often at most
+                reports = len(after.tasks) * seconds / (self.habits.batch_s / 2)  # the highest rate of batches
                 wrong = self.ledger.cost.usual(calls, seconds, self.timing, alive, reports)
                 demand(wrong is None, f"{wrong}, in calm")
 
@@ -828,9 +828,9 @@ class World:
             demand(times >= RUNS * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
     async def _half_blind(self, part: str, *, is_news: bool) -> None:
-        """One processor beats and reads no control blob, for good. Its tasks must run elsewhere: as it does not adopt
-        the next version, which is news because somebody leaves; else as it sees that it cannot."""
-        if not is_news:  # nor from whoever was started just now
+        """One processor beats but can no longer read the control blob. Its tasks must move: with `is_news`, because it does
+        not adopt the version after somebody has left; otherwise, because it notices that it cannot read."""
+        if not is_news:  # nor anything from a processor that has just started
             await self._wait(10.0)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
         victim = self._one(False)
@@ -840,14 +840,14 @@ class World:
             owners = {each.owner.processor for each in control.tasks.values() if each.owner is not None}
             if others := sorted(owners - {victim.name}):
                 break
-            await self._wait(1.0)  # who is back after the last trouble has not got its share yet
+            await self._wait(1.0)  # processors that have just come back have no share of the tasks yet
         demand(bool(others), f"L2: {victim.name} has kept all tasks")
         self.note(f"{victim.name} can no longer reach the blob")
         victim.link.outages.append(Outage(part, float("inf"), hangs=False))
         if is_news:
             self._send_away(self.lives[self.dice.choice(others)])
         self.blind = victim.name
-        await self._wait(10.0)  # whoever left is back
+        await self._wait(10.0)  # the processor that left is back
         bound = self.timing.barrier_timeout_s + 2 * self._handled_within(leads=True)
         await self._heal(bound, "L2: {:.0f} s after a processor lost sight of the blob {}")
 
@@ -891,7 +891,7 @@ class World:
         demand(not left, f"S12: {left} were left after the clean-up")
 
     async def _fail_in_the_drain(self) -> None:
-        """User code fails until the run has failed. Who comes back then goes on with the drain."""
+        """User code fails until the run has failed. Processors that come back then continue the drain."""
         self.habits.poisoned = 1.0
         failed, until = self.ledger.seen["phase FAILED"], self.loop.time() + FAILS_WITHIN_S
         while self.ledger.seen["phase FAILED"] == failed and self.loop.time() < until:

@@ -21,8 +21,7 @@ SCAN_BYTES = 4 << 20
 class Intake:
     """The logs of one task, and what was read of them. For one thread.
 
-    It is full with so many `rows`, or a `size` of so many bytes, as they are in memory. `widened` brings rows into one
-    schema.
+    It is full when it holds `rows` rows, or `size` bytes in memory. `widened` brings rows into one schema.
     """
 
     def __init__(

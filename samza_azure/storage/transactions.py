@@ -15,7 +15,7 @@ from samza_azure.errors import StorageUnavailable
 from samza_azure.storage.interface import Missing, Refused, Row, Value
 from samza_azure.storage.limits import checked_key, checked_values
 
-#: So many operations the service takes in one transaction.
+#: The service takes at most this many operations in one transaction.
 OPERATIONS_MAX = 100
 
 

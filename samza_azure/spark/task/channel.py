@@ -1,4 +1,4 @@
-"""The socket between a container and its supervisor. Its end is the container's."""
+"""The socket between a container and its supervisor. The container exits when it is closed."""
 
 import os
 import queue
@@ -9,25 +9,25 @@ from samza_azure.messages import Alive, Command, Report, decode, encode
 
 
 class Channel:
-    """The socket to the supervisor. Its end is ours."""
+    """The socket to the supervisor. This process exits when it is closed."""
 
     def __init__(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self.commands: queue.Queue[Command | None] = queue.Queue()  # None: look at the tasks now
 
     def listen(self) -> None:
-        """From now on commands come in, and the supervisor's end is noticed."""
+        """Start to receive commands, and to notice the supervisor's end."""
         threading.Thread(target=self._listen, name="channel", daemon=True).start()
 
     def tell(self, report: Report | Alive) -> None:
-        """One report, whole. From the main thread."""
+        """Send one report as a whole. Only the main thread calls this."""
         try:
             self._socket.sendall(encode(report))
         except OSError:
             os._exit(1)
 
     def _listen(self) -> None:
-        """A thread of its own, so that the end of the channel is noticed whatever the others do."""
+        """Receive commands in a separate thread, so that the channel's end is noticed whatever the other threads do."""
         try:
             with self._socket.makefile("rb") as lines:
                 for line in lines:

@@ -1,7 +1,7 @@
-"""A task's checkpoint directory: what of it goes into a record, and how it is laid out again from the log.
+"""A task's checkpoint directory: which files go into a record, and how it is restored from the log.
 
-Promised: after `lay_out` Spark goes on with the batch after the last one in the log and replays nothing. The directory
-is a cache; its only durable form is the log.
+Promised: after `lay_out` Spark continues with the batch after the last one in the log and replays nothing. The
+directory is a cache; its only durable form is the log.
 """
 
 import json
@@ -25,7 +25,7 @@ MAPPED_BYTES = 1 << 20
 class Planned:
     """What Spark wrote down before it ran a batch."""
 
-    watermark_ms: int  # what it runs with
+    watermark_ms: int  # of the batch
     offsets: tuple[Offset, ...]  # up to where it reads, one per source
 
     @property
@@ -40,7 +40,7 @@ def planned(checkpoint: Path, batch: int) -> Planned:
 
 
 def as_file(plan: Planned) -> bytes:
-    """The content of offsets/N that says this, for a batch that Spark has no part in."""
+    """The content of offsets/N with this plan, for a batch without Spark."""
     lines = [
         json.dumps({"batchWatermarkMs": plan.watermark_ms}),
         *(json.dumps(each.to_json()) for each in plan.offsets),
@@ -55,7 +55,7 @@ def _parse(data: bytes) -> Planned:
 
 
 def lay_out(checkpoint: Path, files: Mapping[str, bytes], batch: int, watermark_us: int | None) -> Planned | None:
-    """Fill an empty directory with what the log holds; the last batch's plan, None if there was no batch yet.
+    """Fill an empty directory from the log. Return the last batch's plan, or None if there was no batch yet.
 
     `commits/N` is our own: Spark has it only after the record is appended, so no record can hold it.
     """
@@ -100,7 +100,7 @@ class NewFiles:
 
     @property
     def tracked(self) -> int:
-        """How many names of recorded files are kept: of those that were on disk at the last look."""
+        """How many names of recorded files are kept: those of files that were on disk at the last look."""
         return len(self._recorded)
 
     def of_batch(self, batch: int) -> dict[str, Buffer]:

@@ -1,4 +1,4 @@
-"""A task that puts the rows of a stream into a folder, as Parquet files. Its log says what each of them holds."""
+"""A task that writes the rows of a stream to a folder, as Parquet files. Its log records what each file holds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

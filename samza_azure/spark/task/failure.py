@@ -1,4 +1,4 @@
-"""What a task that failed reports: the error in short, in the user's words, and its traceback, without secrets."""
+"""The report of a failed task: a short error message and the traceback, without secrets."""
 
 import re
 import traceback
@@ -8,13 +8,13 @@ from samza_azure.errors import SamzaAzureError
 from samza_azure.messages import TaskError
 from samza_azure.spark.places import CALLED_WITH, is_ours
 
-#: Where Spark begins to describe the query, in the message of what ended it.
+#: Begins Spark's description of the query, in the message of the error that ended it.
 QUERY_DESCRIBED = "\n=== Streaming Query ==="
 #: How Spark introduces the traceback of a Python worker.
 FROM_A_WORKER = "An exception was thrown from the Python worker:\n"
 #: A line of a traceback that names a place.
 _PLACE = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)')
-#: What follows it: the line of code, and what underlines a part of it.
+#: Begins the lines after it: the line of code, and the underlining of a part of it.
 _CODE = "    "
 MESSAGE_LIMIT, TRACE_LIMIT = 4096, 12_288
 
@@ -26,7 +26,7 @@ def reported(error: BaseException, clean: Callable[[str], str]) -> TaskError:
 
 
 def in_short(error: BaseException) -> str:
-    """What went wrong, without Spark's description of the query and a worker's frames, which the traceback has too."""
+    """The error without Spark's description of the query and without a worker's frames: the traceback has both."""
     if isinstance(error, SamzaAzureError):
         return str(error) or type(error).__name__
     text = str(error).partition(QUERY_DESCRIBED)[0]
@@ -35,9 +35,9 @@ def in_short(error: BaseException) -> str:
 
 
 def _raised(traced: str) -> str:
-    """Of a worker's traceback: the error, the innermost place in the user's code, and the values of the call.
+    """From a worker's traceback: the error, the innermost place in the user's code, and the values of the call.
 
-    Empty if no code of the user's is in it: then the frames are all there is.
+    Empty if the traceback has no user code; then only the frames help.
     """
     lines = traced.partition("\n\n\tat ")[0].rstrip().splitlines()  # Java's frames follow
     places = [(number, found) for number, line in enumerate(lines) if (found := _PLACE.fullmatch(line))]

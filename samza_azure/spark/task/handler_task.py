@@ -1,11 +1,11 @@
 """A low-level task: the messages of its inputs go to a handler of the user's, one by one. Spark has no part in it.
 
-It is a task like any other, with another query: the same sources find what is new, the same gate holds them, the same
-record takes rows, positions and state in one append. So ownership, drains, idleness and event time are the task's.
+It is a task like any other, with another query: the same sources find new rows, the same gate holds them, and one
+record takes rows, positions and state in one append. So ownership, drains, idleness and event time are those of `Task`.
 
-A batch is what the sources give out at once. It is committed in parts where it takes long: the record then says where
-the batch ends, and how many of its messages are done. Which messages a batch has, and in which order, depends on the
-logs alone, so the next owner goes on behind those.
+A batch is what the sources return at once. A long batch is committed in parts: each record then holds where the batch
+ends, and how many of its messages are done. The messages of a batch and their order depend only on the logs, so the
+next owner continues after those that are done.
 """
 
 import json
@@ -35,13 +35,13 @@ from samza_azure.storage.arrow import decode
 from samza_azure.storage.source_stream import partition_numbers
 from samza_azure.streams.offset import Offset
 
-#: Of input in a batch: messages are processed one by one, and a drain waits for those that were read.
+#: Input of a batch: messages are processed one by one, and a drain waits for all that were read.
 BATCH_BYTES = 4 << 20
-#: After putting out this many rows, or this many bytes, a task commits at once: until then they are in memory.
+#: A task commits at once after this many rows of output, or this many bytes: they are in memory until then.
 ROWS_MAX, OUT_BYTES_MAX = 100_000, 8 << 20
-#: How many messages become Python's values at once.
+#: How many messages are converted to Python values at once.
 PYTHON_ROWS = 1_000
-#: How often the sources are asked.
+#: The interval between two calls of the sources.
 TRIGGER_S = 0.1
 #: Files of the record: a batch that is not done, empty if there is none, and the handler's own state.
 UNFINISHED = "unfinished"
@@ -50,7 +50,7 @@ STATE = "handler"
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One slice of a record, as it lies in the log."""
+    """One slice of a record, as in the log."""
 
     input: TaskInput
     producer: Producer
@@ -121,7 +121,7 @@ class HandlerTask(Task):
     def stop(self) -> None:
         self._closing.set()
         self._calls.give_up()
-        if self._thread is not None:  # the next handler of this task, and the end of this process, wait for `close`
+        if self._thread is not None:  # the next handler of this task and the end of this process wait for `close`
             self._thread.join(CLOSE_S + 1)
 
     def _start_query(self, checkpoint: Path) -> None:
@@ -147,7 +147,8 @@ class HandlerTask(Task):
             self._saved = state.read_bytes() if state.exists() else None
             self._calls.begin(self._saved)
             self._go_on(_file(checkpoint / UNFINISHED))
-            # Let go in mid-batch, we stand before messages that are done. The gate may not be shut yet: no turn then.
+            # A release in mid-batch leaves our position before messages that are done, and may come before the gate
+            # shuts: no further turn then.
             while not (self._closing.is_set() or self._releasing):
                 if not self._turn():
                     self._closing.wait(TRIGGER_S)
@@ -159,7 +160,7 @@ class HandlerTask(Task):
             self._calls.close()
 
     def _where(self) -> list[Offset]:
-        """Where the task stands in each input."""
+        """The position of the task in each input."""
         return list(self._stands_at) or [Offset.from_json(poller.initial()) for poller in self._pollers]
 
     def _turn(self) -> bool:
@@ -176,7 +177,7 @@ class HandlerTask(Task):
         return True
 
     def _go_on(self, unfinished: bytes) -> None:
-        """Finish the batch that an owner before us has begun, before anything else is read."""
+        """Finish the batch that an earlier owner has begun, before anything else is read."""
         if not unfinished:
             return
         known: dict[str, Any] = json.loads(unfinished)
@@ -188,7 +189,7 @@ class HandlerTask(Task):
         self._batch(starts, ends, parts, known["done"])
 
     def _batch(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]], done: int = 0) -> None:
-        """Process what lies between, but for the first messages that are `done`, and commit now and then."""
+        """Process the messages of a range without the first `done`, and commit at intervals."""
         batches = self._batches
         assert batches is not None
         total = sum(part.rows for found in parts for slices in found for part in slices)
@@ -216,9 +217,9 @@ class HandlerTask(Task):
         return is_much or self._releasing or self._closing.is_set() or boot_time() >= until
 
     def _slices(self, starts: list[Offset], ends: list[Offset], parts: list[list[list[Part]]]) -> list[Packed]:
-        """All rows between, as they lie in the logs: input by input and log by log, each log in its order.
+        """Read all rows of a range, packed as in the logs: input by input, log by log, each log in its order.
 
-        They are here before the first message is processed: nobody waits for the storage while calls are timed.
+        All are read before the first message is processed, so that no timed call waits for the storage.
         """
         found = []
         for each, poller, start, end, logs in zip(self.inputs, self._pollers, starts, ends, parts, strict=True):
@@ -230,7 +231,7 @@ class HandlerTask(Task):
         return found
 
     def _commit(self, offsets: Iterable[Offset], unfinished: bytes) -> None:
-        """One record: the rows put out, where the task stands, the handler's state if it is another."""
+        """Append one record: the output rows, the task's position, and the handler's state if it has changed."""
         assert self._batches is not None
         state = self._calls.snapshot()
         files: dict[str, Buffer] = {UNFINISHED: unfinished}
@@ -240,12 +241,12 @@ class HandlerTask(Task):
         self._saved = state
 
     def _last_rows(self) -> Iterable[pa.RecordBatch]:
-        """What `on_drain` puts out. Nothing is in flight; everything that was read is committed."""
+        """The output of `on_drain`. Nothing is in flight; everything that was read is committed."""
         self._calls.on_drain()
         return self._rows()
 
     def _rows(self) -> list[pa.RecordBatch]:
-        """What was put out, with the partition of each row."""
+        """The output rows since the last call, with the partition of each row."""
         rows, partitions = self._calls.take(), self.stage.partitions
         if partitions is not None and partitions > 1 and rows.num_rows:
             rows = rows.append_column(COLUMN, partition_numbers(rows, self.stage.stage.partition_by, partitions))
@@ -254,7 +255,7 @@ class HandlerTask(Task):
 
 
 def _pieces(slices: Iterable[Packed]) -> Iterator[Piece]:
-    """Their rows. What is not reached yet stays packed: it may unpack to a hundred times as much."""
+    """The rows of slices. Later slices stay packed until reached: they may unpack to a hundred times the size."""
     record, number = None, 0
     for each in slices:
         # A large record has several slices for one partition: its messages are numbered through.
@@ -267,7 +268,7 @@ def _pieces(slices: Iterable[Packed]) -> Iterator[Piece]:
 
 
 def _behind(pieces: Iterable[Piece], done: int) -> Iterator[Envelope]:
-    """The messages that are not done."""
+    """The messages after the first `done`."""
     for piece in pieces:
         yield from piece.envelopes(min(done, piece.rows.num_rows))
         done = max(done - piece.rows.num_rows, 0)

@@ -1,13 +1,13 @@
-"""Failures for want of memory: how they are recognised, and what is said of them.
+"""Failures for lack of memory: how they are recognised and reported.
 
-A batch that is too large for the memory there is comes again as it was, and fails again. So what fails in this way is
-tried again with less input; `take_over` of a log says how much.
+A batch that is too large for the memory would fail again if it were repeated unchanged. So it is tried again with less
+input; `take_over` of a log returns how much.
 """
 
 import re
 from collections.abc import Mapping
 
-#: How the JVM, Spark, Python and the service put it.
+#: The error texts of the JVM, Spark, Python and the service.
 _CAUSES = re.compile(
     r"java\.lang\.OutOfMemoryError(?:: [^\n]+)?"
     r"|\[UNABLE_TO_ACQUIRE_MEMORY\][^\n]*"
@@ -20,7 +20,7 @@ _CAUSES = re.compile(
 
 
 def why_too_large(error: BaseException) -> str | None:
-    """What says that memory or size was the reason; None if nothing does."""
+    """The part of an error that shows that memory or size was the cause; None if there is none."""
     if isinstance(error, MemoryError):
         return f"{type(error).__name__}: {error}".rstrip(": ")
     found = _CAUSES.search(str(error))
@@ -42,7 +42,7 @@ def too_large(task: str, batch: int, rows: int, size: int, cause: str, least: in
 
 
 def in_units(size: int) -> str:
-    """So many bytes, for people."""
+    """A number of bytes, for people."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.1f} {name}"

@@ -1,4 +1,4 @@
-"""Taking secrets out of what people are shown: an exception may quote a URL, a header or a setting."""
+"""Remove secrets from texts that people see: an exception may quote a URL, a header or a setting."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ class Secrets:
         self._file = config.storage.connect_file
 
     def removed_from(self, text: str) -> str:
-        """The text without any of them, and without what a file of a secret holds by now."""
+        """The text without any secret, including the present content of secret files."""
         if self._file is not None:
             with suppress(OSError, UnicodeDecodeError):
                 self._values |= set(_secrets_in(self._file.read_text()))

@@ -1,4 +1,4 @@
-"""A container from the moment its JVM is on the way: session, pipeline, tasks."""
+"""A container from the start of its JVM on: session, pipeline, tasks."""
 
 import logging
 import os
@@ -34,7 +34,7 @@ ARCHIVE_AFTER_S = 60.0
 
 
 def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: java.Jvm, channel: Channel) -> None:
-    """Report the plan, then do as told until Exit."""
+    """Report the plan, then carry out commands until Exit."""
     permit = PermitFile(directory / "permit")
     spark = connect_session(config.app.name, settings, jvm)
     threading.Thread(target=_die_with_java, args=[jvm], name="java", daemon=True).start()
@@ -83,8 +83,8 @@ def _die_with_java(jvm: java.Jvm) -> None:
 
 
 def _make_archive() -> None:
-    """For the next start on this machine. It runs with what the processor has left over, and may fail."""
+    """Make the class-data archive for the next start on this machine, at low priority. It may fail."""
     try:
         java.build_archive(os.environ)
     except (OSError, subprocess.SubprocessError, SamzaAzureError) as error:
-        log.info("The class-data archive was not made: %s", error)
+        log.info("The class-data archive could not be made: %s", error)

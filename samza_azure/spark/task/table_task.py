@@ -1,7 +1,7 @@
 """A task that publishes the rows of a stream as segments of a table.
 
-What its rows are published by is the table's own position (`tables.sink`), so between a publish and the record that
-follows it a crash does no harm.
+The table's own position decides which rows are published (`tables.sink`), so a crash between a publish and the record
+that follows it does no harm.
 """
 
 import logging
@@ -81,12 +81,12 @@ class TableTask(SinkTask):
             self._give_back(self._sink)
 
     def _expired_us(self) -> int | None:
-        """Retention drops the intervals that have ended by then."""
+        """The moment by which intervals must have ended for retention to drop them."""
         keep_s = self._table.keep_s
         return None if keep_s is None else time.time_ns() // 1000 - round(keep_s * 1e6)
 
     def _keep_house(self) -> None:
-        """Compaction, retention and garbage, beside the publishes. A failure of it is none of the task's."""
+        """Compaction, retention and garbage collection, besides the publishes. Its failures do not fail the task."""
         table, incarnation = self._table, f"{self.start_message.generation}.{self.start_message.attempt}"
         owner = Owner(f"{self.start_message.run_id}/{self.name}", incarnation)
         house = Housekeeping(segments(table.name), table, self.name, owner, self._may_keep_house)
@@ -104,14 +104,14 @@ class TableTask(SinkTask):
         return self._around.may_append() and not leaves
 
     def _end_house(self) -> None:
-        """Wait for the group of segments that is being merged: its locks are given back then."""
+        """Wait until the group of segments that is being merged is done and its locks are given back."""
         self._house_ends.set()
         if self._house is not None:
             self._house.join(self._around.config.task.shutdown_ms / 1000)
 
     def _give_back(self, sink: Sink) -> None:
-        """Our locks, so that nobody has to end them. Whoever takes over does that otherwise."""
+        """Give our locks back. Otherwise the next owner has to end them."""
         try:
             sink.close()
         except Exception as error:  # noqa: BLE001
-            log.info("%s: its locks were not given back: %s", self.name, error)
+            log.info("%s: its locks could not be given back: %s", self.name, error)
