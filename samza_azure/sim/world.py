@@ -828,8 +828,8 @@ class World:
             demand(times >= RUNS * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
     async def _half_blind(self, part: str, *, is_news: bool) -> None:
-        """One processor beats but can no longer read the control blob. Its tasks must move: with `is_news`, because it does
-        not adopt the version after somebody has left; otherwise, because it notices that it cannot read."""
+        """One processor beats but can no longer read the control blob. Its tasks must move: with `is_news`, because it
+        does not adopt the version after somebody has left; otherwise, because it notices that it cannot read."""
         if not is_news:  # nor anything from a processor that has just started
             await self._wait(10.0)
             await self._heal(self.heals_within(), "L2: {:.0f} s after a start {}")
