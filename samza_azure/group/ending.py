@@ -128,7 +128,7 @@ def _after_drain(view: View, control: Control) -> Finish | None:
 
 def _misfit(view: View, control: Control) -> Finish | None:
     if view.work.plan is not None and control.fingerprint and view.work.plan.fingerprint != control.fingerprint:
-        if view.settings.wait_for_upgrade and view.life.active_run != control.run_id:
+        if view.settings.wait_for_upgrade and view.life.active_run:
             return Finish(Verdict.DONE, f"Run {control.run_id} has begun with an upgraded pipeline.")
         return Finish(Verdict.REFUSED, _other_pipeline(control, view.work.plan))
     by_hand = view.settings.run_id

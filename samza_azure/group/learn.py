@@ -178,6 +178,7 @@ def heard_plan(view: View, plan: Plan) -> None:
     """The container is up and has analysed the pipeline."""
     view.work.plan, view.work.container = plan, True
     view.work.permit_told, view.work.drain_told = 0.0, None
+    _take_part(view)
 
 
 def heard_task(view: View, report: TaskReport, now: float) -> None:
@@ -503,8 +504,7 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     view.life.control, view.life.control_etag = control, etag
     _control_seen(view, now)
     view.group_id = view.group_id or control.group_id
-    if control.phase in (RunPhase.RUNNING, RunPhase.DRAINING):
-        view.life.active_run = control.run_id
+    _take_part(view)
     mine = view.share.mine if view.share is not None else {}
     view.work.tasks = {task: local for task, local in view.work.tasks.items() if task in mine or not local.closed}
     view.life.waiting_since = {
@@ -514,6 +514,18 @@ def _know_control(view: View, control: Control, etag: str, now: float) -> None:
     }
     awaited = {earlier.processor for task in view.life.waiting_since for earlier in control.tasks[task].after}
     view.others.read_at = {processor: at for processor, at in view.others.read_at.items() if processor in awaited}
+
+
+def _take_part(view: View) -> None:
+    """We are part of a run that is in progress and has our pipeline, so not before that is analysed.
+
+    Upgraded code that comes during a drain and analyses longer than it lasts is to begin the next run.
+    """
+    control, plan = view.control, view.work.plan
+    if not isinstance(control, Control) or control.phase not in (RunPhase.RUNNING, RunPhase.DRAINING):
+        return
+    if plan is not None and plan.fingerprint == control.fingerprint:
+        view.life.active_run = control.run_id
 
 
 def _somebody_works(view: View, run_id: str) -> bool:

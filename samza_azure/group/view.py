@@ -154,7 +154,7 @@ class Life:
     written: ProcessorRow | None = None
     beat_unsettled: tuple[int, float] | None = None  # a heartbeat whose answer was lost, and when it was first sent
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
-    active_run: str = ""  # the run in which this incarnation took part
+    active_run: str = ""  # the last run in which this incarnation took part: it knew that they have one pipeline
     control: Control | Absent | None = None  # as this incarnation has read it, which is what "adopted" means
     control_etag: str = ""
     control_read_at: float = -1e9

@@ -2,15 +2,16 @@
 
 from dataclasses import replace
 
-from samza_azure.group.actions import (
-    BeginEnd,
-    Finish,
-)
-from samza_azure.group.control import (
-    RunPhase,
-)
+import pytest
+
+from samza_azure.group.actions import BeginEnd, Finish, ReadControl
+from samza_azure.group.answers import ControlRead
+from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.ending import verdict
+from samza_azure.group.learn import heard_plan, learn
+from samza_azure.group.next_run import can_act
 from samza_azure.group.publish import next_control
-from samza_azure.group.view import Settings
+from samza_azure.group.view import Settings, View
 from tests.group.situation import (
     CONTROL,
     NOW,
@@ -70,3 +71,47 @@ def test_the_next_run_has_the_new_tasks_reads_old_partitions_on_and_new_ones_fro
     after = next_control(leader(drained, active_run="", plan=WIDER), drained, NOW)
     assert list(after.tasks) == ["clean-0", "clean-1", "clean-2", "clean-3", "daily-0"]
     assert (after.sources, after.positions) == ({"flights": 4}, ends)
+
+
+def reads(view: View, blob: Control) -> None:
+    learn(view, ReadControl(), ControlRead(blob, blob.run_id + blob.phase), sent_at=NOW, now=NOW)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_upgraded_code_whose_container_comes_up_after_the_drain_begins_the_next_run(waits: bool) -> None:
+    """It counted as part of the drained run as soon as it had read of it, and waited for an upgrade that it was itself."""
+    drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=())
+    view = leader(CONTROL, active_run="", plan=None)
+    view.settings = replace(view.settings, wait_for_upgrade=waits)
+    reads(view, replace(CONTROL, phase=RunPhase.DRAINING))
+    reads(view, drained)
+    assert BeginEnd not in kinds(decide(view, NOW))
+
+    heard_plan(view, replace(PLAN, fingerprint="0" * 64))
+
+    assert BeginEnd not in kinds(decide(view, NOW))
+    assert can_act(view, drained)
+    assert next_control(view, drained, NOW).fingerprint == "0" * 64
+
+
+@pytest.mark.parametrize("knows_first", [True, False])
+def test_who_has_the_runs_pipeline_is_part_of_it(knows_first: bool) -> None:
+    view = view_of("p2", replace(CONTROL, phase=RunPhase.NONE), active_run="", plan=None)
+    for knows in (knows_first, not knows_first):
+        if knows:
+            heard_plan(view, PLAN)
+        else:
+            reads(view, CONTROL)
+        assert view.life.active_run == ("run" if knows is not knows_first else "")
+
+
+def test_old_code_that_waits_ends_well_when_upgraded_code_has_begun_the_next_run() -> None:
+    """It was told to drain the run first, with 2."""
+    view = view_of("p2")
+    view.settings = replace(view.settings, wait_for_upgrade=True)
+    reads(view, replace(CONTROL, phase=RunPhase.DRAINED, past=("run",)))
+    assert verdict(view) is None
+
+    reads(view, replace(CONTROL, run_id="next", fingerprint="e" * 64))
+
+    assert verdict(view) == Finish(0, "Run next has begun with an upgraded pipeline.")

@@ -309,7 +309,8 @@ def _knows(case: Case, control: Control, etag: str) -> None:
         change["candidacy.campaign"] = replace(campaign, read=True, etag=etag)
     change |= {"life.control": control, "life.control_etag": etag, "group_id": before["group_id"] or "group"}
     _seen(case)
-    if control.phase in ("RUNNING", "DRAINING"):
+    plan = before["work.plan"]
+    if control.phase in ("RUNNING", "DRAINING") and plan is not None and plan.fingerprint == control.fingerprint:
         change["life.active_run"] = control.run_id
     mine = {
         task: each.owner
@@ -687,6 +688,10 @@ def heard(case: Case) -> None:
         case 0:
             learn.heard_plan(view, PLAN)
             case.change |= {"work.plan": PLAN, "work.container": True, "work.permit_told": 0.0, "work.drain_told": None}
+            there = before["life.control"]
+            in_progress = isinstance(there, Control) and there.phase in ("RUNNING", "DRAINING")
+            if in_progress and there.fingerprint == PLAN.fingerprint:
+                case.change["life.active_run"] = there.run_id
         case 1:
             learn.heard_container_lost(view, case.now)
             case.change |= {"work.container": False, "work.permit_told": 0.0, "work.drain_told": None}

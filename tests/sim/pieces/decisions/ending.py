@@ -70,7 +70,7 @@ def _verdict(view: View) -> int | None:
             return 2
         return 0 if all(run in control.kept for run in control.uncleaned) else None
     if plan is not None and control.fingerprint and plan.fingerprint != control.fingerprint:
-        return 0 if waits and not took_part else 2
+        return 0 if waits and view.life.active_run else 2
     return 2 if by_hand and by_hand != control.run_id else None
 
 
