@@ -79,7 +79,7 @@ def reads(view: View, blob: Control) -> None:
 
 @pytest.mark.parametrize("waits", [True, False])
 def test_upgraded_code_whose_container_comes_up_after_the_drain_begins_the_next_run(waits: bool) -> None:
-    """It counted as part of the drained run as soon as it had read of it, and waited for an upgrade that it was itself."""
+    """It counted as part of the drained run once it had read of it, and waited for an upgrade that it was itself."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=())
     view = leader(CONTROL, active_run="", plan=None)
     view.settings = replace(view.settings, wait_for_upgrade=waits)
