@@ -41,7 +41,7 @@ LATER = ("bad machine", "other stages", "access refused")
 #: What makes others lead, tasks move and runs end, without long silences.
 BUSY = (*["leaves"] * 12, *["drain"] * 8, "crash", "crash", "stop")
 #: In a dense one they are sent away as soon as they are back.
-DENSE = (*["leaves"] * 20, *["drain"] * 8, "crash", "crash", "stop")
+DENSE = (*["leaves"] * 20, *["drain"] * 7, "crash", "crash", "stop")
 #: What a busy fleet meets at a certain step: anything, and an outage is one of four.
 AIMED = tuple(kind for kind in (*FAULTS, *["outage"] * 3) if kind != "crash, other id" and kind not in LATER)
 
@@ -99,8 +99,8 @@ def dense(seed: int) -> Scenario:
     By dice of its own, as that of `wide`.
     """
     dice = Random(f"dense {seed}")
-    processors = dice.choice([3, 3, 4, 4, 5])
-    drawn = draw(seed, processors=processors, fault_s=450.0)
+    processors = dice.choice([3, 4, 4, 5])
+    drawn = draw(seed, processors=processors, fault_s=400.0)
     return replace(drawn, sources=dice.choice([2, 2, 3]), every_s=0.9, aimed=0.16, faults=DENSE, watched=True)
 
 
@@ -122,7 +122,7 @@ def wide(seed: int) -> Scenario:
         profile=profile,
         fault_s=min(drawn.fault_s, most_s),
         clocks=dice.random() < 0.5,
-        lasting=dice.random() < 0.7,
+        lasting=dice.random() < 0.8,
         throttled=dice.random() < 0.5,
         pauses=dice.random() < 0.5,
     )

@@ -425,7 +425,7 @@ class World:
             lasts = 1.5 * timeout if kind == "crash" and dice.random() < 0.5 else dice.uniform(0, timeout / 4)
         self._disturb(lasts if kind in LAST else 0.0)
         match kind:
-            case "outage" if self.scenario.throttled and dice.random() < 0.2:
+            case "outage" if self.scenario.throttled and dice.random() < 0.4:
                 self._throttle(lasts)
             case "outage":
                 self._outage(dice.choice(["blob", "table", "writes", "all"]), lasts)

@@ -60,7 +60,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
     ("logs/reading.py", "tail", "if following is None", "true"): _RARE,
     ("logs/record.py", "_header", "if text_at + text_length", "true"): _FOREIGN,
     ("logs/record.py", "encode", "if length > LENGTH_MAX", "true"): _LARGE,
-    ("logs/retention.py", "past", "if each.index", ""): _STREAMS,
+    ("logs/restart_files.py", "size_of", "return content.length", "true"): _CONTAINER,
     ("logs/retention.py", "pieces", "if index is", ""): _STREAMS,
     ("logs/source_log.py", "_check", "first = yield from opening", "false"): _RARE,
     ("logs/source_log.py", "_check", "theirs = partitioning_of", "false"): _RARE,

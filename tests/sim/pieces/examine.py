@@ -35,6 +35,7 @@ from samza_azure.logs.record import (
     last_length,
 )
 from samza_azure.logs.restart_files import is_lasting, needed, snapshot_parts, state_kind
+from samza_azure.logs.retention import Keeps, Piece, past
 from samza_azure.sim.ledger import Violation, demand
 
 from . import plain
@@ -266,6 +267,26 @@ def check_files(dice: Random) -> None:
 # Pure functions.
 
 
+def check_retention(dice: Random) -> None:
+    """Plain: which blobs of a log are past the retention of its stream."""
+    kept = [
+        Piece("log", index, dice.randrange(1, 4), float(dice.randrange(5)), ())
+        for index in range(dice.randrange(3), dice.randrange(3, 9))
+    ]
+    keeps = Keeps(dice.choice([None, 1.0, 2.0]), dice.choice([None, 2, 4, 6]))
+    read = dice.randrange(9)
+    gone = 0
+    for at, each in enumerate(kept):
+        newer = sum(other.size for other in kept[at + 1 :])
+        is_old = keeps.seconds is not None and each.age_s > keeps.seconds
+        if gone == at and each.index < read and (is_old or (keeps.bytes is not None and newer >= keeps.bytes)):
+            gone += 1
+    found = past(kept, {"log": read}, keeps)
+    demand(
+        found == kept[:gone], f"Plain: {len(found)} blobs of {kept} are past {keeps}, and {gone} are; {read} is read"
+    )
+
+
 def check_assignment(dice: Random) -> None:
     """Plain: who runs what."""
     members = [f"p{number}" for number in range(dice.choice([0, 1, 2, 3, 5]))]
@@ -312,6 +333,7 @@ CHECKS: dict[str, Callable[[Random], None]] = {
     "records": check_records,
     "files": check_files,
     "assignment": check_assignment,
+    "retention": check_retention,
     "numbers": check_numbers,
     "rows": check_rows,
     "requests": check_requests,

@@ -1,7 +1,11 @@
 """Whether a processor is to end, how, and what it waits for first."""
 
+from dataclasses import replace
+from itertools import product
+
 from samza_azure.group import (
     ending,
+    membership,
 )
 from samza_azure.group.actions import (
     LEADER_ROW,
@@ -11,8 +15,14 @@ from samza_azure.group.control import (
     Control,
     Member,
 )
+from samza_azure.group.rows import State
 from samza_azure.group.view import (
+    Campaign,
+    Candidacy,
+    Leadership,
+    Lease,
     View,
+    Work,
 )
 
 from .drawn import LIVES, NOW, SHUTDOWN_S, alive, same
@@ -30,6 +40,28 @@ def check_ending(view: View) -> None:
     if view.ending is None:
         return
     same("what it waits for", ending.waits_for(view, NOW), _waits_for(view, until))
+    for leads, hands_over, is_candidate in product((False, True), repeat=3):
+        _check_last(view, leads=leads, hands_over=hands_over, is_candidate=is_candidate)
+
+
+def _check_last(view: View, *, leads: bool, hands_over: bool, is_candidate: bool) -> None:
+    """When its work and its row are done, the lease that it has, or may have, is released last."""
+    lease = Lease("lease", NOW)
+    over = replace(
+        view,
+        life=replace(view.life, etag="e", written=replace(membership.own_row(view), state=State.LEFT), control=None),
+        work=Work(),
+        leadership=Leadership(lease, NOW, NOW) if leads else None,
+        handing_over=lease if hands_over else None,
+        candidacy=Candidacy(Campaign("e", asked="a lease") if is_candidate else None),
+        ending_since=NOW,
+    )
+    wanted = ending.Wait.LEADER_ROW if LEADER_ROW in view.calls.busy else None
+    if is_candidate:
+        wanted = ending.Wait.CANDIDACY
+    if leads or hands_over:
+        wanted = ending.Wait.LEASE
+    same("what it waits for last", ending.waits_for(over, NOW), wanted)
 
 
 def _verdict(view: View) -> int | None:
