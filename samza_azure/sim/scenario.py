@@ -122,7 +122,7 @@ def wide(seed: int) -> Scenario:
         profile=profile,
         fault_s=min(drawn.fault_s, most_s),
         clocks=dice.random() < 0.5,
-        lasting=dice.random() < 0.8,
+        lasting=dice.random() < 0.9,
         throttled=dice.random() < 0.5,
         pauses=dice.random() < 0.5,
     )

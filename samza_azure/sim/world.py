@@ -198,6 +198,9 @@ class World:
         self._look()
         if scenario.lasting:
             self.loop.call_later(dice.uniform(0, scenario.fault_s / 2), self._outlast_a_lease)
+        if scenario.throttled:  # once at least
+            lasts = dice.uniform(1, 3) * self.timing.heartbeat_timeout_s
+            self.loop.call_later(dice.uniform(0, scenario.fault_s), self._throttle, lasts)
         await self._wait(dice.uniform(0, 3 * self.timing.heartbeat_timeout_s))
         while self.loop.time() < scenario.fault_s:
             if scenario.watched and not any(life.supervisor.alive for life in self.lives.values()):
@@ -425,7 +428,7 @@ class World:
             lasts = 1.5 * timeout if kind == "crash" and dice.random() < 0.5 else dice.uniform(0, timeout / 4)
         self._disturb(lasts if kind in LAST else 0.0)
         match kind:
-            case "outage" if self.scenario.throttled and dice.random() < 0.4:
+            case "outage" if self.scenario.throttled and dice.random() < 0.2:
                 self._throttle(lasts)
             case "outage":
                 self._outage(dice.choice(["blob", "table", "writes", "all"]), lasts)
@@ -543,6 +546,9 @@ class World:
             self._send_away(leaver)
 
     def _throttle(self, lasts: float) -> None:
+        if self.calm:
+            return
+        self._disturb(lasts)
         self.weather.outages.append(Outage("throttled", self.loop.time() + lasts, hangs=False))
         self.ledger.steps.meet("throttled", lasts=lasts)
         self.note(f"throttled for {lasts:.1f} s")
