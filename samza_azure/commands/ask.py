@@ -10,6 +10,7 @@ from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushe
 from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
 from samza_azure.host.asking import write_request
 from samza_azure.host.status import CALL_S
+from samza_azure.messages import DrainStep
 from samza_azure.storage.interface import Rows
 
 
@@ -68,7 +69,12 @@ async def answer_to(table: Rows, key: str) -> str:
 
 
 def refuse_after_flush(control: Control, so: str) -> None:
-    """Raise `ConfigError` if the run flushes: FLUSH is the point of no return."""
+    """Raise `ConfigError` if the run flushes, or failed while it did: FLUSH is the point of no return."""
+    if control.phase is RunPhase.FAILED and control.drain is not None and control.drain.step is DrainStep.FLUSH:
+        since = final_since(control, control.run_id)
+        raise ConfigError(
+            f"Run {control.run_id} failed while it flushed{since}: {so}. The next start resumes the flush."
+        )
     if flushes(control):
         raise ConfigError(
             f"Run {control.run_id} is already flushing{final_since(control, control.run_id)}: {so}. "
