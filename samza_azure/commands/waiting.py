@@ -67,21 +67,36 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
 
 
 def wait_until_read(config: Config, account: Account, timeout: float | None) -> None:
-    """Wait until the run has read all rows that its sources hold now; rows that are added meanwhile do not count."""
-    begun, blobs, said = time.monotonic(), account.blobs(), -1
+    """Wait until the run has read all rows that its sources hold now; rows that are added meanwhile do not count.
+
+    Raise `ConfigError` if the run is over or nobody is left to read, `TimedOut` if it takes too long.
+    """
+    begun, blobs, said, ages = time.monotonic(), account.blobs(), "", Ages(config)
     ends: dict[str, Position] | None = None
     while True:
         control, rows = look(config, account)
         shown = document(config.app.name, control, rows)
+        silent_rows, now = ages.silent(rows), ""
+        if shown["phase"] in ("DRAINED", "FAILED"):
+            raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
+        if why := nobody_is_left(rows):
+            raise ConfigError(f"{why} No drain was requested: nobody reads the rows that are left.")
         if shown["phase"] in ("RUNNING", "DRAINING"):
             ends = ends_of(blobs, shown["read"]) if ends is None else ends
             if (left := rows_before(blobs, shown, ends)) == 0:
                 return
-            if left != said:
-                say(f"{left} rows left to read.")
-                said = left
-        elif shown["phase"] in ("DRAINED", "FAILED"):
-            raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
+            now = f"{left} rows left to read."
+            if shown["phase"] == "DRAINING":
+                now += f" Run {shown['run_id']} drains already: it may end before it has read them."
+        if not any(row.alive for row in rows):
+            now = "No processor runs. The rows are read when one starts."
+        elif all(row in silent_rows for row in rows if row.alive):
+            now = "No processor has sent a heartbeat lately. The rows are read when one starts."
+        elif shown["phase"] == "STARTING":
+            now = "No run is in progress yet. Waiting for it to begin."
+        if now != said:
+            say(now)
+            said = now
         if timeout is not None and time.monotonic() - begun > timeout:
             raise TimedOut(f"Not all rows are read after {timeout:g} s. No drain was requested; the run goes on.")
         time.sleep(POLL_S)

@@ -1,21 +1,41 @@
 """What `drain` answers at moments that a real group passes too quickly. On the account in memory."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar, cast
 
+import pyarrow as pa
 import pytest
 
+from samza_azure.commands import waiting
 from samza_azure.commands.ask import ask_cancel
-from samza_azure.errors import ConfigError
-from samza_azure.group.control import Control, Failure, RunPhase
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, TimedOut
+from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, encode
 from samza_azure.group.notification import DrainNotification
+from samza_azure.group.rows import MEMBERS, ProcessorRow, State, columns
 from samza_azure.messages import DrainStep
-from samza_azure.storage.memory import MemoryAccount
+from samza_azure.storage.connection import Account
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.source_stream import SourceWriter
+
+T = TypeVar("T")
+#: Ends a test that hangs.
+PATIENCE_S = 20.0
+CONFIG = Config.parse(
+    """
+app = { name = "asked", id = "i", main = "none:none" }
+azure.storage.connect = "UseDevelopmentStorage=true"
+job.coordinator.profile = "fast"
+"""
+)
 
 FREEZE = DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",))
 FLUSH = replace(FREEZE, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"))
-RUNNING = Control("g", run_id="run", phase=RunPhase.RUNNING)
+RUNNING = Control("g", run_id="run", phase=RunPhase.RUNNING, sources={"in": 1}, members=(Member("p1", "life"),))
 FAILED = replace(RUNNING, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", ""))
+ROW = ProcessorRow("p1", "life", state=State.ACTIVE)
 
 
 def test_a_drain_that_failed_while_it_flushed_is_not_cancelled_because_the_next_start_resumes_it() -> None:
@@ -24,3 +44,58 @@ def test_a_drain_that_failed_while_it_flushed_is_not_cancelled_because_the_next_
     with pytest.raises(ConfigError, match=said):
         asyncio.run(ask_cancel(replace(FAILED, drain=FLUSH), rows, ""))
     assert asyncio.run(ask_cancel(replace(FAILED, drain=FREEZE), rows, "")).key
+
+
+class Play(Link):
+    """What each look at the group finds; the last look is repeated. A look begins with the control blob."""
+
+    def __init__(self, *looks: tuple[Control, ProcessorRow]) -> None:
+        self.storage, self._looks = MemoryStorage(), list(looks)
+        self.account = cast(Account, MemoryAccount(self.storage, link=self))  # it has the same methods
+        self.storage.control_create(b"")
+
+    async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        if operation == "control.read" and self._looks:
+            control, row = self._looks.pop(0)
+            self.storage.delete(NAME)
+            self.storage.control_create(encode(control))
+            for old in self.storage.query(MEMBERS):
+                self.storage.remove(MEMBERS, old.key, old.etag)
+            self.storage.insert(MEMBERS, row.processor, columns(row))
+        return effect()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(waiting, "POLL_S", 0.01)
+    monkeypatch.setattr(waiting, "LOOK_S", 0.01)
+
+
+def test_waiting_until_all_is_read_says_what_it_waits_for_and_ends_when_nobody_is_left(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    play = Play(
+        (replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW),
+        (RUNNING, replace(ROW, state=State.LEFT)),
+        (RUNNING, ROW),
+        (replace(RUNNING, phase=RunPhase.DRAINING, drain=FREEZE), ROW),
+        (RUNNING, replace(ROW, state=State.LEFT, ending="2 Why.")),
+    )
+    writer = SourceWriter(play.account.blobs(), play.account.hints(), "in", 1)
+    writer.write(pa.table({"n": [1, 2]}))
+    writer.flush()
+    with pytest.raises(ConfigError, match=r"No processor is alive\. p1 ended with 2: Why\. No drain was requested"):
+        waiting.wait_until_read(CONFIG, play.account, PATIENCE_S)
+    assert capsys.readouterr().err.splitlines() == [
+        "No run is in progress yet. Waiting for it to begin.",
+        "No processor runs. The rows are read when one starts.",
+        "2 rows left to read.",
+        "2 rows left to read. Run run drains already: it may end before it has read them.",
+    ]
+
+
+def test_processors_that_are_silent_are_named_as_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    play = Play((replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW))
+    with pytest.raises(TimedOut):
+        waiting.wait_until_read(CONFIG, play.account, 2 * CONFIG.coordinator.timing.heartbeat_timeout_s)
+    assert "No processor has sent a heartbeat lately. The rows are read when one starts." in capsys.readouterr().err
