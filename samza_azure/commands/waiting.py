@@ -13,10 +13,10 @@ from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
 from samza_azure.group.age import Age, observed
-from samza_azure.group.control import Control, RunPhase
+from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.requests import CANCELLED
 from samza_azure.group.rows import ProcessorRow
-from samza_azure.host.status import document, phase
+from samza_azure.host.status import document
 from samza_azure.logs.position import Position
 from samza_azure.messages import DrainPhase
 from samza_azure.storage.connection import Account
@@ -48,7 +48,7 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                     took = time.monotonic() - begun
                     later = [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
                     return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
-                if phase(control, rows) == "FAILED" and control.failure is not None:
+                if control.failure is not None and has_failed(control, rows, silent_rows):
                     raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
                 before, drains = drains, control.drain is not None and control.run_id == run_id
                 ended = before and not drains and control.run_id == run_id
@@ -77,7 +77,8 @@ def wait_until_read(config: Config, account: Account, timeout: float | None) -> 
         control, rows = look(config, account)
         shown = document(config.app.name, control, rows)
         silent_rows, now = ages.silent(rows), ""
-        if shown["phase"] in ("DRAINED", "FAILED"):
+        has_ended = control is not None and has_failed(control, rows, silent_rows)
+        if has_ended or shown["phase"] == "DRAINED":
             raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
         if why := nobody_is_left(rows):
             raise ConfigError(f"{why} No drain was requested: nobody reads the rows that are left.")
@@ -94,6 +95,8 @@ def wait_until_read(config: Config, account: Account, timeout: float | None) -> 
             now = "No processor has sent a heartbeat lately. The rows are read when one starts."
         elif shown["phase"] == "STARTING":
             now = "No run is in progress yet. Waiting for it to begin."
+        elif shown["phase"] == "FAILED":
+            now = f"Run {shown['run_id']} failed. Waiting for a processor to resume it."
         if now != said:
             say(now)
             said = now
@@ -144,6 +147,21 @@ def is_over(control: Control, run_id: str, rows: Sequence[ProcessorRow], silent:
     """
     is_drained = bool(run_id) and run_id in control.past
     return is_drained and (control.cleaned or all(row in silent for row in rows if row.alive))
+
+
+def has_failed(control: Control, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]) -> bool:
+    """Whether the run is FAILED, and no live processor can resume it: one that has not taken part in it yet does.
+
+    `silent` are those of `rows` that seem to be dead. Without a fingerprint a processor still analyses its pipeline.
+    """
+    return control.phase is RunPhase.FAILED and not any(
+        row.alive
+        and row not in silent
+        and not row.too_old_for
+        and row.fingerprint in ("", control.fingerprint)
+        and Member(row.processor, row.incarnation) not in control.members
+        for row in rows
+    )
 
 
 def where_all_are(shown: dict[str, Any], left: Mapping[str, int]) -> str:

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.commands import waiting
-from samza_azure.commands.ask import ask_cancel
+from samza_azure.commands.ask import Asked, ask_cancel
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, TimedOut
+from samza_azure.errors import ConfigError, JobFailed, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, encode
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import MEMBERS, ProcessorRow, State, columns
@@ -99,3 +99,34 @@ def test_processors_that_are_silent_are_named_as_what_is_waited_for(capsys: pyte
     with pytest.raises(TimedOut):
         waiting.wait_until_read(CONFIG, play.account, 2 * CONFIG.coordinator.timing.heartbeat_timeout_s)
     assert "No processor has sent a heartbeat lately. The rows are read when one starts." in capsys.readouterr().err
+
+
+DRAINED = replace(RUNNING, phase=RunPhase.DRAINED, drain=FLUSH, past=("run",))
+
+
+def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not_taken_part_in_it() -> None:
+    again = replace(ROW, incarnation="next life")
+    play = Play((replace(FAILED, drain=FLUSH), again), (DRAINED, again))
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), PATIENCE_S).startswith("Run run is drained")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ROW,
+        replace(ROW, state=State.LEFT),
+        ProcessorRow("p2", "life", state=State.ACTIVE, fingerprint="another pipeline"),
+        ProcessorRow("p2", "life", state=State.ACTIVE, too_old_for=2),
+    ],
+)
+def test_a_failed_run_is_not_waited_for_where_nobody_resumes_it(row: ProcessorRow) -> None:
+    with pytest.raises(JobFailed, match="Run run failed in task clean-0: no"):
+        waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), PATIENCE_S)
+    with pytest.raises(ConfigError, match="Run run is FAILED: it no longer reads"):
+        waiting.wait_until_read(CONFIG, Play((FAILED, row), (DRAINED, row)).account, PATIENCE_S)
+
+
+def test_rows_are_waited_for_while_a_failed_run_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
+    again = replace(ROW, incarnation="next life")
+    waiting.wait_until_read(CONFIG, Play((FAILED, again), (RUNNING, again)).account, PATIENCE_S)
+    assert capsys.readouterr().err == "Run run failed. Waiting for a processor to resume it.\n"
