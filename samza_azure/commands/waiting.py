@@ -53,7 +53,9 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
                 before, drains = drains, control.drain is not None and control.run_id == run_id
                 ended = before and not drains and control.run_id == run_id
                 if ended or (not drains and looks.answered(asked) == CANCELLED):
-                    raise SamzaAzureError(f"The drain of run {run_id} was cancelled. The run goes on.")
+                    stops = control.stop is not None
+                    how = " by a stop. The next start resumes the run." if stops else ". The run goes on."
+                    raise SamzaAzureError(f"The drain of run {run_id} was cancelled{how}")
             if why := nobody_is_left(rows):
                 raise ConfigError(f"{why} The request stays: the drain begins when a fitting processor starts.")
             silent = any(row.alive for row in rows) and all(row in silent_rows for row in rows if row.alive)

@@ -11,10 +11,11 @@ import pytest
 from samza_azure.commands import waiting
 from samza_azure.commands.ask import Asked, ask_cancel
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, JobFailed, TimedOut
-from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, encode
+from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
+from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import MEMBERS, ProcessorRow, State, columns
+from samza_azure.group.requests import CANCELLED
+from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, RequestKind, State, columns, request_columns
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
@@ -130,3 +131,20 @@ def test_rows_are_waited_for_while_a_failed_run_can_be_resumed(capsys: pytest.Ca
     again = replace(ROW, incarnation="next life")
     waiting.wait_until_read(CONFIG, Play((FAILED, again), (RUNNING, again)).account, PATIENCE_S)
     assert capsys.readouterr().err == "Run run failed. Waiting for a processor to resume it.\n"
+
+
+FROZEN = replace(RUNNING, phase=RunPhase.DRAINING, drain=FREEZE)
+STOPPED = replace(RUNNING, stop=Stop("s", (Member("p1", "life"),)))
+
+
+@pytest.mark.parametrize(
+    ("after", "said"),
+    [(RUNNING, r"was cancelled\. The run goes on\."), (STOPPED, r"was cancelled by a stop\. The next start resumes")],
+)
+@pytest.mark.parametrize("was_seen", [True, False])
+def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *, was_seen: bool) -> None:
+    play = Play(*[(FROZEN, ROW)] * was_seen, (after, ROW))
+    answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": CANCELLED}
+    play.storage.insert(REQUESTS, "u", answer)
+    with pytest.raises(SamzaAzureError, match=said):
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), PATIENCE_S)
