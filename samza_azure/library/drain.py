@@ -200,6 +200,7 @@ class DrainMonitor:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._callback: Callable[[DrainNotification], None] | None = None
+        self._is_started = False
         self._called = False
         self._state = MonitorState.INIT
         self.failures = 0
@@ -227,20 +228,21 @@ class DrainMonitor:
                 raise ConfigError("Register a callback before start(): register_drain_callback(callback).")
             if self._state is not MonitorState.INIT or self._called:
                 return
+            self._is_started = True
         drain = self._look()
         if drain is not None:
             self._call(drain, MonitorState.INIT)
             return
         with self._lock:
             if self._state is not MonitorState.INIT or self._called:
-                return  # started by another thread, or called back, meanwhile
+                return  # started or stopped by another thread, or called back, meanwhile
             self._state = MonitorState.RUNNING
         threading.Thread(target=self._watch, name="drain-monitor", daemon=True).start()
 
     def stop(self) -> None:
         """Stop waiting. Call it from any thread, or from the callback; it does nothing before `start`. Idempotent."""
         with self._lock:
-            if self._state is MonitorState.RUNNING:
+            if self._is_started and not self._called:  # also while `start` makes its first read
                 self._state = MonitorState.STOPPED
                 self._stopped.set()
 

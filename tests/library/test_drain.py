@@ -269,6 +269,27 @@ def test_drain_monitor_stop(store: Store, monitor: DrainMonitor, heard: Heard) -
     assert (monitor.state, heard.calls) == (MonitorState.STOPPED, [])
 
 
+def test_a_stop_during_the_first_look_of_start_is_obeyed(store: Store, heard: Heard) -> None:
+    class Stopped(DrainNotifications):
+        """Another thread stops the monitor while it looks; `stop` returns before the look does."""
+
+        def wanted(self, run_id: str) -> DrainNotification | None:
+            thread = threading.Thread(target=monitor.stop)
+            thread.start()
+            thread.join(PATIENCE_S)
+            return super().wanted(run_id)
+
+    for drains in (False, True):
+        monitor = DrainMonitor(Stopped(store.account), RUN, POLL_S)
+        monitor.register_drain_callback(heard)
+        if drains:
+            store.drains.write(RUN)
+        monitor.start()
+        assert (monitor.state, heard.calls) == (MonitorState.STOPPED, [])
+        monitor.start()
+        assert monitor.state is MonitorState.STOPPED
+
+
 def test_should_drain(store: Store) -> None:
     assert store.drains.wanted(RUN) is None
     store.drains.write(RUN)
