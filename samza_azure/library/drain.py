@@ -296,7 +296,10 @@ class DrainMessage:
     @classmethod
     def from_json(cls, text: str | bytes) -> "DrainMessage":
         """Parse what `to_json` made. Raise `ValueError` for any other text."""
-        fields = json.loads(text)
+        try:
+            fields = json.loads(text)
+        except RecursionError as error:
+            raise ValueError(f"A drain message is a short JSON object: {error}") from error
         run_id, task = (fields.get("run-id"), fields.get("task-name")) if isinstance(fields, dict) else (None, None)
         if not isinstance(run_id, str) or not (task is None or isinstance(task, str)):
             raise ValueError('A drain message is {"task-name": text or null, "run-id": text}')

@@ -503,7 +503,7 @@ def test_a_drain_message_has_samzas_form(message: DrainMessage) -> None:
     assert DrainMessage.from_json('{"task-name": null, "run-id": "foo"}') == DrainMessage("foo")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"run-id": 1}', '{"run-id": "r", "task-name": 2}'])
+@pytest.mark.parametrize("text", ["{", "[]", "[" * 100_000, "{}", '{"run-id": 1}', '{"run-id": "r", "task-name": 2}'])
 def test_a_text_that_is_no_drain_message_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011
         DrainMessage.from_json(text)
