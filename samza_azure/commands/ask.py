@@ -8,7 +8,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushes
 from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
-from samza_azure.host.asking import write_request
+from samza_azure.host.asking import write_drain, write_request
 from samza_azure.host.status import CALL_S
 from samza_azure.messages import DrainStep
 from samza_azure.storage.interface import Rows
@@ -32,7 +32,7 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
         return Asked(wanted, already=ALREADY_DRAINED)
     if phase is RunPhase.DRAINING and wanted == current:
         return Asked(wanted, already=ALREADY_DRAINING)
-    return Asked(wanted, await write_request(table, RequestKind.DRAIN, wanted))
+    return Asked(wanted, await write_drain(table, control, wanted))
 
 
 async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked:

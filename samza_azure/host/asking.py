@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.rows import REQUESTS, RequestKind, request_columns
 from samza_azure.host.status import CALL_S
 from samza_azure.storage.interface import Rows
@@ -31,8 +32,7 @@ async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequ
     """Write a request and return its key. An empty `run_id` is for the run in progress, or else the next.
 
     If the answer is lost, read the row, so that nothing is requested twice. Raise `StorageUnavailable` if the request
-    was not written. A drain is hinted at, too: containers read the hints more often than followers the leader row, so
-    the followers look often by the time that the leader has taken the request up.
+    was not written.
     """
     key = str(uuid.uuid4())
     columns = request_columns(kind, key, run_id, lives, by=asker(), asked_ms=time.time_ns() // 1_000_000)
@@ -41,7 +41,18 @@ async def write_request(table: Rows, kind: RequestKind, run_id: str, lives: Sequ
     except Unsettled:
         if await table.get(REQUESTS, key, timeout=CALL_S) is None:
             raise StorageUnavailable("The request could not be written. Try again.") from None
-    if kind is RequestKind.DRAIN and run_id:
+    return key
+
+
+async def write_drain(table: Rows, control: Control | None, run_id: str) -> str:
+    """Write a request for a drain, and hint at it if it is for the run in progress. Return the request's key.
+
+    Containers read the hints more often than followers the leader row, so the followers look often by the time that
+    the leader has taken the request up. The clean-up of a run deletes its hints; those of a mistyped run would stay.
+    """
+    key = await write_request(table, RequestKind.DRAIN, run_id)
+    over = (RunPhase.NONE, RunPhase.DRAINED)
+    if control is not None and run_id == control.run_id and control.phase not in over:
         with suppress(SamzaAzureError):  # without the hint, followers hear of the drain with their next look
             await table.insert(HINTS, hint_key(drain_hint(run_id, key)), {}, timeout=CALL_S)
     return key

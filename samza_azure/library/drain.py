@@ -14,20 +14,22 @@ import logging
 import math
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol, TypeVar
 
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError
+from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.notification import DrainNotification, from_fields
 from samza_azure.group.rows import REQUESTS, RequestKind
-from samza_azure.host.asking import write_request
+from samza_azure.host.asking import write_drain
 from samza_azure.host.status import CALL_S, control_of
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob, Row, Rows
+from samza_azure.storage.limits import HINTS, hint_name, is_drain_hint
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -78,13 +80,16 @@ class DrainNotifications:
         """
 
         async def ask() -> DrainNotification:
-            wanted = run_id
-            if not wanted:
+            wanted, control = run_id, None
+            if wanted:
+                with suppress(SamzaAzureError):  # it only decides whether to write a hint
+                    control = await self._control()
+            else:
                 control = await self._control()
                 if control is None or control.phase in (RunPhase.NONE, RunPhase.DRAINED):
                     raise ConfigError("No run is in progress, so the run to drain must be named: write(run_id).")
                 wanted = control.run_id
-            key = await write_request(self._account.rows(), RequestKind.DRAIN, wanted)
+            key = await write_drain(self._account.rows(), control, wanted)
             return DrainNotification(key, wanted)
 
         return self._run(ask)
@@ -120,12 +125,17 @@ class DrainNotifications:
         return self._run(lambda: self._delete(lambda values: True))
 
     async def _delete(self, goes: Callable[[Mapping[str, Any]], bool]) -> int:
-        table, deleted = self._account.rows(), 0
+        table, gone = self._account.rows(), set[str]()
         for row in await self._drains():
             if goes(row.values):
                 answer = await table.delete(REQUESTS, row.key, etag=row.etag, timeout=CALL_S)
-                deleted += answer is None  # refused: the leader has just answered it, and will delete it
-        return deleted
+                if answer is None:  # refused: the leader has just answered it, and will delete it
+                    gone.add(row.key)
+        for hint in await table.query(HINTS, timeout=CALL_S) if gone else ():
+            name = hint_name(hint.key)
+            if is_drain_hint(name) and name.rpartition("/")[2] in gone:
+                await table.delete(HINTS, hint.key, etag=hint.etag, timeout=CALL_S)
+        return len(gone)
 
     async def _control(self) -> Control | None:
         return await control_of(self._account.control_blob())

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.commands import waiting
-from samza_azure.commands.ask import Asked, ask_cancel
+from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
@@ -18,6 +18,7 @@ from samza_azure.group.requests import CANCELLED
 from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, RequestKind, State, columns, request_columns
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
+from samza_azure.storage.limits import HINTS
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 from samza_azure.storage.source_stream import SourceWriter
 
@@ -148,3 +149,11 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
     play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=said):
         waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), PATIENCE_S)
+
+
+def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
+    """The hint of a mistyped run would stay for ever, and every container reads the hints."""
+    play = Play((RUNNING, ROW))
+    for run_id in ("typo", "", "run"):
+        asyncio.run(ask_drain(RUNNING, play.account.rows(), run_id))
+    assert [row.key.split("|")[1] for row in play.storage.query(HINTS)] == ["run", "run"]

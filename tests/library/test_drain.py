@@ -30,6 +30,7 @@ from samza_azure.group.notification import from_fields, from_json, to_json
 from samza_azure.group.rows import REQUESTS
 from samza_azure.library.drain import MonitorState
 from samza_azure.messages import DrainStep
+from samza_azure.storage.limits import HINTS, drain_hint, hint_name
 from samza_azure.storage.memory import Link, MemoryAccount
 
 T = TypeVar("T")
@@ -158,6 +159,34 @@ def test_malformed_records_are_counted_and_skipped(store: Store) -> None:
     found = store.drains.read()
     assert [each.uuid for each in found.notifications] == [written.uuid]
     assert found.malformed == 9
+
+
+def hints(store: Store) -> set[str]:
+    return {hint_name(row.key) for row in store.account.storage.query(HINTS)}
+
+
+@pytest.mark.parametrize("phase", [RunPhase.RUNNING, RunPhase.FAILED, RunPhase.DRAINED])
+def test_only_the_drain_of_the_run_in_progress_is_hinted_at_and_the_hint_goes_with_the_request(
+    store: Store, phase: RunPhase
+) -> None:
+    store.drains.write(RUN)
+    assert hints(store) == set()
+    store.coordinate(Control("g", run_id=RUN, phase=phase))
+    for run_id in ("a typo", "a/b|c"):
+        store.drains.write(run_id)
+    written = store.drains.write(RUN)
+    assert hints(store) == ({drain_hint(RUN, written.uuid)} if phase is not RunPhase.DRAINED else set())
+    other = "runs/foo/clean-0"
+    store.account.hints().publish(other, {})
+    store.drains.clean(RUN)
+    assert hints(store) == {other}
+    assert store.drains.clean_all() == 2
+
+
+def test_a_drain_is_requested_although_nobody_can_read_the_control_blob(store: Store) -> None:
+    asyncio.run(store.account.control_blob().create(b"garbage", timeout=10))
+    store.drains.write(RUN)
+    assert [each.run_id for each in store.drains.read().notifications] == [RUN]
 
 
 # DrainNotificationObjectMapperTests.

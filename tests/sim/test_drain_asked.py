@@ -3,9 +3,8 @@
 import asyncio
 
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.rows import RequestKind
 from samza_azure.group.timing import DRAINING_LOOK_S, PROFILES
-from samza_azure.host.asking import write_request
+from samza_azure.host.asking import write_drain
 from samza_azure.messages import DrainAsked
 from samza_azure.sim.loop import VirtualLoop
 from samza_azure.storage.limits import HINTS, drain_hint, hint_name
@@ -37,7 +36,7 @@ async def last_follower_after(storage: MemoryStorage, *, are_told: bool) -> floa
     control = leader.processor.view.control
     assert isinstance(control, Control)
     account = MemoryAccount(storage)
-    key = await write_request(account.rows(), RequestKind.DRAIN, control.run_id)
+    key = await write_drain(account.rows(), control, control.run_id)
     hints = [hint_name(row.key) for row in await account.rows().query(HINTS, timeout=1.0)]
     assert hints == [drain_hint(control.run_id, key)]
     for member in members:
