@@ -254,8 +254,8 @@ def request_columns(
 def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
     """A request as read. It gets no kind if its kind is unknown or its size is larger than any of ours.
 
-    The same holds for a drain without a run column, which differs from an empty one, or with a mode that this release
-    does not know: it would end a run in another way than requested.
+    The same holds for a drain without one of the columns that each release has written, and for one with a mode that
+    this release does not know: it would end a run that nobody meant, or in another way than requested.
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (
@@ -264,8 +264,8 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
         and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
     )
     if asked == RequestKind.DRAIN:
-        mode = mode_of(str(values.get("drainMode", DrainMode.DEFAULT)))
-        is_ours = is_ours and isinstance(values.get("runId"), str) and mode is not None
+        has_all = all(isinstance(values.get(name), str) for name in ("uuid", "runId", "drainMode"))
+        is_ours = is_ours and has_all and values["uuid"] != "" and mode_of(values["drainMode"]) is not None
     return Request(
         key,
         etag,

@@ -107,9 +107,20 @@ def test_nothing_is_obeyed_before_the_requests_were_read_under_this_leadership()
     assert next_control(view, CONTROL, NOW) == CONTROL
 
 
-@pytest.mark.parametrize("columns", [{"drainMode": "SAVEPOINT", "runId": "run"}, {"drainMode": "DEFAULT"}])
-def test_a_drain_of_an_unknown_mode_or_of_no_run_is_for_nobody(columns: dict[str, str]) -> None:
-    asked_for = request("u", "e", {"kind": "drain", "uuid": "u", **columns})
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"uuid": "u", "drainMode": "SAVEPOINT", "runId": "run"},
+        {"uuid": "u", "drainMode": "DEFAULT"},
+        {"uuid": "u", "runId": "run"},
+        {"uuid": "u", "runId": "run", "drainMode": True},
+        {"runId": "run", "drainMode": "DEFAULT"},
+        {"uuid": "", "runId": "run", "drainMode": "DEFAULT"},
+        {"uuid": 7, "runId": "run", "drainMode": "DEFAULT"},
+    ],
+)
+def test_a_drain_without_a_uuid_a_run_or_a_known_mode_is_for_nobody(columns: dict[str, str | int]) -> None:
+    asked_for = request("u", "e", {"kind": "drain", **columns})
     assert obey(CONTROL, asked_for) == CONTROL
     assert ignored(CONTROL, [asked_for]) == 1
 

@@ -213,7 +213,8 @@ def test_a_request_of_a_kind_or_size_that_is_not_ours_is_for_nobody(values: dict
 
 
 def test_a_request_is_cut_before_anybody_stores_it_again() -> None:
-    asked = request("k", "e", {"kind": "drain", "runId": "y" * 9000, "answer": "z" * 9000})
+    drain = {"kind": "drain", "uuid": "k", "drainMode": "DEFAULT", "runId": "y" * 9000}
+    asked = request("k", "e", {**drain, "answer": "z" * 9000})
     assert asked == Request("k", "e", RequestKind.DRAIN, "y" * 256, "z" * 256)
 
 

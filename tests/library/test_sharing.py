@@ -16,6 +16,7 @@ from samza_azure import Config, JobFailed, LeaderElectorListener, SharedTasks
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.coordinator import load_factory, load_utils_factory
 from samza_azure.errors import ConfigError
+from samza_azure.group.rows import RequestKind, request_columns
 from samza_azure.host.runs import RunLogs
 from samza_azure.library.factory import settings
 from samza_azure.library.group_tools import CANDIDATES, GroupUtils, config_of_group
@@ -147,7 +148,8 @@ def test_a_drain_gives_all_tasks_up_for_good(world: World) -> None:
     steps: list[str] = []
     mine.coordinator._listener.on_drain = lambda notification: steps.append(notification.reached)  # type: ignore[attr-defined]
     until("all run", lambda: len(mine.tasks) == 16)
-    world.storages["tasks"].insert("requests", str(uuid.uuid4()), {"kind": "drain", "runId": ""})
+    key = str(uuid.uuid4())
+    world.storages["tasks"].insert("requests", key, dict(request_columns(RequestKind.DRAIN, key, "")))
     until("drained", lambda: isinstance(mine.coordinator, ThreadedCoordinator) and mine.coordinator.ending is not None)
     mine.stop()
     assert (mine.tasks, mine.error) == ((), None)

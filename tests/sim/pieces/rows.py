@@ -288,10 +288,10 @@ def check_requests(dice: Random) -> None:
     demand(room.kind is kind, "Form: one of just the size that is allowed is refused")
     long = request("k", "e", {**values, "answer": "y" * 300, "by": "z" * 300, "askedMs": "x"})
     demand((len(long.answer), len(long.by), long.asked_ms) == (256, 256, 0), "Form: texts of any length are read")
-    bare = {name: value for name, value in values.items() if name != "drainMode"}
-    demand(request("k", "e", bare).kind is kind, "Form: a drain without a mode is refused")
-    unnamed = {name: value for name, value in values.items() if name != "runId"}
-    demand((request("k", "e", unnamed).kind is None) == (kind is RequestKind.DRAIN), "Form: a drain of no run")
+    for left_out in ("uuid", "runId", "drainMode"):
+        rest = {name: value for name, value in values.items() if name != left_out}
+        is_refused = request("k", "e", rest).kind is None
+        demand(is_refused == (kind is RequestKind.DRAIN), f"Form: a {kind} without {left_out}")
 
 
 # The control blob.
