@@ -7,8 +7,8 @@ not run, and no test checks even their syntax.
 """
 
 import os
+import select
 import shlex
-import signal
 import subprocess
 import sys
 import uuid
@@ -24,6 +24,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE
 from tests.infra.test_operate import COMMANDS
 
+PATIENCE_S = 120.0
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights"
 
 
@@ -46,12 +47,12 @@ class Page:
         """A command of the page, with names of ours; its exit code, and what it said."""
         ended = subprocess.run(
             self._command(line, names),
-            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120, check=False,
+            cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
         return ended.returncode, ended.stdout + ended.stderr
 
     def look(self, line: str, says: str) -> None:
-        """A command that goes on until it is interrupted, on a terminal of its own: until it says something."""
+        """A command that goes on until it is ended, on a terminal of its own: until it says something."""
         ours, its = os.openpty()
         command = self._command(line, {})
         with subprocess.Popen(
@@ -60,8 +61,9 @@ class Page:
             os.close(its)
             said = b""
             while says.encode() not in said:
+                assert select.select([ours], [], [], PATIENCE_S)[0], said
                 said += os.read(ours, 65536)  # an error once the command has ended
-            process.send_signal(signal.SIGINT)
+            process.terminate()  # whoever runs the tests in the background has SIGINT ignored, here as well
             with suppress(OSError):
                 while os.read(ours, 65536):
                     pass
