@@ -1,7 +1,13 @@
 """What all tests share: properties are tried without a stop-watch, and a failure says how to repeat it."""
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A shell ignores SIGINT in what it begins in the background, and so would each process that a test starts and
+# interrupts: what is ignored stays ignored in children, what is handled does not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no finding; a test that hangs is caught by its timeout.
 settings.register_profile("samza_azure", deadline=None, print_blob=True)

@@ -9,6 +9,7 @@ not run, and no test checks even their syntax.
 import os
 import select
 import shlex
+import signal
 import subprocess
 import sys
 import uuid
@@ -52,7 +53,7 @@ class Page:
         return ended.returncode, ended.stdout + ended.stderr
 
     def look(self, line: str, says: str) -> None:
-        """A command that goes on until it is ended, on a terminal of its own: until it says something."""
+        """A command that goes on until it is interrupted, on a terminal of its own: until it says something."""
         ours, its = os.openpty()
         command = self._command(line, {})
         with subprocess.Popen(
@@ -63,7 +64,7 @@ class Page:
             while says.encode() not in said:
                 assert select.select([ours], [], [], PATIENCE_S)[0], said
                 said += os.read(ours, 65536)  # an error once the command has ended
-            process.terminate()  # whoever runs the tests in the background has SIGINT ignored, here as well
+            process.send_signal(signal.SIGINT)
             with suppress(OSError):
                 while os.read(ours, 65536):
                     pass
