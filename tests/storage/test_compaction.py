@@ -399,7 +399,7 @@ def test_an_interval_that_too_many_append_to_is_not_written_anew(
         upload(self, name, data)
 
     monkeypatch.setattr(SegmentStore, "upload", meanwhile)
-    with pytest.raises(SamzaAzureError, match="124 locks to append"):
+    with pytest.raises(SamzaAzureError, match="124 locks are held to append"):
         tables.rewrite(store, who, month, Granularity.MONTH)
     assert numbers(store) == list(range(124))
     assert "too many of its intervals" in tables.rewrite(store, who, month, Granularity.MONTH).refused

@@ -205,7 +205,7 @@ def test_a_file_of_somebody_else_under_our_name_is_no_success(memory: World) -> 
     pq.write_table(pa.table([[START], [7]], schema=SCHEMA), out)
     memory.blobs.put(name(0), out.getvalue())
     memory.put(0, 0)
-    with pytest.raises(CorruptState, match=r"somebody else has written it.*r1\.out-files-0\.00000000"):
+    with pytest.raises(CorruptState, match=r"another program has written it.*r1\.out-files-0\.00000000"):
         memory.owner()._turn()
 
 
