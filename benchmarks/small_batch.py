@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from common import Claim, main, middle, p95, plain_spark, say, scratch, world
 
-from samza_azure.messages import Phase
+from samza_azure.messages import BATCH_PHASES, Phase
 
 OWN_GOAL_MS = 12.0
 ROWS = 1_000
@@ -46,16 +46,7 @@ def measure(quick: bool) -> list[Claim]:
         plain += run_plain(count)
     batch, own, other = column(ours, "triggerExecution"), column(ours, "own_ms"), column(plain, "triggerExecution")
     for name, rows in (("container", ours), ("plain Spark", plain)):
-        parts = (
-            "triggerExecution",
-            "latestOffset",
-            "getBatch",
-            "queryPlanning",
-            "walCommit",
-            "addBatch",
-            "commitOffsets",
-        )
-        medians = {part: middle(column(rows, part)) for part in parts}
+        medians = {part: middle(column(rows, part)) for part in BATCH_PHASES}
         say(f"{name}, medians: " + ", ".join(f"{part} {value:.0f}" for part, value in medians.items()) + " ms")
     return [
         Claim(

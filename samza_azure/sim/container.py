@@ -365,21 +365,26 @@ class Work:
         except TimeoutError:
             pass
 
+    async def stands(self, drain: Drain, partition: str) -> bool:
+        """Whether a FREEZE holds the task where it is; it says so once. Without a drain it forgets that."""
+        if drain.step is DrainStep.FREEZE:
+            if self.frozen_for != drain.uuid:
+                self.ends, self.frozen_for = {partition: (0, self.state.at)}, drain.uuid
+                self.report(Phase.RUNNING)
+            await self.idle(self.container.habits.batch_s)
+        elif drain.step is None and self.ends is not None:
+            self.ends, self.frozen_for = None, ""
+            self.report(Phase.RUNNING)
+        return drain.step is DrainStep.FREEZE
+
     async def pass_on(self, stage: StagePlan) -> None:
         """Pass on the rows of one source partition."""
         habits, partition = self.container.habits, f"{SOURCE}/{self.number}"
         while True:
             await self.gate()
             drain, state = self.container.drain, self.state
-            if drain.step is DrainStep.FREEZE:
-                if self.frozen_for != drain.uuid:
-                    self.ends, self.frozen_for = {partition: (0, state.at)}, drain.uuid
-                    self.report(Phase.RUNNING)
-                await self.idle(habits.batch_s)
+            if await self.stands(drain, partition):
                 continue
-            if drain.step is None and self.ends is not None:
-                self.ends, self.frozen_for = None, ""
-                self.report(Phase.RUNNING)
             flush = drain.step is DrainStep.FLUSH
             now = habits.available(asyncio.get_running_loop().time(), self.number)
             to = min(drain.ends.get(partition, (0, 0))[1] if flush else now, state.at + 40)
@@ -415,15 +420,8 @@ class Work:
                 state.at = to
                 await self.commit(self.slices(stage, messages), frontier=to, final=False)
                 continue
-            if drain.step is DrainStep.FREEZE:
-                if self.frozen_for != drain.uuid:
-                    self.ends, self.frozen_for = {partition: (0, state.at)}, drain.uuid
-                    self.report(Phase.RUNNING)
-                await self.idle(habits.batch_s)
+            if await self.stands(drain, partition):
                 continue
-            if drain.step is None and self.ends is not None:
-                self.ends, self.frozen_for = None, ""
-                self.report(Phase.RUNNING)
             flush = drain.step is DrainStep.FLUSH
             now = habits.available(asyncio.get_running_loop().time(), self.number)
             state.to = drain.ends.get(partition, (0, 0))[1] if flush else max(min(now, state.at + 40), state.at)

@@ -1,9 +1,9 @@
 """Write local files without a process for each: Spark's checkpoints, and the files of its state.
 
 Without its native library Hadoop starts `chmod` for each file that it creates, and for each file's checksum: six
-processes per batch. A checkpoint is a cache here, so it needs neither: `LocalFiles`
-creates a file as Java does. It replaces the file system that Hadoop's cache holds for the scheme `file`; everything
-else is Hadoop's own. `tests/spark/test_private_interfaces.py` pins what is private in this.
+processes per batch. A checkpoint is a cache here, so it needs neither: `LocalFiles` creates a file as Java does. It
+replaces the file system that Hadoop's cache holds for the scheme `file`; everything else is Hadoop's own.
+`tests/spark/test_private_interfaces.py` pins what is private in this.
 """
 
 import logging
