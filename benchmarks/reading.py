@@ -18,9 +18,9 @@ from common import Claim, main, middle, say
 from samza_azure import tables
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.segments import Granularity, Owner, Published, Task
+from samza_azure.segments import Granularity, LockOwner, LockTask, Published
 from samza_azure.storage.connection import Account
-from samza_azure.tables.table import Part
+from samza_azure.tables.table import FilePart
 
 ROWS = 1_000  # of a segment
 START = datetime(2024, 1, 1, tzinfo=UTC)
@@ -36,7 +36,7 @@ def measure(quick: bool) -> list[Claim]:
         account.ensure_created()
         store = tables.store_of(account, "day")
         tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
-        appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+        appender = tables.Appender(store, LockTask("a", "a", 50, LockOwner("a")))
         for number in range(count):
             assert isinstance(appender.append(rows_of(number, count)), Published)
         appender.close()
@@ -44,7 +44,7 @@ def measure(quick: bool) -> list[Claim]:
         say(f"{count:,} small segments are read")
         begun = time.perf_counter()
         while tables.plan(store):
-            tables.compact(store, Task("c", "c", 0, Owner("c")))
+            tables.compact(store, LockTask("c", "c", 0, LockOwner("c")))
         merging = time.perf_counter() - begun
         snapshot = tables.snapshot_of(store)
         large = measured(snapshot, account, rounds)
@@ -79,7 +79,7 @@ def measured(snapshot: tables.TableSnapshot, account: Account, rounds: int) -> d
         return {what: timed(way, rounds) for what, way in ways.items()}
 
 
-def duck(folder: str, account: Account, parts: list[Part]) -> Any:
+def duck(folder: str, account: Account, parts: list[FilePart]) -> Any:
     """An average over Parquet files."""
     import duckdb
 

@@ -27,13 +27,13 @@ from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
     Partitions,
     Publish,
-    Request,
     Segment,
-    Task,
     Timeline,
 )
 from samza_azure.storage.connection import Account
@@ -103,7 +103,7 @@ def opening(count: int) -> list[Claim]:
             colds.append(time.perf_counter() - begun)
             for _ in range(2):
                 rows = pa.table([[datetime(2024, 1, 1, tzinfo=UTC)], [number]], schema=SCHEMA)
-                appender = tables.Appender(store, Task("a", "a", 0, Owner("a")))
+                appender = tables.Appender(store, LockTask("a", "a", 0, LockOwner("a")))
                 appender.append(rows)
                 appender.close()
                 begun = time.perf_counter()
@@ -125,7 +125,7 @@ def opening(count: int) -> list[Claim]:
 
 def filled(store: SegmentStore, count: int) -> None:
     """So many segments, 100 a day, as appends under one lock would have left them."""
-    granted = store.acquire(Task("a", "a", 0, Owner("a")), Request("a", "large", ETERNITY, LockType.APPEND))
+    granted = store.acquire(LockTask("a", "a", 0, LockOwner("a")), LockRequest("a", "large", ETERNITY, LockType.APPEND))
     assert isinstance(granted, Granted)
     published = (Publish(granted.lock.id, 1),)
     statistics = {"at": {"nulls": 0, "least": "2024-01-01T00:00:00", "most": "2024-01-01T01:00:00"}}

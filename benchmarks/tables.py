@@ -24,7 +24,7 @@ from common import Claim, main, middle, say, scratch
 from samza_azure import tables
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.segments import Granularity, Owner, Published, Task
+from samza_azure.segments import Granularity, LockOwner, LockTask, Published
 from samza_azure.storage.connection import Account
 from samza_azure.tables.compaction import SMALL_MAX
 
@@ -55,7 +55,7 @@ class Ours:
         account = Account.from_config(config.storage)
         account.ensure_created()
         self._store = tables.store_of(account, "bench")
-        self._task = Task(who, who, 50 if who.startswith("append") else 0, Owner(who))
+        self._task = LockTask(who, who, 50 if who.startswith("append") else 0, LockOwner(who))
         self._appender: tables.Appender | None = None
 
     def create(self) -> None:

@@ -88,7 +88,7 @@ class Flow:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class WorstCases:
     """Worst cases in seconds. A moved task runs one look, one heartbeat and its own start later."""
 
     follower_lost: float
@@ -215,7 +215,7 @@ def _noticed(timeout_s: float, every_s: float) -> float:
     return every_s + max(timeout_s + every_s, LEAST_READS * every_s)
 
 
-def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
+def bounds(timing: Timing, processors: int, call_s: float) -> WorstCases:
     """The worst case until the new assignment is published, if no call takes longer than `call_s`."""
     scan, look = timing.scan_every_s(processors), timing.look_every_s(processors)
     farthest = max(min(SUCCESSORS, processors - 1) - 1, 0)
@@ -223,7 +223,7 @@ def bounds(timing: Timing, processors: int, call_s: float) -> Bounds:
     slowest_pause = SELF_STOP * timing.heartbeat_timeout_s * (1 + CLOCK_RATE)
     member_lost = _noticed(timing.heartbeat_timeout_s, scan)
     leader_missed = _noticed(timing.leader_timeout_s, timing.scan_s) + farthest * timing.scan_s
-    return Bounds(
+    return WorstCases(
         follower_lost=member_lost,
         leader_lost=max(member_lost + farthest * timing.scan_s, leader_missed),
         leaderless=leader_missed,

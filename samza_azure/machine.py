@@ -37,7 +37,7 @@ def boot_time() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def place(directory: Path) -> str:
+def boot_place(directory: Path) -> str:
     """A name for this boot of the machine and a directory on it, where holding a lock proves that nobody else runs.
 
     The same path in another container is another directory, so the mount namespace is part of the name.

@@ -213,7 +213,7 @@ _STEPS = {DrainStep.FREEZE: 1, DrainStep.FLUSH: 2}
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ProcessorFigures:
     """The figures of one processor."""
 
     leads: bool = False
@@ -226,11 +226,11 @@ class Facts:
     kept: int = 0
 
 
-def facts(view: View) -> Facts:
+def facts(view: View) -> ProcessorFigures:
     """The present values of a processor's gauges."""
     control = view.control
     if not isinstance(control, Control):
-        return Facts()
+        return ProcessorFigures()
     mine = assigned(view)
     running = 0
     for task, owner in mine.items():
@@ -239,7 +239,7 @@ def facts(view: View) -> Facts:
     strange = ignored(control, view.office.requests) if view.leads else 0
     strangers = sum(not row.is_ours for row in view.others.members.values()) if view.leads else 0
     kept = sum(control.kept.values()) if view.leads else 0
-    return Facts(view.leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
+    return ProcessorFigures(view.leads, control.epoch, control.version, len(mine), running, strange, strangers, kept)
 
 
 _AT_WORK = (Phase.RUNNING, Phase.DRAINED)
@@ -371,7 +371,7 @@ class Observer:
         if isinstance(action, RenewLease) and result != "done":
             instruments.renewals_missed.add(1, self._who)
 
-    def _show(self, now: Facts) -> None:
+    def _show(self, now: ProcessorFigures) -> None:
         instruments = self._instruments
         instruments.leader.set(int(now.leads), self._who)
         instruments.epoch.set(now.epoch, self._who)

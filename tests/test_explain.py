@@ -11,9 +11,9 @@ import pytest
 
 from samza_azure.explain import (
     MERGED,
-    Bounds,
     Flow,
     Operations,
+    WorstCases,
     bounds,
     busy,
     cheaper,
@@ -138,7 +138,7 @@ def test_idle_tasks_look_at_each_producer_every_five_seconds_or_less_often() -> 
 
 
 def test_the_bounds_of_the_default_profile() -> None:
-    assert bounds(DEFAULT, 4, call_s=2.5) == Bounds(
+    assert bounds(DEFAULT, 4, call_s=2.5) == WorstCases(
         follower_lost=10.0,
         leader_lost=8.0 + 4 * 1.0,
         leaderless=1.0 + (5.0 + 1.0) + 2 * 1.0,

@@ -19,11 +19,21 @@ from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Uncha
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
 from samza_azure.group.learn import learn
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES, Timing
-from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
+from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.messages import DrainStep, Phase, Progress, TaskReport
-from samza_azure.metrics import Facts, GroupFacts, Observer, all_run, facts, group_facts, moved, outcome, rows_to_drain
+from samza_azure.metrics import (
+    GroupFacts,
+    Observer,
+    ProcessorFigures,
+    all_run,
+    facts,
+    group_facts,
+    moved,
+    outcome,
+    rows_to_drain,
+)
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
 
@@ -50,7 +60,7 @@ def report(task: str, generation: int, phase: Phase = Phase.RUNNING) -> TaskRepo
 
 
 def view_of(control: Control | None, now: float = 100.0) -> View:
-    view = View(Settings("here", PROFILES["default"]), Life("1"))
+    view = View(Settings("here", PROFILES["default"]), OwnIncarnation("1"))
     view.life.control, view.turn_at, view.life.etag, view.life.beat, view.life.accepted_at = (
         control,
         now,
@@ -85,17 +95,17 @@ def test_a_task_that_is_owned_but_does_not_run_is_seen() -> None:
     view.leadership = Leadership(Lease("l", 90.0), 0.0, 0.0)
     view.work.tasks["a-0"] = LocalTask(7, 1, 95.0, report("a-0", 7))
     view.work.tasks["a-1"] = LocalTask(7, 2, 95.0, report("a-1", 7, Phase.STARTING))
-    assert facts(view) == Facts(leads=True, epoch=2, version=7, owned=2, running=1)
+    assert facts(view) == ProcessorFigures(leads=True, epoch=2, version=7, owned=2, running=1)
 
 
 def test_a_task_that_runs_under_an_earlier_generation_does_not_count_as_running() -> None:
     view = view_of(MODEL)
     view.work.tasks["a-0"] = LocalTask(6, 1, 95.0, report("a-0", 6))
-    assert facts(view) == Facts(epoch=2, version=7, owned=2, running=0)
+    assert facts(view) == ProcessorFigures(epoch=2, version=7, owned=2, running=0)
 
 
 def test_who_knows_nothing_yet_shows_nothing() -> None:
-    assert facts(view_of(None)) == Facts()
+    assert facts(view_of(None)) == ProcessorFigures()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +179,7 @@ def test_a_take_over_a_version_its_barrier_and_its_rebalance_are_told_once() -> 
     view.life.written = ProcessorRow(
         "here",
         "1",
-        state=State.ACTIVE,
+        state=ProcessorState.ACTIVE,
         tasks={name: report(name, dead.tasks[name].owner.generation) for name in dead.tasks},
     )
     for view.turn_at in (104.0, 105.0, 106.0):
@@ -326,13 +336,13 @@ def leading(control: Control, **others: ProcessorRow) -> View:
 
 
 def test_a_killed_owners_tasks_are_missing_from_the_group_as_soon_as_it_is_dead() -> None:
-    there = ProcessorRow("there", "2", state=State.ACTIVE, tasks={"a-2": report("a-2", 5)})
+    there = ProcessorRow("there", "2", state=ProcessorState.ACTIVE, tasks={"a-2": report("a-2", 5)})
     view = leading(MODEL, there=there)
     view.life.written = ProcessorRow("here", "1", tasks={name: report(name, 7) for name in ("a-0", "a-1")})
     assert group_facts(view) == GroupFacts(members=2, tasks=3, running=3)
     view.others.ages = {"there": Age("e", 0.75 * view.timing.heartbeat_timeout_s, 5, 100.0)}
     assert group_facts(view) == GroupFacts(members=2, tasks=3, running=2), "it has paused itself, or is dead"
-    view.others.members, view.others.ages = {"there": replace(there, state=State.DEAD)}, {}
+    view.others.members, view.others.ages = {"there": replace(there, state=ProcessorState.DEAD)}, {}
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=2)
 
 
@@ -349,7 +359,9 @@ def test_a_run_that_failed_is_shown_by_the_next_life_for_a_quarter_of_an_hour() 
 
 def test_a_drained_fleet_that_stands_by_misses_no_task() -> None:
     """The blob still names the owners of the run; those lives have ended, and others wait for the upgrade."""
-    view = leading(replace(MODEL, phase=RunPhase.DRAINED), there=ProcessorRow("there", "3", state=State.ACTIVE))
+    view = leading(
+        replace(MODEL, phase=RunPhase.DRAINED), there=ProcessorRow("there", "3", state=ProcessorState.ACTIVE)
+    )
     assert group_facts(view) == GroupFacts(members=1, tasks=3, running=3, drain_step=3)
 
 

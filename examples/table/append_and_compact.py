@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from samza_azure import Config, tables
 from samza_azure.commands.azurite.emulator import Azurite
-from samza_azure.segments import Granularity, Interval, Owner, Task
+from samza_azure.segments import Granularity, Interval, LockOwner, LockTask
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
 
@@ -35,7 +35,7 @@ def rows(number: int) -> pa.Table:
 
 def append(store: SegmentStore) -> None:
     """Sixty publishes; each is a file for each of the two days."""
-    appender = tables.Appender(store, Task("appender", "appender", 50, Owner("appender")))
+    appender = tables.Appender(store, LockTask("appender", "appender", 50, LockOwner("appender")))
     for number in range(APPENDS):
         appender.append(rows(number))
     appender.close()
@@ -52,7 +52,7 @@ def main() -> None:
 
         appending = threading.Thread(target=append, args=(tables.store_of(account, "delays"),))
         appending.start()
-        merged, task = 0, Task("compactor", "compactor", 0, Owner("compactor"))
+        merged, task = 0, LockTask("compactor", "compactor", 0, LockOwner("compactor"))
         while appending.is_alive():
             done = tables.compact(store, task)
             merged += sum(one.inputs for one in done)

@@ -6,8 +6,8 @@ import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
-from samza_azure.commands.table import Span, Table, interval_of, unique
-from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.commands.table import IntervalOption, TableName, interval_of, unique
+from samza_azure.segments import Granularity, LockOwner, LockTask
 from samza_azure.tables import Compacted, compact, plan, rewrite, store_of
 
 NOTHING = "There is nothing to do: the files are merged already, or the table has no rows there."
@@ -15,8 +15,8 @@ NOTHING = "There is nothing to do: the files are merged already, or the table ha
 
 def command(
     job: Job,
-    table: Table,
-    interval: Span = None,
+    table: TableName,
+    interval: IntervalOption = None,
     target: Annotated[int, typer.Option("--target-mib", min=1, help="The size of file to aim at.")] = 128,
     granularity: Annotated[
         Granularity | None,
@@ -43,7 +43,7 @@ def command(
             print(NOTHING)
         return
     name = unique("compact")
-    task = Task(name, name, 0, Owner(name, name))
+    task = LockTask(name, name, 0, LockOwner(name, name))
     if granularity is None:
         all_done = compact(store, task, span, target_bytes=target << 20)
     else:

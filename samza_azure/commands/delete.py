@@ -31,7 +31,7 @@ from samza_azure.storage.retention import readers_of
 #: The prefixes of all that a job writes, except its control blob.
 OURS = ("runs/", "streams/", "tables/", "files/", "locks/")
 
-Listing = Sequence[tuple[str, int]]
+NamesAndSizes = Sequence[tuple[str, int]]
 
 
 def command(
@@ -165,7 +165,7 @@ def confirm(what: str, word: str, *, yes: bool, back: str = "It cannot be undone
         raise ConfigError(f"Nothing was {done}: that is not the name. In a script, use --yes.")
 
 
-def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str, str]:
+def delete(blobs: Blobs, found: NamesAndSizes, check: Callable[[], None]) -> dict[str, str]:
     """Delete the blobs; return those that were kept, with their error codes. `check` raises if we must not go on."""
     kept: dict[str, str] = {}
     for start in range(0, len(found), DELETE_MAX):
@@ -174,12 +174,12 @@ def delete(blobs: Blobs, found: Listing, check: Callable[[], None]) -> dict[str,
     return kept
 
 
-def sized(found: Listing) -> str:
+def sized(found: NamesAndSizes) -> str:
     """The number of blobs and their size."""
     return f"{len(found):,} blobs, {sum(size for _, size in found) / (1 << 20):,.1f} MiB"
 
 
-def deleted(what: str, found: Listing, kept: dict[str, str]) -> str:
+def deleted(what: str, found: NamesAndSizes, kept: dict[str, str]) -> str:
     """The message on what was deleted. Raise `ConfigError` if something was kept."""
     if not kept:
         return f"Deleted {what}: {sized(found)}."

@@ -15,7 +15,7 @@ import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
-from samza_azure.commands.terminal import Progress
+from samza_azure.commands.terminal import ProgressLine
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.group.control import Control
 from samza_azure.group.drain import is_forgotten
@@ -92,5 +92,5 @@ def command(
     config = load(job)
     account = reach(config, create=False)
     control, _ = look(config, account)
-    rows = export(account, control, stream, to, progress=Progress(f"export {stream}"))
+    rows = export(account, control, stream, to, progress=ProgressLine(f"export {stream}"))
     print(f"{rows} rows to {to}")

@@ -17,7 +17,7 @@ import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
-from samza_azure.commands.terminal import Progress, say
+from samza_azure.commands.terminal import ProgressLine, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.storage.connection import Account
@@ -169,5 +169,7 @@ def command(
     """
     config = load(job)
     account = reach(config)
-    rows = produce(config, account, stream, file, key=key, rate=rate, progress=Progress(f"produce {stream}"), say=say)
+    rows = produce(
+        config, account, stream, file, key=key, rate=rate, progress=ProgressLine(f"produce {stream}"), say=say
+    )
     print(f"{rows} rows into {stream}")

@@ -10,12 +10,12 @@ from samza_azure.commands.delete import confirm
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.errors import ConfigError
-from samza_azure.segments import ETERNITY, Interval, Owner, Published, Task, Timeline
+from samza_azure.segments import ETERNITY, Interval, LockOwner, LockTask, Published, Timeline
 from samza_azure.storage.segments import SegmentStore, versions_of_drops
 from samza_azure.tables import plan, store_of
 
-Table = Annotated[str, typer.Argument(help="The table's name.", show_default=False)]
-Span = Annotated[
+TableName = Annotated[str, typer.Argument(help="The table's name.", show_default=False)]
+IntervalOption = Annotated[
     str | None, typer.Option("--interval", help="START/END, as in 2026-01-01/2026-02-01; by default all time.")
 ]
 
@@ -76,8 +76,8 @@ def document(store: SegmentStore, interval: Interval) -> dict[str, Any]:
 
 def command(
     job: Job,
-    table: Table,
-    interval: Span = None,
+    table: TableName,
+    interval: IntervalOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
     end: Annotated[
         int | None, typer.Option("--end", help="First end the owners of this lock, if they have died.")
@@ -164,7 +164,7 @@ def drop_interval(store: SegmentStore, interval: Interval, *, yes: bool) -> None
     back = f"--restore {interval} undoes it until garbage is collected, unless rows are added there meanwhile."
     confirm(what, store.name, yes=yes, back=back, done="dropped")
     name = unique("drop")
-    answer = store.drop(Task(name, name, DROP_PRIORITY, Owner(name, name)), interval)
+    answer = store.drop(LockTask(name, name, DROP_PRIORITY, LockOwner(name, name)), interval)
     if not isinstance(answer, Published):
         raise ConfigError(f"{interval} of {store.name} was not dropped: others hold it. Try again later. ({answer})")
 

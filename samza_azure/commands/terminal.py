@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-class Progress:
+class ProgressLine:
     """Counts rows on stderr: in place on a terminal, a plain line every five seconds elsewhere."""
 
     EVERY_S = 5.0

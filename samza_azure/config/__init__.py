@@ -15,13 +15,13 @@ from samza_azure.config.sections import (
     AZURE_FACTORY,
     App,
     Coordinator,
-    Processor,
+    ProcessorSettings,
     Storage,
     Stream,
-    Task,
+    TaskSettings,
     check_processor_id,
 )
-from samza_azure.config.tables import Table, table_of
+from samza_azure.config.tables import TableSettings, table_of
 from samza_azure.config.timing import check_timing, doubtful_timing
 
 __all__ = [
@@ -30,11 +30,11 @@ __all__ = [
     "Config",
     "Coordinator",
     "Files",
-    "Processor",
+    "ProcessorSettings",
     "Storage",
     "Stream",
-    "Table",
-    "Task",
+    "TableSettings",
+    "TaskSettings",
     "check_processor_id",
     "check_timing",
     "doubtful_timing",

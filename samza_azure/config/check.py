@@ -24,12 +24,12 @@ from samza_azure.config.sections import (
     App,
     Coordinator,
     CoordinatorKeys,
-    Processor,
+    ProcessorSettings,
     Single,
     Storage,
     StorageKeys,
     Stream,
-    Task,
+    TaskSettings,
 )
 from samza_azure.config.spark import LOCAL, OWN
 from samza_azure.config.tables import mistakes_of_tables
@@ -52,8 +52,8 @@ class Config:
     app: App
     coordinator: Coordinator
     storage: Storage
-    processor: Processor
-    task: Task
+    processor: ProcessorSettings
+    task: TaskSettings
     streams: Mapping[str, Stream]
     metrics_prometheus_port: int | None
     spark: Mapping[str, str]
@@ -126,8 +126,8 @@ class _Check:
         app = self._section(App)
         coordinator = self._coordinator()
         storage = self._storage(app, coordinator)
-        processor = self._section(Processor)
-        task = self._section(Task)
+        processor = self._section(ProcessorSettings)
+        task = self._section(TaskSettings)
         streams = {name: self._section(Stream, f"streams.{name}.") for name in stream_ids}
         self.mistakes += mistakes_of_tables(self.values, streams)
         self.mistakes += mistakes_of_files(self.values, streams)
@@ -170,7 +170,7 @@ class _Check:
         return list(ids)
 
     def _unknown_keys(self, stream_ids: list[str]) -> None:
-        sections = (App, CoordinatorKeys, StorageKeys, Processor, Task, Single)
+        sections = (App, CoordinatorKeys, StorageKeys, ProcessorSettings, TaskSettings, Single)
         known = [key for section in sections for key in _keys(section)]
         known += [f"streams.{name}.{key}" for name in stream_ids for key in _keys(Stream)]
         known += ["spark.master"]

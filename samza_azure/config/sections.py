@@ -144,7 +144,7 @@ class StorageKeys:
 
 
 @dataclass(frozen=True, slots=True)
-class Processor:
+class ProcessorSettings:
     """One processor. Without `id`, its id is made of the host's name and the first free slot in `dir`."""
 
     __pydantic_config__ = _AS_WRITTEN
@@ -160,7 +160,7 @@ class Processor:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class TaskSettings:
     """How many tasks a stage has, how often they commit, and when they are given up."""
 
     __pydantic_config__ = _AS_WRITTEN

@@ -12,7 +12,7 @@ TABLE_NAME = re.compile(TABLE_PATTERN)
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableSettings:
     """A table that a stream's rows are published to.
 
     Rows are published after `flush_s` seconds, or as soon as there are `rows` rows or `bytes` bytes of them in memory.
@@ -32,11 +32,11 @@ class Table:
     keep_s: float | None
 
 
-def table_of(name: str, stream: Stream) -> Table | None:
+def table_of(name: str, stream: Stream) -> TableSettings | None:
     """The table of a stream; None if it has none."""
     if stream.table is None and stream.table_time is None:
         return None
-    return Table(
+    return TableSettings(
         stream.table or name,
         stream.table_time or "",
         stream.table_granularity,

@@ -25,7 +25,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, signal
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import FORMAT, LeaderRow, State
+from samza_azure.group.rows import FORMAT, LeaderRow, ProcessorState
 from samza_azure.group.timing import CHURN_FORGOTTEN, CHURN_MAX, LEASE_MARGIN_S, OUT_OF_REACH, URGENT_GAP_S
 from samza_azure.group.view import Campaign, View
 
@@ -220,7 +220,9 @@ def successors_of(view: View, control: Control) -> tuple[str, ...]:
             processor,
         )
         for processor, row in view.present.items()
-        if processor != view.me and row.state is not State.LEAVING and Member(processor, row.incarnation) not in stopped
+        if processor != view.me
+        and row.state is not ProcessorState.LEAVING
+        and Member(processor, row.incarnation) not in stopped
     ]
     return tuple(processor for *_, processor in sorted(others)[:SUCCESSORS])
 

@@ -15,7 +15,7 @@ from samza_azure.group.actions import LEADER_ROW, LEASE, OWN_ROW, Action, BeginE
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import DENIED_S, ROLE_S
 from samza_azure.group.view import Denial, View
 from samza_azure.messages import Plan, changes
@@ -204,7 +204,7 @@ def waits_for(view: View, now: float) -> Wait | None:
         return duty
     if view.life.etag is None or reached(rest_until(view) + FAREWELL_S, now):
         return None
-    if view.life.written is None or view.life.written.state is not State.LEFT:
+    if view.life.written is None or view.life.written.state is not ProcessorState.LEFT:
         return Wait.OWN_ROW
     if view.lease is not None or view.handing_over is not None:
         return Wait.LEASE
@@ -238,7 +238,7 @@ def _as_it_came(view: View, ending: Finish) -> Finish:
     """The ending, with another message if the processor left but the storage does not have its last row."""
     if ending.message != HANDED_OVER or view.life.etag is None:
         return ending
-    is_told = view.life.written is not None and view.life.written.state is State.LEFT
+    is_told = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
     own = [name for name, local in sorted(view.work.tasks.items()) if view.work.container and not local.former]
     doubtful = [name for name in own if not view.work.tasks[name].closed]
     said = []
@@ -288,5 +288,5 @@ def _leave_row(view: View, now: float) -> list[Action]:
     if not view.free(OWN_ROW, now) or view.life.etag is None or view.life.found is None or membership.fenced(view):
         return []
     last_words = rows.ending(view.ending.code, view.ending.message) if view.ending is not None else ""
-    last = replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT, ending=last_words)
+    last = replace(membership.own_row(view), beat=view.life.beat + 1, state=ProcessorState.LEFT, ending=last_words)
     return [MergeOwnRow(last, view.life.etag)]

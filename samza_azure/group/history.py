@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from samza_azure.group.control import BarrierState, Control, Event, Member, RunPhase
 from samza_azure.group.membership import own_row
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import View
 
 #: How many events are kept, and how many characters of each.
@@ -79,7 +79,7 @@ def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
         return "ended", f"{who} ends with exit code {code}: {why}"
     if row is not None and row.alive:
         return "left", f"{who} is leaving or standing by."
-    if row is not None and row.state is State.LEFT:
+    if row is not None and row.state is ProcessorState.LEFT:
         return "left", f"{who} left."
     # A member that sends heartbeats, but is cut off or does not adopt, is marked dead too. A later scan may have seen
     # the mark, which restarts the age. Then the other reason is given for a member that was silent; it is also true.

@@ -56,9 +56,20 @@ from samza_azure.group.answers import (
 )
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.reports import report_of
-from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.timing import DENIED_S, FIT_AGAIN_S, FORGIVE_AFTER_S
-from samza_azure.group.view import Campaign, Candidacy, Denial, Failing, Leadership, Lease, Life, LocalTask, View, Well
+from samza_azure.group.view import (
+    Campaign,
+    Candidacy,
+    Denial,
+    Failing,
+    Leadership,
+    Lease,
+    LocalTask,
+    OwnIncarnation,
+    View,
+    Well,
+)
 from samza_azure.messages import Drain, Permit, Phase, Plan, ReleaseTask, StartTask, TaskReport
 
 
@@ -160,7 +171,7 @@ def perform_locally(view: View, action: LocalAction, now: float) -> None:
             demote(view, now)
         case Rejoin():
             demote(view, now)
-            view.life = Life(view.fresh_id)
+            view.life = OwnIncarnation(view.fresh_id)
             view.work.tasks = {
                 task: replace(each, former=True) for task, each in view.work.tasks.items() if not each.closed
             }
@@ -272,7 +283,9 @@ def _learn_access(view: View, action: StorageAction, answer: Answer, sent_at: fl
 
 def _read_own_row(view: View, answer: ProcessorRow | Absent | Nothing, now: float) -> None:
     match answer:
-        case ProcessorRow() as row if row.incarnation == view.incarnation and (row.alive or row.state is State.LEFT):
+        case ProcessorRow() as row if row.incarnation == view.incarnation and (
+            row.alive or row.state is ProcessorState.LEFT
+        ):
             if view.life.beat_unsettled is not None and row.beat == view.life.beat_unsettled[0]:
                 view.life.accepted_at = max(view.life.accepted_at, view.life.beat_unsettled[1])
             view.life.etag, view.life.found = row.etag, row
@@ -645,7 +658,7 @@ def _marked_dead(view: View, action: MarkDead, answer: str | No | Nothing, now: 
         case str() as etag:
             row = view.others.members.get(action.processor)
             if row is not None:  # a scan in between may have seen its deletion
-                _know_member(view, replace(row, state=State.DEAD, etag=etag, epoch=action.epoch))
+                _know_member(view, replace(row, state=ProcessorState.DEAD, etag=etag, epoch=action.epoch))
         case No():
             view.calls.doubted[resource(action)] = now
             view.others.ages.pop(action.processor, None)  # it shows life

@@ -28,7 +28,7 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import BarrierState, Control, Member
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import ProcessorRow, State, ending
+from samza_azure.group.rows import ProcessorRow, ProcessorState, ending
 from samza_azure.group.timing import WAITS_PER_S
 from samza_azure.group.view import View
 
@@ -38,7 +38,9 @@ RIVAL_WRITES = 2
 
 def beat(view: View, now: float) -> list[Action]:
     """Join, then merge our own row once per heartbeat. Changes that others wait for are written at once."""
-    if not view.free(OWN_ROW, now) or (view.life.written is not None and view.life.written.state is State.LEFT):
+    if not view.free(OWN_ROW, now) or (
+        view.life.written is not None and view.life.written.state is ProcessorState.LEFT
+    ):
         return []
     if view.life.found is None:
         return [ReadOwnRow()]
@@ -85,7 +87,7 @@ def own_row(view: View) -> ProcessorRow:
     control = view.control if isinstance(view.control, Control) else None
     adopted = control.version if control is not None else 0
     leaves = view.leaving or view.too_old_for > 0
-    state = State.LEAVING if leaves else State.ACTIVE if adopted else State.UNASSIGNED
+    state = ProcessorState.LEAVING if leaves else ProcessorState.ACTIVE if adopted else ProcessorState.UNASSIGNED
     return ProcessorRow(
         processor=view.me,
         incarnation=view.incarnation,
@@ -112,7 +114,7 @@ def fenced(view: View) -> bool:
     """Whether our row is no longer ours: marked dead, replaced, or deleted."""
     match view.life.found:
         case ProcessorRow() as found:
-            return found.incarnation != view.incarnation or found.state is State.DEAD
+            return found.incarnation != view.incarnation or found.state is ProcessorState.DEAD
         case Absent():
             return True  # marked dead, and deleted since by a clean-up
     return False
@@ -145,7 +147,7 @@ def candidates(view: View, control: Control) -> dict[str, ProcessorRow]:
     return {
         processor: row
         for processor, row in view.present.items()
-        if row.state is not State.LEAVING
+        if row.state is not ProcessorState.LEAVING
         and row.fingerprint == control.fingerprint
         and (row.adopted or not control.version or Member(processor, row.incarnation) in members)
     }

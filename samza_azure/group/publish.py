@@ -27,7 +27,7 @@ from samza_azure.group.moment import reached
 from samza_azure.group.notification import timed
 from samza_azure.group.reports import counts, report_of
 from samza_azure.group.requests import flushes, with_cancel, with_drain, with_stop
-from samza_azure.group.rows import ProcessorRow, Request, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState, Request
 from samza_azure.group.tasks import has_let_go, starts_again
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
@@ -209,7 +209,7 @@ def _is_back(view: View, owner: Owner) -> bool:
     """Whether the owner was restarted, and its new incarnation was seen while the old one still counted as alive."""
     row = view.present.get(owner.processor)
     life, _ = view.others.back.get(owner.processor, ("", 0.0))
-    return row is not None and row.state is not State.LEAVING and row.incarnation == life != owner.incarnation
+    return row is not None and row.state is not ProcessorState.LEAVING and row.incarnation == life != owner.incarnation
 
 
 def _comes_up(view: View, control: Control, owner: Owner, now: float) -> bool:

@@ -63,7 +63,7 @@ _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
 REQUEST_LIMIT = 64_000
 
 
-class State(StrEnum):
+class ProcessorState(StrEnum):
     """A processor's state, as its row says."""
 
     UNASSIGNED = "UNASSIGNED"  # has adopted no version yet
@@ -82,7 +82,7 @@ class ProcessorRow:
     etag: str = ""
     beat: int = 0
     adopted: int = 0
-    state: State = State.UNASSIGNED
+    state: ProcessorState = ProcessorState.UNASSIGNED
     released: Mapping[str, int] = field(default_factory=dict)  # task -> generation up to which it is released
     tasks: Mapping[str, TaskReport] = field(default_factory=dict)
     fingerprint: str = ""
@@ -109,7 +109,7 @@ class ProcessorRow:
     @property
     def alive(self) -> bool:
         """Whether it is ours and neither dead nor left."""
-        return self.state not in (State.DEAD, State.LEFT) and self.is_ours
+        return self.state not in (ProcessorState.DEAD, ProcessorState.LEFT) and self.is_ours
 
 
 @lru_cache(4096)  # each turn of a leader asks for each row
@@ -144,9 +144,9 @@ def columns(row: ProcessorRow) -> dict[str, str | int | bool]:
 def processor_row(key: str, etag: str, values: Mapping[str, Any]) -> ProcessorRow:
     """A processor's row as read. Invalid columns get their defaults."""
     try:
-        state = State(str(values.get("state", "")))
+        state = ProcessorState(str(values.get("state", "")))
     except ValueError:
-        state = State.UNASSIGNED
+        state = ProcessorState.UNASSIGNED
     needs = _format(values)
     return ProcessorRow(
         processor=key,

@@ -14,7 +14,7 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, Owner, RunPhase
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.timing import (
     BACK_OFF_MOST,
     BEAT_AGAIN,
@@ -142,7 +142,7 @@ class Share:
 
 
 @dataclass(slots=True)
-class Life:
+class OwnIncarnation:
     """What belongs to one incarnation of ours. Rejoining replaces the whole value, so nothing old remains."""
 
     incarnation: str
@@ -246,7 +246,7 @@ class View:
     """Everything known, by what it belongs to. Only `learn` writes it."""
 
     settings: Settings
-    life: Life
+    life: OwnIncarnation
     others: Others = field(default_factory=Others)
     candidacy: Candidacy = field(default_factory=Candidacy)
     leadership: Leadership | None = None
@@ -470,5 +470,5 @@ def _present(
     rows = {processor: row for processor, row in members.items() if row.alive}
     rows.pop(me, None)
     if written is not None and written.alive:
-        rows[me] = replace(written, state=State.LEAVING) if leaves else written
+        rows[me] = replace(written, state=ProcessorState.LEAVING) if leaves else written
     return rows

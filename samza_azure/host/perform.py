@@ -134,7 +134,7 @@ async def _perform(
         case AnswerRequest(key=key, etag=etag, answer=answer):
             return _etag(await table.merge(REQUESTS, key, {"answer": answer}, etag=etag, timeout=timeout))
         case MarkDead(processor=processor, etag=etag, epoch=epoch):
-            dead: dict[str, Value] = {"state": str(rows.State.DEAD), "epoch": epoch}
+            dead: dict[str, Value] = {"state": str(rows.ProcessorState.DEAD), "epoch": epoch}
             return _etag(await table.merge(MEMBERS, processor, dead, etag=etag, timeout=timeout))
         case DeleteMember(processor=processor, etag=etag):
             return _done(await table.delete(MEMBERS, processor, etag=etag, timeout=timeout))

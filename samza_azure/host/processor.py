@@ -26,7 +26,7 @@ from samza_azure.group.learn import (
     turn,
 )
 from samza_azure.group.timing import DENIED_S, ROLE_S, Timing
-from samza_azure.group.view import Life, Settings, View
+from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.messages import Command, DrainAsked, Ready, Rejected, Report, TaskReport
@@ -48,7 +48,7 @@ WAITS_FOR_ROLE = f"A new role assignment takes some minutes to count: it is trie
 LEAST_SLEEP_S = 0.002
 
 
-class Surroundings(Protocol):
+class ProcessorContext(Protocol):
     """Where a processor gets its time, random numbers and ids from."""
 
     def now(self) -> float:
@@ -80,13 +80,13 @@ class Processor:
         blob: ControlBlob,
         table: Rows,
         runs: RunLogs,
-        surroundings: Surroundings,
+        surroundings: ProcessorContext,
         *,
         tell: Callable[[Command], None],
         watch: Callable[[View], None] = lambda view: None,
         called: Callable[[StorageAction, Answer, float], None] = lambda action, answer, seconds: None,
     ) -> None:
-        self.view = View(settings, Life(surroundings.fresh_id()))
+        self.view = View(settings, OwnIncarnation(surroundings.fresh_id()))
         self._blob, self._table, self._runs = blob, table, runs
         self._surroundings = surroundings
         self._tell, self._watch, self._called = tell, watch, called
@@ -246,6 +246,6 @@ __all__ = [
     "WAITS_FOR_ROLE",
     "ContainerLost",
     "Processor",
-    "Surroundings",
+    "ProcessorContext",
     "call_timeout_s",
 ]

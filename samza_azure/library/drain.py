@@ -48,7 +48,7 @@ class DrainAccount(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundNotifications:
     """The notifications, in the order of their keys, and the number of rows that are not valid ones."""
 
     notifications: tuple[DrainNotification, ...]
@@ -94,10 +94,10 @@ class DrainNotifications:
 
         return self._run(ask)
 
-    def read(self) -> Found:
+    def read(self) -> FoundNotifications:
         """All requests for drains, obeyed or not; the leader deletes them after a day. Invalid rows are counted."""
 
-        async def look() -> Found:
+        async def look() -> FoundNotifications:
             return _found(await self._drains())
 
         return self._run(look)
@@ -158,7 +158,7 @@ class DrainNotifications:
             return asyncio.run(once())
 
 
-def _found(rows: Iterable[Row]) -> Found:
+def _found(rows: Iterable[Row]) -> FoundNotifications:
     notifications, malformed = [], 0
     for row in rows:
         try:
@@ -166,7 +166,7 @@ def _found(rows: Iterable[Row]) -> Found:
         except ValueError as error:
             log.warning("Request %.80s is skipped: %s", row.key, error)
             malformed += 1
-    return Found(tuple(notifications), malformed)
+    return FoundNotifications(tuple(notifications), malformed)
 
 
 def _certain(control: Control, run_id: str) -> DrainNotification | None:
@@ -387,6 +387,6 @@ __all__ = [
     "DrainMonitor",
     "DrainNotifications",
     "DrainStates",
-    "Found",
+    "FoundNotifications",
     "MonitorState",
 ]

@@ -20,7 +20,7 @@ from samza_azure.host.runs import RunLogs
 from samza_azure.library import group_tools as tools
 from samza_azure.library import lease_lock as lock
 from samza_azure.library.threaded import Stores, ThreadedCoordinator
-from samza_azure.machine import boot_time, place
+from samza_azure.machine import boot_place, boot_time
 from samza_azure.metrics import Observer
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
@@ -87,7 +87,7 @@ def settings(processor_id: str, config: Config) -> Settings:
         restart_limit=config.task.restart_limit,
         blob_limit=config.coordinator.blob_length,
         run_id=config.app.run_id or "",
-        boot=place(config.processor.dir),
+        boot=boot_place(config.processor.dir),
         holds_directory=False,
     )
 

@@ -35,7 +35,7 @@ def config_of_group(config: Config, group: str, who: str = MEMBERS) -> Config:
     return replace(config, storage=storage)
 
 
-class Life:
+class CoordinatorLife:
     """This process's membership of a group: a coordinator from `begin` to `end`."""
 
     def __init__(self, make: Callable[[], ThreadedCoordinator]) -> None:
@@ -61,7 +61,7 @@ class Life:
 class GroupElector(LeaderElector):
     """The elected leader is the one that leads the coordination of the candidates' group."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: CoordinatorLife) -> None:
         self._life = life
 
     def set_listener(self, listener: LeaderElectorListener) -> None:
@@ -98,7 +98,7 @@ class _Told(JobCoordinatorListener):
 class GroupMembership(ClusterMembership):
     """The members are those whose rows are neither dead nor left."""
 
-    def __init__(self, life: Life) -> None:
+    def __init__(self, life: CoordinatorLife) -> None:
         self._life = life
 
     def register_processor(self) -> None:
@@ -121,7 +121,10 @@ class GroupUtils(CoordinationUtils):
     """The tools of one group. `make` takes the name of the group to join: candidates or members."""
 
     def __init__(self, make: Callable[[str], ThreadedCoordinator], lock: Callable[[str], Lock]) -> None:
-        self._stands, self._is_member = Life(lambda: make(CANDIDATES)), Life(lambda: make(MEMBERS))
+        self._stands, self._is_member = (
+            CoordinatorLife(lambda: make(CANDIDATES)),
+            CoordinatorLife(lambda: make(MEMBERS)),
+        )
         self._elector, self._membership = GroupElector(self._stands), GroupMembership(self._is_member)
         self._lock = lock
 

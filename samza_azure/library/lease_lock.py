@@ -45,7 +45,7 @@ ASK_S, ASK_MOST_S = 0.5, 4.0
 CALL_S, LEAST_CALL_S = 3.0, 1.0
 
 
-class Storage(Protocol):
+class LockStorage(Protocol):
     """The account that a lock needs."""
 
     def sign_in(self) -> None:
@@ -96,7 +96,7 @@ class LeaseLock(Lock):
     def __init__(
         self,
         name: str,
-        storage: Callable[[], Storage],
+        storage: Callable[[], LockStorage],
         *,
         lease_s: int = LEASE_S[0],
         on_lost: Callable[[str], None] = lambda reason: None,
@@ -203,7 +203,7 @@ class LeaseLock(Lock):
             await storage.aclose()
             storage.close()
 
-    async def _wait(self, life: _Life, storage: Storage, blob: ControlBlob, until: float | None) -> Grant | None:
+    async def _wait(self, life: _Life, storage: LockStorage, blob: ControlBlob, until: float | None) -> Grant | None:
         """Try until the lock is granted, the time is over, or `unlock` is called, also while the account does not
         answer."""
         pause_s = ASK_S
@@ -228,7 +228,7 @@ class LeaseLock(Lock):
             pause_s = min(pause_s * 2, ASK_MOST_S)
         return None
 
-    async def _ask(self, storage: Storage, blob: ControlBlob, call_s: float) -> Grant | None:
+    async def _ask(self, storage: LockStorage, blob: ControlBlob, call_s: float) -> Grant | None:
         """One try: lease the blob, read it under that lease, write the next token. None: another holds the lock."""
         lease_id, asked_at = str(uuid.uuid4()), self._now()
         try:

@@ -15,7 +15,7 @@ from samza_azure.logs.task_log import NEEDS, TaskLog
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class NeededBlobs:
     """The blobs that a restore of a log reads."""
 
     prefix: str
@@ -24,15 +24,15 @@ class Kept:
     large: frozenset[str]  # separate blobs that hold such files, however old
 
 
-def kept(log: TaskLog) -> Kept:
+def kept(log: TaskLog) -> NeededBlobs:
     """What the next owner will read. A blob that is not opened yet has no snapshot."""
     log.prune()
     held = frozenset(content.blob for content in log.files.values() if isinstance(content, Reference))
     older = [index for name in held if (index := blob_index(log.prefix, name)) is not None]
-    return Kept(log.prefix, log.group_id, min([log.end[0] if log.number else log.end[0] - 1, *older]), held)
+    return NeededBlobs(log.prefix, log.group_id, min([log.end[0] if log.number else log.end[0] - 1, *older]), held)
 
 
-def outdated(own: Kept, readers: Sequence[str]) -> Rule[list[str]]:
+def outdated(own: NeededBlobs, readers: Sequence[str]) -> Rule[list[str]]:
     """The names of the blobs that nobody needs. `readers` are the logs of all tasks that read this one."""
     first = yield from needed_from(own.prefix, own.group_id, readers, own.first)
     if first <= 0:

@@ -47,7 +47,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Append at exactly this position. Answer: `Sent` or `Denied`."""
+    """Append at exactly this position. Answer: `Sent` or `AppendRefused`."""
 
     name: str
     data: bytes
@@ -98,7 +98,7 @@ class Sent(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Denied:
+class AppendRefused:
     """The service refused the append, with this error code."""
 
     code: str

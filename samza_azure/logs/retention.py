@@ -31,7 +31,7 @@ class Listed:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LogBlob:
     """A blob of a log with the large blobs that its records refer to. `age_s` is the least of their ages."""
 
     log: str
@@ -41,7 +41,7 @@ class Piece:
     names: tuple[str, ...]  # in the order in which they are to be deleted
 
 
-def pieces(prefix: str, listed: Sequence[Listed]) -> list[Piece]:
+def pieces(prefix: str, listed: Sequence[Listed]) -> list[LogBlob]:
     """The pieces of a log, oldest first. `listed` may hold other blobs, too."""
     found: dict[int, list[Listed]] = {}
     for each in sorted(listed, key=lambda each: each.name):
@@ -51,7 +51,7 @@ def pieces(prefix: str, listed: Sequence[Listed]) -> list[Piece]:
         if index is not None:
             found.setdefault(index, []).append(each)
     return [
-        Piece(
+        LogBlob(
             prefix,
             index,
             sum(each.size for each in of),
@@ -62,12 +62,12 @@ def pieces(prefix: str, listed: Sequence[Listed]) -> list[Piece]:
     ]
 
 
-def past(kept: Sequence[Piece], needed: Mapping[str, int], keeps: Keeps) -> list[Piece]:
+def past(kept: Sequence[LogBlob], needed: Mapping[str, int], keeps: Keeps) -> list[LogBlob]:
     """The pieces that may be deleted; `kept` are all, oldest first. `needed`: the first blob of each log still read.
 
     It ends at the first piece that stays: newer ones are not past the limit before that one is.
     """
-    left, found = sum(each.size for each in kept), list[Piece]()
+    left, found = sum(each.size for each in kept), list[LogBlob]()
     for each in kept:
         is_old = keeps.seconds is not None and each.age_s > keeps.seconds
         is_more = keeps.bytes is not None and left - each.size >= keeps.bytes

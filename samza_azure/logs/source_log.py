@@ -20,7 +20,7 @@ from samza_azure.logs.operations import Create, Rule, Window, blob_name, indexes
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import last_record, opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
-from samza_azure.logs.task_log import Limits, NotSent, send
+from samza_azure.logs.task_log import LogLimits, NotSent, send
 
 #: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
 KEY, PARTITIONS = "key", "partitions"
@@ -32,7 +32,7 @@ Partitioning: TypeAlias = tuple[tuple[str, ...], int]
 NOBODY = Writer(0, 0)
 
 #: No restore reads a source log, so its blobs may be long.
-SOURCE_LIMITS = Limits(roll_bytes=256 << 20)
+SOURCE_LIMITS = LogLimits(roll_bytes=256 << 20)
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class SharedLog:
     producer: str
     fresh_id: bytes
     meta: Mapping[str, Any] = field(default_factory=dict)  # for the first record of each blob
-    limits: Limits = SOURCE_LIMITS
+    limits: LogLimits = SOURCE_LIMITS
     group_id: bytes | None = None
     end: Position = (0, 0)
     number: int = 0  # of the next record in its blob

@@ -28,8 +28,8 @@ from typing import Any, TypeVar
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.operations import (
     Append,
+    AppendRefused,
     Create,
-    Denied,
     Pause,
     Put,
     Read,
@@ -83,7 +83,7 @@ REFUSALS_MAX = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LogLimits:
     """When a log rolls, and how large a record may be."""
 
     roll_bytes: int = 64 << 20  # since the last snapshot: what a restore has to read
@@ -108,7 +108,7 @@ class TaskLog:
     group_id: bytes
     task: str
     owner: Writer  # ourselves; `writer` is the one that wrote last
-    limits: Limits = field(default_factory=Limits)
+    limits: LogLimits = field(default_factory=LogLimits)
     end: Position = (0, 0)
     writer: Writer | None = None
     last_batch: int = -1
@@ -382,7 +382,7 @@ def send(log_name: str, data: bytes, position: int) -> Rule[bool]:
             raise CorruptState(f"The log is {span.size} bytes long and was longer", blob=log_name, position=position)
         if span.size > position:
             return span.size >= position + len(data) and span.data == data[: len(span.data)]
-        if isinstance(answer, Denied):
+        if isinstance(answer, AppendRefused):
             refusals += 1
             if refusals == REFUSALS_MAX:
                 raise CorruptState(f"The service takes no append: {answer.code}", blob=log_name, position=position)

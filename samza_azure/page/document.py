@@ -10,7 +10,7 @@ from typing import Any
 from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
 from samza_azure.messages import DrainPhase
-from samza_azure.page.verdict import State, Verdict, ended, first_line, verdict, without_word
+from samza_azure.page.verdict import JobState, Judgement, ended, first_line, verdict, without_word
 
 __all__ = ["LINES_S", "SHOWN", "Lines", "away", "made"]
 
@@ -41,14 +41,14 @@ class Lines:
 
 
 def away(
-    app: str, state: State, text: str, before: Mapping[str, Any] | None, since_s: float | None = None
+    app: str, state: JobState, text: str, before: Mapping[str, Any] | None, since_s: float | None = None
 ) -> dict[str, Any]:
     """The document while nothing can be read: why, for how many seconds, and what was read last."""
     last: dict[str, Any] = dict(before) if before is not None else {"app": app, "run_id": None, "has_data": False}
-    return {**last, "verdict": _said(Verdict(state, text, since_s))}
+    return {**last, "verdict": _said(Judgement(state, text, since_s))}
 
 
-def _said(verdict: Verdict) -> dict[str, Any]:
+def _said(verdict: Judgement) -> dict[str, Any]:
     return {"state": str(verdict.state), "text": verdict.text, "since_s": verdict.since_s}
 
 

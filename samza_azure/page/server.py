@@ -45,7 +45,7 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 #: The interval of keep-alive lines while there is no new document.
 ALIVE_S = 15.0
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+PageHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ def _raw(text: str) -> bytes:
 def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Access, base: str = "") -> None:
     """Serve the page at `base`/. `watcher` is called on the loop, from the first request on."""
 
-    def guarded(handler: Handler) -> Handler:
+    def guarded(handler: PageHandler) -> PageHandler:
         async def answer(request: web.Request) -> web.StreamResponse:
             if (why := access.refused(request)) is not None:
                 return web.Response(status=403, text=f"{why}\n", headers=HEADERS)

@@ -12,7 +12,7 @@ from typing import Any
 from samza_azure.group.age import Age
 from samza_azure.group.timing import Timing
 
-__all__ = ["FIRST", "State", "Verdict", "ended", "first_line", "verdict", "without_word"]
+__all__ = ["FIRST", "JobState", "Judgement", "ended", "first_line", "verdict", "without_word"]
 
 #: The most names in a sentence.
 NAMED = 3
@@ -20,7 +20,7 @@ NAMED = 3
 FIRST = 160
 
 
-class State(StrEnum):
+class JobState(StrEnum):
     """The state, which decides the colour of the sentence; the page shows the word as well."""
 
     RUNNING = "running"
@@ -36,13 +36,13 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgement:
     """The state, a text, and for how many seconds it has lasted, if that is known.
 
     The seconds are not in the text, because a screen reader reads it out whenever it changes.
     """
 
-    state: State
+    state: JobState
     text: str
     since_s: float | None = None
 
@@ -64,7 +64,7 @@ def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
     return sorted(name for name, age in silent.items() if age.silent(timing.heartbeat_timeout_s))
 
 
-def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing) -> Verdict:
+def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing) -> Judgement:
     """The verdict on a status document. `silent` holds the processors whose rows say they are alive."""
     dead = without_word(silent, timing)
     run = f"Run {shown['run_id']}"
@@ -75,34 +75,42 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing)
         case "FAILED":
             failure = shown["failure"] or {"task": "a task", "message": ""}
             first = first_line(failure["message"]).rstrip(".")
-            return Verdict(State.FAILED, f"{run} failed in {failure['task']}: {first}. Its committed rows are kept.")
+            return Judgement(
+                JobState.FAILED, f"{run} failed in {failure['task']}: {first}. Its committed rows are kept."
+            )
         case "DRAINED":
-            return Verdict(State.DRAINED, f"{run} is drained. A changed pipeline begins the next one.")
+            return Judgement(JobState.DRAINED, f"{run} is drained. A changed pipeline begins the next one.")
         case "STOPPED":
             if not shown["run_id"]:
-                return Verdict(State.STOPPED, "No processor runs, and no run has begun yet. The next start begins one.")
+                return Judgement(
+                    JobState.STOPPED, "No processor runs, and no run has begun yet. The next start begins one."
+                )
             why = next((f"{row['id']} ended with {said} " for row in shown["processors"] if (said := ended(row))), "")
-            return Verdict(State.STOPPED, f"No processor runs. {why}The next start resumes run {shown['run_id']}.")
+            return Judgement(JobState.STOPPED, f"No processor runs. {why}The next start resumes run {shown['run_id']}.")
     if silent and len(dead) == len(silent):
         text = "No processor runs: none sends heartbeats. The next start resumes the run."
-        return Verdict(State.STOPPED, text, min(age.seconds for age in silent.values()))
+        return Judgement(JobState.STOPPED, text, min(age.seconds for age in silent.values()))
     if shown["phase"] == "STARTING":
-        return Verdict(State.STARTING, f"{_processors(silent)} joined. A run begins when one of them is ready.")
+        return Judgement(JobState.STARTING, f"{_processors(silent)} joined. A run begins when one of them is ready.")
     leader = shown["leader"]
     if leader is None or leader in dead:
         who = "No processor leads" if leader is None else f"The leader {leader} is silent"
         since_s = None if leader is None else silent[leader].seconds
-        return Verdict(State.NO_LEADER, f"{who}. Another processor takes over; running tasks go on meanwhile.", since_s)
+        return Judgement(
+            JobState.NO_LEADER, f"{who}. Another processor takes over; running tasks go on meanwhile.", since_s
+        )
     if shown["phase"] == "DRAINING":
         done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
-        return Verdict(State.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")
+        return Judgement(JobState.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")
     if idle:
         owner = idle[0]["owner"]
-        return Verdict(State.TROUBLE, _idle(idle, dead, len(tasks)), silent[owner].seconds if owner in gone else None)
+        return Judgement(
+            JobState.TROUBLE, _idle(idle, dead, len(tasks)), silent[owner].seconds if owner in gone else None
+        )
     if dead:
         text = f"{_names(dead)} {'is' if len(dead) == 1 else 'are'} silent, without a task. All {len(tasks)} tasks run."
-        return Verdict(State.TROUBLE, text, max(silent[name].seconds for name in dead))
-    return Verdict(State.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent)}.")
+        return Judgement(JobState.TROUBLE, text, max(silent[name].seconds for name in dead))
+    return Judgement(JobState.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent)}.")
 
 
 def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:

@@ -18,7 +18,7 @@ from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.host.status import CALL_S, document, patience_s
 from samza_azure.machine import boot_time
 from samza_azure.page.document import Lines, away, made
-from samza_azure.page.verdict import State
+from samza_azure.page.verdict import JobState
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, Missing, NotModified
 
@@ -45,7 +45,7 @@ class Watcher:
         self._news = asyncio.Condition()
         self._watched = 0
         self.version = 0
-        self.document: dict[str, Any] = away(config.app.name, State.AWAY, "The account has not been read yet.", None)
+        self.document: dict[str, Any] = away(config.app.name, JobState.AWAY, "The account has not been read yet.", None)
 
     async def state(self) -> dict[str, Any]:
         """The document, read anew if it is older than a heartbeat."""
@@ -129,10 +129,10 @@ class Watcher:
         with suppress(SamzaAzureError):
             if not await asyncio.to_thread(self._account.exists):
                 text = f"There is nothing of {name} in this account yet: `samza-azure run` or `produce` creates it."
-                return away(name, State.EMPTY, text, None)
+                return away(name, JobState.EMPTY, text, None)
         self._failing_since = self._failing_since or now
         text = f"The account cannot be read: {error} Reading is retried."
-        return away(name, State.AWAY, text, self._shown, now - self._failing_since)
+        return away(name, JobState.AWAY, text, self._shown, now - self._failing_since)
 
     def _silent(self, members: list[ProcessorRow]) -> dict[str, Age]:
         """How long the row of each live processor has not changed, by our reads.

@@ -20,80 +20,80 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from samza_azure.segments.chunk import Chunk
-    from samza_azure.segments.datasource import Advance, Datasource, Published, Refused
+    from samza_azure.segments.datasource import Advance, Datasource, LostRace, Published
     from samza_azure.segments.interval import ETERNITY, Granularity, Interval
     from samza_azure.segments.locks import (
+        Blocked,
         Granted,
-        Lock,
         LockBox,
+        LockOwner,
+        LockRequest,
+        LockTask,
         LockType,
-        Owner,
-        Request,
         Revoked,
-        Task,
-        Wait,
+        TableLock,
         covering,
     )
     from samza_azure.segments.partitions import Partitions
     from samza_azure.segments.segment import File, Publish, Segment, SegmentId
-    from samza_azure.segments.sequence import Sequence
-    from samza_azure.segments.timeline import Entry, Timeline
+    from samza_azure.segments.sequence import SequenceNumber
+    from samza_azure.segments.timeline import Timeline, TimelineEntry
 
 __all__ = [
     "ETERNITY",
     "Advance",
+    "Blocked",
     "Chunk",
     "Datasource",
-    "Entry",
     "File",
     "Granted",
     "Granularity",
     "Interval",
-    "Lock",
     "LockBox",
+    "LockOwner",
+    "LockRequest",
+    "LockTask",
     "LockType",
-    "Owner",
+    "LostRace",
     "Partitions",
     "Publish",
     "Published",
-    "Refused",
-    "Request",
     "Revoked",
     "Segment",
     "SegmentId",
-    "Sequence",
-    "Task",
+    "SequenceNumber",
+    "TableLock",
     "Timeline",
-    "Wait",
+    "TimelineEntry",
     "covering",
 ]
 
 _HOMES = {
     "Advance": "datasource",
+    "Blocked": "locks",
     "Chunk": "chunk",
     "Datasource": "datasource",
     "ETERNITY": "interval",
-    "Entry": "timeline",
     "File": "segment",
     "Granted": "locks",
     "Granularity": "interval",
     "Interval": "interval",
-    "Lock": "locks",
     "LockBox": "locks",
+    "LockOwner": "locks",
+    "LockRequest": "locks",
+    "LockTask": "locks",
     "LockType": "locks",
-    "Owner": "locks",
+    "LostRace": "datasource",
     "Partitions": "partitions",
     "Publish": "segment",
     "Published": "datasource",
-    "Refused": "datasource",
-    "Request": "locks",
     "Revoked": "locks",
     "Segment": "segment",
     "SegmentId": "segment",
-    "Sequence": "sequence",
-    "Task": "locks",
+    "SequenceNumber": "sequence",
+    "TableLock": "locks",
     "Timeline": "timeline",
-    "Wait": "locks",
+    "TimelineEntry": "timeline",
     "covering": "locks",
 }
 

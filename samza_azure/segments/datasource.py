@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from samza_azure.segments.interval import Granularity, Interval
-from samza_azure.segments.locks import Granted, Lock, LockBox, LockType, Request, Revoked, Task, Wait
+from samza_azure.segments.locks import Blocked, Granted, LockBox, LockRequest, LockTask, LockType, Revoked, TableLock
 from samza_azure.segments.partitions import Partitions, single
 from samza_azure.segments.segment import Publish, Segment, SegmentId
 from samza_azure.segments.timeline import Timeline
@@ -22,7 +22,7 @@ Position = Hashable
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class LostRace:
     """The publish lost a race; nothing was changed. `reason` says which."""
 
     reason: str
@@ -58,7 +58,7 @@ class Datasource:
 
     # Tasks.
 
-    def add(self, task: Task) -> None:
+    def add(self, task: LockTask) -> None:
         """Let a task write."""
         self.box.add(task)
 
@@ -81,7 +81,7 @@ class Datasource:
         query: Granularity | None = None,
         type: LockType = LockType.EXCLUSIVE,  # noqa: A002 - the field's name everywhere else
         by_segment: bool = False,
-    ) -> SegmentId | Revoked | Wait | None:
+    ) -> SegmentId | Revoked | Blocked | None:
         """Allocate an id for an append, and its lock, in one step. The same sequence and previous id get the same id.
 
         If a segment is visible at `moment`, its interval and version are used, whatever granularity is preferred;
@@ -94,7 +94,7 @@ class Datasource:
             if not known.interval.contains(rows):
                 raise ValueError(f"{sequence} has {known} after {previous}, and now asks for another interval.")
             return known
-        waited: Revoked | Wait | None = None
+        waited: Revoked | Blocked | None = None
         for interval, version in self._places(rows, granularity):
             answer = self._lock_new(task, interval, version, type, by_segment=by_segment)
             if isinstance(answer, SegmentId):
@@ -106,11 +106,11 @@ class Datasource:
 
     def allocate_outputs(
         self, task: str, interval: Interval, version: int, count: int
-    ) -> list[SegmentId] | Revoked | Wait:
+    ) -> list[SegmentId] | Revoked | Blocked:
         """Ids for the outputs of a compaction, and the lock on them."""
         first = self.next_partition(interval, version)
         mine = Partitions.between(first, first + count)
-        answer = self.box.acquire(Request(task, self.name, interval, LockType.EXCLUSIVE, mine, version))
+        answer = self.box.acquire(LockRequest(task, self.name, interval, LockType.EXCLUSIVE, mine, version))
         if not isinstance(answer, Granted):
             return answer
         self.allocated[interval, version] = first + count
@@ -148,13 +148,15 @@ class Datasource:
         type: LockType,  # noqa: A002
         *,
         by_segment: bool,
-    ) -> SegmentId | Revoked | Wait:
+    ) -> SegmentId | Revoked | Blocked:
         partitions = None
         if by_segment:
             if version is None:
                 version = 0 if type is LockType.APPEND else self.box.granted + 1
             partitions = single(self.next_partition(interval, version))
-        answer = self.box.acquire(Request(task, self.name, interval, type, partitions, version if by_segment else None))
+        answer = self.box.acquire(
+            LockRequest(task, self.name, interval, type, partitions, version if by_segment else None)
+        )
         if not isinstance(answer, Granted):
             return answer
         if version is None:
@@ -180,7 +182,7 @@ class Datasource:
         *,
         inputs: Iterable[Segment] = (),
         advance: Advance | None = None,
-    ) -> Published | Refused:
+    ) -> Published | LostRace:
         """Publish segments and the position of the stream that they come from.
 
         Raise ValueError for what can never be published: outputs that no lock of the task ever covered, or that do not
@@ -191,13 +193,13 @@ class Datasource:
             return Published(tuple(outputs), again=True)
         locks = locks_for(self.box.held(task), [*outputs, *inputs], name=task)
         check_outputs(outputs, inputs)
-        if isinstance(locks, Refused):
+        if isinstance(locks, LostRace):
             return locks
         if advance is not None and self.positions.get(advance.stream) != advance.start:
-            return Refused(f"{advance.stream} is at {self.positions.get(advance.stream)!r}, not at {advance.start!r}.")
+            return LostRace(f"{advance.stream} is at {self.positions.get(advance.stream)!r}, not at {advance.start!r}.")
         for segment in inputs:
             if not self.timeline.is_visible(segment):
-                return Refused(f"{segment} is no longer visible.")
+                return LostRace(f"{segment} is no longer visible.")
         for segment in outputs:
             if self.timeline.get(segment.id) is not None:
                 raise ValueError(f"{segment} is there already, and others of this publish are not.")
@@ -209,7 +211,7 @@ class Datasource:
             self.timeline.remove(segment)
 
     def _publish(
-        self, locks: list[Lock], outputs: Sequence[Segment], inputs: Sequence[Segment], advance: Advance | None
+        self, locks: list[TableLock], outputs: Sequence[Segment], inputs: Sequence[Segment], advance: Advance | None
     ) -> Published:
         published: tuple[Publish, ...] = ()
         if locks:
@@ -238,7 +240,7 @@ class Datasource:
             key = segment.interval, segment.version
             self.allocated[key] = max(self.allocated.get(key, 0), segment.partition + 1)
 
-    def _carried(self, lock: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+    def _carried(self, lock: TableLock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
         """Copies, at the REPLACE's version, of segments that were appended under it and that it has not read."""
         assert lock.read is not None
         late = [
@@ -284,15 +286,15 @@ def copy_of(
     return Segment.root(segment.datasource, interval, version, partition, file=segment.file, published=published)
 
 
-def locks_for(held: Sequence[Lock], segments: Sequence[Segment], *, name: str) -> list[Lock] | Refused:
+def locks_for(held: Sequence[TableLock], segments: Sequence[Segment], *, name: str) -> list[TableLock] | LostRace:
     """The locks under which segments are written or replaced, each once. Raise ValueError if one never had a lock."""
-    used: dict[int, Lock] = {}
+    used: dict[int, TableLock] = {}
     for segment in segments:
         lock = next((one for one in held if one.covers(segment)), None)
         if lock is None:
             if not any(one.was_for(segment) for one in held):
                 raise ValueError(f"{segment} is not covered by a lock of {name}.")
-            return Refused(f"The lock of {name} on {segment} was revoked.")
+            return LostRace(f"The lock of {name} on {segment} was revoked.")
         used[lock.id] = lock
     return list(used.values())
 

@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeAlias
 from samza_azure.segments.interval import Interval
 from samza_azure.segments.partitions import Partitions
 from samza_azure.segments.segment import Segment
-from samza_azure.segments.sequence import Sequence
+from samza_azure.segments.sequence import SequenceNumber
 
 
 class LockType(StrEnum):
@@ -34,28 +34,28 @@ class LockType(StrEnum):
     REPLACE = "replace"
 
 
-class Owner(NamedTuple):
+class LockOwner(NamedTuple):
     """One life of a processor."""
 
     processor: str = ""
     incarnation: str = ""
 
 
-NOBODY = Owner()
+NOBODY = LockOwner()
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class LockTask:
     """A task that asks for locks. Tasks of one group (a job) share them. No two live tasks have the same id."""
 
     id: str
     group: str
     priority: int = 0
-    owner: Owner = NOBODY
+    owner: LockOwner = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class LockRequest:
     """What a task asks for: an interval lock or, with `partitions` and `version`, a segment lock.
 
     An interval lock gets a new version, one of type APPEND version 0; another one can be asked for.
@@ -86,7 +86,7 @@ class Replaced(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Lock:
+class TableLock:
     """A lock that was granted. Locks are numbered in the order of their grants; no number is used twice.
 
     `count` publishes have been made under it. `read` is the sequence number at which a REPLACE was granted: what was
@@ -106,7 +106,7 @@ class Lock:
     revoked: bool = False
     holders: frozenset[str] = frozenset()
     count: int = 0
-    read: Sequence | None = None
+    read: SequenceNumber | None = None
     writes: tuple[Interval, ...] = ()
     replaced: tuple[Replaced, ...] = ()
     staged: int = 0
@@ -137,14 +137,14 @@ class Lock:
             )
         return self.type is LockType.APPEND or self.version >= segment.version
 
-    def after(self, published: Iterable[Segment]) -> "Lock":
+    def after(self, published: Iterable[Segment]) -> "TableLock":
         """The lock after these are published. The append no longer needs their numbers; a compaction may lock them."""
         if self.type is not LockType.APPEND or self.partitions is None:
             return self
         mine = Partitions(one.partition for one in published if self.was_for(one))
         return replace(self, partitions=self.partitions - mine)
 
-    def looks_at(self, request: Request) -> bool:
+    def looks_at(self, request: LockRequest) -> bool:
         """Whether this lock and the request must be compatible."""
         if self.datasource != request.datasource or not self.interval.overlaps(request.interval) or self.is_used_up:
             return False
@@ -152,7 +152,7 @@ class Lock:
             return True
         return not self.partitions.isdisjoint(request.partitions)
 
-    def is_compatible(self, request: Request) -> bool:
+    def is_compatible(self, request: LockRequest) -> bool:
         """Whether both may be active over the same time."""
         match self.type, request.type:
             case (LockType.SHARED, LockType.SHARED) | (LockType.APPEND, LockType.APPEND):
@@ -163,7 +163,7 @@ class Lock:
                 return self.interval.contains(request.interval)
         return False
 
-    def serves(self, request: Request, group: str) -> bool:
+    def serves(self, request: LockRequest, group: str) -> bool:
         """Whether this lock already satisfies the request."""
         if (self.group, self.datasource, self.type) != (group, request.datasource, request.type):
             return False
@@ -179,41 +179,41 @@ class Lock:
 class Granted:
     """The lock is held."""
 
-    lock: Lock
+    lock: TableLock
 
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
     """The group had this lock and lost it. Unlock it before asking for another one."""
 
-    lock: Lock
+    lock: TableLock
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Blocked:
     """Not granted, and nothing was changed. These locks are in the way."""
 
-    behind: tuple[Lock, ...]
+    behind: tuple[TableLock, ...]
 
 
-Answer: TypeAlias = Granted | Revoked | Wait
+Answer: TypeAlias = Granted | Revoked | Blocked
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LockDecision:
     """An answer, and the changes to the box: locks that are new or changed, and locks that are removed."""
 
     answer: Answer
-    changed: tuple[Lock, ...] = ()
-    gone: tuple[Lock, ...] = ()
+    changed: tuple[TableLock, ...] = ()
+    gone: tuple[TableLock, ...] = ()
 
 
 @dataclass(slots=True)
 class LockBox:
     """All locks of a table. `granted` counts all that were ever granted. Nothing is decided before `sync`."""
 
-    tasks: dict[str, Task] = field(default_factory=dict)
-    locks: dict[int, Lock] = field(default_factory=dict)
+    tasks: dict[str, LockTask] = field(default_factory=dict)
+    locks: dict[int, TableLock] = field(default_factory=dict)
     granted: int = 0
     is_synced: bool = False
 
@@ -222,7 +222,7 @@ class LockBox:
         """The box of a new table."""
         return cls(is_synced=True)
 
-    def sync(self, stored: Iterable[Lock], tasks: Iterable[Task], granted: int = 0) -> set[str]:
+    def sync(self, stored: Iterable[TableLock], tasks: Iterable[LockTask], granted: int = 0) -> set[str]:
         """Restore the stored locks. Return the tasks that must fail.
 
         A lock without a priority gets its task's. Locks of unknown tasks are skipped. If one task of a group cannot
@@ -231,7 +231,7 @@ class LockBox:
         """
         known = {task.id: task for task in tasks}
         failed: set[str] = set()
-        kept: dict[int, Lock] = {}
+        kept: dict[int, TableLock] = {}
         stored = sorted(stored, key=lambda lock: lock.id)
         for lock in stored:
             holders = [known[task] for task in sorted(lock.holders) if task in known]
@@ -242,7 +242,7 @@ class LockBox:
                 failed |= {task.group for task in holders}
                 continue
             if not lock.revoked and not lock.is_used_up:
-                request = Request(
+                request = LockRequest(
                     holders[0].id, lock.datasource, lock.interval, lock.type, lock.partitions, lock.version
                 )
                 others = [other for other in kept.values() if not other.revoked and other.looks_at(request)]
@@ -256,7 +256,7 @@ class LockBox:
         self.is_synced = True
         return {task.id for task in known.values() if task.group in failed}
 
-    def add(self, task: Task) -> None:
+    def add(self, task: LockTask) -> None:
         """Let a task ask for locks. Raise ValueError before the first `sync`: it might get a lock that another has."""
         if not self.is_synced:
             raise ValueError(f"{task.id} cannot be added yet: the locks that are stored have not been read.")
@@ -267,13 +267,13 @@ class LockBox:
         self._apply(self.removal(task))
         self.tasks.pop(task, None)
 
-    def acquire(self, request: Request) -> Answer:
+    def acquire(self, request: LockRequest) -> Answer:
         """Ask for a lock, and take it if it is granted."""
         decision = self.decide(request)
         self.apply(decision)
         return decision.answer
 
-    def decide(self, request: Request) -> Decision:
+    def decide(self, request: LockRequest) -> LockDecision:
         """The answer to a request, and the changes that it needs. Nothing is changed yet.
 
         Raise ValueError if the task is not known, or if its priority differs from that of a lock of its group.
@@ -291,9 +291,9 @@ class LockBox:
             return self._grant(request, task, revoking=lower)
         if same_group:
             return self._grant(request, task)
-        return Decision(Wait(tuple(in_the_way)))
+        return LockDecision(Blocked(tuple(in_the_way)))
 
-    def apply(self, decision: Decision) -> None:
+    def apply(self, decision: LockDecision) -> None:
         """Apply the changes of a decision."""
         if isinstance(decision.answer, Granted):
             self.granted = max(self.granted, decision.answer.lock.id)
@@ -312,11 +312,11 @@ class LockBox:
         if found := self.locks.get(lock):
             self._apply(_without(found, task))
 
-    def removal(self, task: str) -> Decision:
+    def removal(self, task: str) -> LockDecision:
         """The changes to the locks of a task that is removed."""
         parts = [_without(lock, task) for lock in self.held(task)]
-        return Decision(
-            Wait(()),
+        return LockDecision(
+            Blocked(()),
             changed=tuple(lock for part in parts for lock in part.changed),
             gone=tuple(lock for part in parts for lock in part.gone),
         )
@@ -325,7 +325,7 @@ class LockBox:
         """Revoke a lock, whatever its priority. For administrators."""
         self.locks[lock] = replace(self.locks[lock], revoked=True)
 
-    def end(self, owner: Owner) -> list[Lock]:
+    def end(self, owner: LockOwner) -> list[TableLock]:
         """Revoke the locks of an incarnation that is over. Return those that were revoked now."""
         dead = {task.id for task in self.tasks.values() if task.owner == owner}
         ended = []
@@ -335,11 +335,11 @@ class LockBox:
                 ended.append(self.locks[lock.id])
         return ended
 
-    def held(self, task: str) -> list[Lock]:
+    def held(self, task: str) -> list[TableLock]:
         """The locks of a task, also revoked ones, in the order in which they were granted."""
         return [lock for _, lock in sorted(self.locks.items()) if task in lock.holders]
 
-    def active(self) -> list[Lock]:
+    def active(self) -> list[TableLock]:
         """All locks that are not revoked."""
         return [lock for _, lock in sorted(self.locks.items()) if not lock.revoked]
 
@@ -362,23 +362,23 @@ class LockBox:
             }
         )
 
-    def _again(self, lock: Lock, task: Task) -> Decision:
+    def _again(self, lock: TableLock, task: LockTask) -> LockDecision:
         if lock.rank != task.priority:
             raise ValueError(
                 f"{task.id} has priority {task.priority}, and lock {lock.id} of its group {lock.rank}. "
                 "Tasks of one group have one priority."
             )
         if lock.revoked:
-            return Decision(Revoked(lock))
+            return LockDecision(Revoked(lock))
         shared = replace(lock, holders=lock.holders | {task.id})
-        return Decision(Granted(shared), changed=() if shared == lock else (shared,))
+        return LockDecision(Granted(shared), changed=() if shared == lock else (shared,))
 
-    def _grant(self, request: Request, task: Task, revoking: Iterable[Lock] = ()) -> Decision:
+    def _grant(self, request: LockRequest, task: LockTask, revoking: Iterable[TableLock] = ()) -> LockDecision:
         number = self.granted + 1
         version = request.version
         if version is None:
             version = 0 if request.type is LockType.APPEND else number
-        granted = Lock(
+        granted = TableLock(
             number,
             request.type,
             task.group,
@@ -391,7 +391,7 @@ class LockBox:
             read=self.sequence() if request.type is LockType.REPLACE else None,
         )
         superseded = [_without(lock, task.id) for lock in self.held(task.id) if _supersedes(granted, lock)]
-        return Decision(
+        return LockDecision(
             Granted(granted),
             changed=(
                 granted,
@@ -401,42 +401,42 @@ class LockBox:
             gone=tuple(lock for part in superseded for lock in part.gone),
         )
 
-    def sequence(self) -> Sequence:
+    def sequence(self) -> SequenceNumber:
         """The current point in the table's history."""
-        return Sequence(self.granted, {number: lock.count for number, lock in self.locks.items()})
+        return SequenceNumber(self.granted, {number: lock.count for number, lock in self.locks.items()})
 
-    def _apply(self, decision: Decision) -> None:
+    def _apply(self, decision: LockDecision) -> None:
         self.locks |= {lock.id: lock for lock in decision.changed}
         for lock in decision.gone:
             self.locks.pop(lock.id, None)
 
 
-def covering(locks: Iterable[Lock], segments: Iterable[Segment]) -> list[Lock] | None:
+def covering(locks: Iterable[TableLock], segments: Iterable[Segment]) -> list[TableLock] | None:
     """For each segment, in order, the first lock that covers it. None if a segment is not covered."""
     locks = list(locks)
     found = [next((lock for lock in locks if lock.covers(segment)), None) for segment in segments]
     return None if None in found else [lock for lock in found if lock is not None]
 
 
-def _active_first(locks: Iterable[Lock]) -> list[Lock]:
+def _active_first(locks: Iterable[TableLock]) -> list[TableLock]:
     return sorted(locks, key=lambda lock: (lock.revoked, lock.id))
 
 
-def _may_coexist(others: Iterable[Lock], request: Request, group: str) -> bool:
+def _may_coexist(others: Iterable[TableLock], request: LockRequest, group: str) -> bool:
     return all(
         lock.is_compatible(request) or (lock.group == group and lock.interval == request.interval) for lock in others
     )
 
 
-def _without(lock: Lock, task: str) -> Decision:
+def _without(lock: TableLock, task: str) -> LockDecision:
     """The lock without one of its holders."""
     rest = lock.holders - {task}
     if not rest:
-        return Decision(Wait(()), gone=(lock,))
-    return Decision(Wait(()), changed=() if rest == lock.holders else (replace(lock, holders=rest),))
+        return LockDecision(Blocked(()), gone=(lock,))
+    return LockDecision(Blocked(()), changed=() if rest == lock.holders else (replace(lock, holders=rest),))
 
 
-def _supersedes(granted: Lock, lock: Lock) -> bool:
+def _supersedes(granted: TableLock, lock: TableLock) -> bool:
     """Whether an APPEND lock makes another one of the same task redundant."""
     return (
         granted.type is lock.type is LockType.APPEND

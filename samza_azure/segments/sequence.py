@@ -13,7 +13,7 @@ from samza_azure.segments.segment import Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Sequence:
+class SequenceNumber:
     """`granted` is the number of locks granted so far; `counts` has the number of publishes of each present lock."""
 
     granted: int = 0
@@ -23,7 +23,7 @@ class Sequence:
         return f"{self.granted}:" + ",".join(f"{lock}={count}" for lock, count in sorted(self.counts.items()))
 
     @classmethod
-    def parse(cls, text: str) -> "Sequence":
+    def parse(cls, text: str) -> "SequenceNumber":
         """Parse what `str` wrote. Raise ValueError for any other text."""
         granted, colon, counts = text.partition(":")
         if not colon:
@@ -31,7 +31,7 @@ class Sequence:
         pairs = (pair.partition("=") for pair in counts.split(",") if pair)
         return cls(int(granted), {int(lock): int(count) for lock, _, count in pairs})
 
-    def of_oldest(self, locks: int) -> "Sequence":
+    def of_oldest(self, locks: int) -> "SequenceNumber":
         """What so many locks, the oldest, and those that were gone had published: no later point, and a shorter text.
 
         Of two points of one history the later one is not earlier in this, either.
@@ -39,7 +39,7 @@ class Sequence:
         numbers = sorted(self.counts)
         if len(numbers) <= locks:
             return self
-        return Sequence(numbers[locks] - 1, {number: self.counts[number] for number in numbers[:locks]})
+        return SequenceNumber(numbers[locks] - 1, {number: self.counts[number] for number in numbers[:locks]})
 
     def count(self, lock: int) -> int | None:
         """How many publishes of a lock had been accepted. None means all that it ever made."""
@@ -56,7 +56,7 @@ class Sequence:
         """Whether a segment had been published. If it depends on two publishes, both are needed."""
         return all(self.has(lock, number) for lock, number in segment.published)
 
-    def __le__(self, other: "Sequence") -> bool:
+    def __le__(self, other: "SequenceNumber") -> bool:
         """Whether everything that had been published here had been published there too."""
         if self.granted > other.granted:
             return False

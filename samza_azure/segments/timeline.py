@@ -16,10 +16,10 @@ from typing import NamedTuple
 from samza_azure.segments.chunk import Chunk
 from samza_azure.segments.interval import ETERNITY, Interval
 from samza_azure.segments.segment import Segment, SegmentId
-from samza_azure.segments.sequence import Sequence
+from samza_azure.segments.sequence import SequenceNumber
 
 
-class Entry(NamedTuple):
+class TimelineEntry(NamedTuple):
     """One result of a lookup: these segments, of which only the rows in `interval` count."""
 
     interval: Interval
@@ -96,14 +96,14 @@ class Timeline:
             self._lift(chunk)
         return removed
 
-    def lookup(self, interval: Interval = ETERNITY, *, incomplete: bool = False) -> list[Entry]:
+    def lookup(self, interval: Interval = ETERNITY, *, incomplete: bool = False) -> list[TimelineEntry]:
         """What is visible in an interval, in time order. Adjacent parts of one chunk are one entry.
 
         With `incomplete`, include what is present where nothing is complete.
         """
         if interval.is_empty:
             return []
-        found: list[Entry] = []
+        found: list[TimelineEntry] = []
         starts, stacks = self._starts, self._stacks
         for part in range(max(bisect_right(starts, interval.start) - 1, 0), len(starts)):
             start = starts[part]
@@ -118,7 +118,7 @@ class Timeline:
             start, end = max(start, interval.start), min(starts[part + 1], interval.end)
             if found and found[-1].chunk is chunk and found[-1].interval.end == start:
                 start = found.pop().interval.start
-            found.append(Entry(Interval(start, end), chunk))
+            found.append(TimelineEntry(Interval(start, end), chunk))
         return found
 
     def visible(self, interval: Interval = ETERNITY) -> list[Segment]:
@@ -155,7 +155,7 @@ class Timeline:
             found += chunk.overshadowed() if id(chunk) in kept else chunk.segments.values()
         return found
 
-    def at(self, sequence: Sequence) -> "Timeline":
+    def at(self, sequence: SequenceNumber) -> "Timeline":
         """The timeline of what had been published at a sequence number."""
         return Timeline(segment for segment in self if sequence.includes(segment))
 

@@ -21,8 +21,8 @@ from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUn
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.operations import (
     Append,
+    AppendRefused,
     Create,
-    Denied,
     Enumerate,
     Operation,
     Pause,
@@ -36,7 +36,7 @@ from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
-    Limits,
+    LogLimits,
     TaskLog,
     append,
     log_record,
@@ -80,11 +80,11 @@ PART, FAREWELL = 15, -1
 PAUSE_S = 12.0
 CALL_S = 10.0
 #: Small, so that logs roll often.
-LIMITS = Limits(roll_bytes=12_000, roll_records=60, record_bytes=3_000)
+LIMITS = LogLimits(roll_bytes=12_000, roll_records=60, record_bytes=3_000)
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SourceRow:
     """One row of a source partition."""
 
     partition: int
@@ -124,7 +124,7 @@ class Habits:
     bad: set[str] = field(default_factory=set)  # the processors on whose machines it always fails
     forgets: bool = False  # old blobs of what lies between the stages are deleted
     pauses: bool = False  # there are times without new rows, which the readers of the source report
-    limits: Limits = LIMITS
+    limits: LogLimits = LIMITS
 
     def cure(self) -> None:
         """User code works again."""
@@ -181,7 +181,7 @@ class Container:
         self.clock, self.steps, self.say, self.note = clock, steps, say, note
         self.permit = 0.0
         self.drain = Drain(None)
-        self.tasks: dict[str, Work] = {}
+        self.tasks: dict[str, TaskAttempt] = {}
 
     def obey(self, command: Command) -> None:
         """Do what the supervisor says."""
@@ -189,7 +189,7 @@ class Container:
             case Permit(until=until):
                 self.permit = until
             case StartTask(task=task):
-                self.tasks[task] = work = Work(self, command)
+                self.tasks[task] = work = TaskAttempt(self, command)
                 work.query = self.process.spawn(work.run())
             case ReleaseTask(task=task):
                 if task in self.tasks:
@@ -215,7 +215,7 @@ class Released(Exception):
 
 
 @dataclass(slots=True)
-class State:
+class TaskState:
     """What a task's checkpoint holds."""
 
     at: int = 0  # of the source
@@ -233,12 +233,12 @@ class State:
         return json.dumps([getattr(self, name) for name in self.__slots__]).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> "State":
+    def from_bytes(cls, data: bytes) -> "TaskState":
         """As it came out of the log."""
         return cls(*json.loads(data))
 
 
-class Work:
+class TaskAttempt:
     """One attempt at one task."""
 
     def __init__(self, container: Container, start: StartTask) -> None:
@@ -257,11 +257,11 @@ class Work:
             Writer(start.generation, start.attempt),
             limits=container.habits.limits,
         )
-        self.rows: list[Row] = []  # read, and to be passed on with the next batch
+        self.rows: list[SourceRow] = []  # read, and to be passed on with the next batch
         self.needs: dict[str, int] = {}  # the blobs of other logs in which the present batch begins
         self.told = 0  # the last frontier that came without rows
         self.blob = 0  # of the log, that the last record went to
-        self.state = State(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
+        self.state = TaskState(at=start.positions.get(f"{SOURCE}/{self.number}", (0, 0))[1])
 
     async def run(self) -> None:
         """From the restore to the release."""
@@ -323,7 +323,7 @@ class Work:
         await self.drive(take_over(self.log, first=self.start.first, meta={INTERMEDIATE: True} if shortened else {}))
         if self.log.last_batch >= 0 and not self.log.drained:
             files = await self.drive(restored_files(self.log))
-            self.state = State.from_bytes(files[f"offsets/{self.log.last_batch}"])
+            self.state = TaskState.from_bytes(files[f"offsets/{self.log.last_batch}"])
 
     async def let_go(self) -> None:
         """Close: report released when nothing is unsettled, or when the time for that is over."""
@@ -389,7 +389,7 @@ class Work:
             now = habits.available(asyncio.get_running_loop().time(), self.number)
             to = min(drain.ends.get(partition, (0, 0))[1] if flush else now, state.at + 40)
             demand(to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {to}")
-            rows = [Row(self.number, number) for number in range(state.at, to)]
+            rows = [SourceRow(self.number, number) for number in range(state.at, to)]
             if not rows and not flush:
                 if habits.pauses and self.told != state.at:
                     await self.tell_idle(state.at)
@@ -416,7 +416,7 @@ class Work:
             drain, state = self.container.drain, self.state
             if state.at < state.to:
                 to = min(state.to, state.at + self.container.dice.randint(1, PART))
-                messages = [Row(self.number, number) for number in range(state.at, to)]
+                messages = [SourceRow(self.number, number) for number in range(state.at, to)]
                 state.at = to
                 await self.commit(self.slices(stage, messages), frontier=to, final=False)
                 continue
@@ -428,7 +428,7 @@ class Work:
             demand(state.to >= state.at, f"S12: {self.task} has read to {state.at}, the flush ends at {state.to}")
             if flush and state.to == state.at:
                 self.container.steps.count("on_drain called")
-                await self.commit(self.slices(stage, [Row(self.number, FAREWELL)]), frontier=state.at, final=True)
+                await self.commit(self.slices(stage, [SourceRow(self.number, FAREWELL)]), frontier=state.at, final=True)
                 return
             if state.to == state.at:
                 await self.idle(habits.batch_s * (0.5 + self.container.dice.random()))
@@ -438,7 +438,7 @@ class Work:
         self.told = frontier
         await self.drive(append(self.log, lambda: log_record(self.log, Kind.FRONTIER, frontier_us=frontier, idle=True)))
 
-    def slices(self, stage: StagePlan, rows: list[Row]) -> list[Slice]:
+    def slices(self, stage: StagePlan, rows: list[SourceRow]) -> list[Slice]:
         """Rows as they go into the log: to the partition of their key, or to the one of the same number."""
         by_key: dict[int, list[list[int]]] = {}
         for row in rows:
@@ -496,7 +496,7 @@ class Work:
             return 0
         for part in parts:
             for partition, number in json.loads(part):
-                row = Row(partition, number)
+                row = SourceRow(partition, number)
                 if not counts:
                     self.rows.append(row)
                     continue
@@ -591,7 +591,7 @@ class Work:
                     raise PermitExpired("No permit, and no answer.") from error
                 await asyncio.sleep(0.2)
 
-    async def _append(self, operation: Append) -> Sent | Denied:
+    async def _append(self, operation: Append) -> Sent | AppendRefused:
         account = self.container.account
         try:
             answer: int | Refused | Missing = await account.carry(
@@ -607,9 +607,9 @@ class Work:
             case int():
                 return Sent.DONE
             case Refused(code=code):
-                return Denied(code)
+                return AppendRefused(code)
             case Missing():
-                return Denied("BlobNotFound")
+                return AppendRefused("BlobNotFound")
 
     async def _repeatable(self, operation: Create | Put | Read | Enumerate) -> Any:
         account = self.container.account
@@ -632,7 +632,7 @@ def outcome(rows: Mapping[int, range]) -> dict[tuple[int, int], tuple[int, int]]
     counts: dict[tuple[int, int], tuple[int, int]] = {}
     for partition, numbers in rows.items():
         for number in numbers:
-            row = Row(partition, number)
+            row = SourceRow(partition, number)
             count, total = counts.get((row.window, row.key), (0, 0))
             counts[row.window, row.key] = count + 1, total + number
     return counts

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from samza_azure.group.control import BarrierState, Control, Owner, RunPhase, decode
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import State, processor_row
+from samza_azure.group.rows import ProcessorState, processor_row
 from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
 from samza_azure.messages import DrainStep, Phase
@@ -458,10 +458,10 @@ class Ledger(MemoryStorage):
 
     def _beat(self, processor: str, values: Mapping[str, Value]) -> None:
         incarnation, state = str(values["incarnation"]), values.get("state")
-        if state == State.LEFT:
+        if state == ProcessorState.LEFT:
             self._left.setdefault(incarnation, self.facts.instant())
-        self.steps.set_for("joining", processor, state == State.UNASSIGNED)
-        self.steps.set_for("leaving", processor, state == State.LEAVING)
+        self.steps.set_for("joining", processor, state == ProcessorState.UNASSIGNED)
+        self.steps.set_for("leaving", processor, state == ProcessorState.LEAVING)
         self.steps.end("death", processor)
         self._check_tasks(processor, values)
         beats = self.beats.setdefault(incarnation, Beats(self.facts.instant()))
@@ -476,8 +476,8 @@ class Ledger(MemoryStorage):
 
     def _check_tasks(self, processor: str, values: Mapping[str, Value]) -> None:
         row = processor_row(processor, "", values)
-        if row.state in (State.ACTIVE, State.UNASSIGNED):
-            fits = (row.state is State.ACTIVE) == (row.adopted > 0)
+        if row.state in (ProcessorState.ACTIVE, ProcessorState.UNASSIGNED):
+            fits = (row.state is ProcessorState.ACTIVE) == (row.adopted > 0)
             demand(fits, f"Leak: the row of {processor} says {row.state}, and version {row.adopted} is adopted")
         for task, report in row.tasks.items():
             given = (row.incarnation, task, report.generation) in self._given
@@ -669,11 +669,11 @@ def _sender() -> str:
 
 
 def _alive(values: Mapping[str, Value]) -> bool:
-    return values.get("state") not in (State.DEAD, State.LEFT)
+    return values.get("state") not in (ProcessorState.DEAD, ProcessorState.LEFT)
 
 
 def _present(values: Mapping[str, Value]) -> bool:
-    return _alive(values) and values.get("state") != State.LEAVING
+    return _alive(values) and values.get("state") != ProcessorState.LEAVING
 
 
 def _step(drain: DrainNotification | None) -> str:

@@ -27,7 +27,7 @@ RATE_ERROR = 0.1
 WALL_ERROR_S = 3600.0
 
 
-class Surroundings(Protocol):
+class LifeContext(Protocol):
     """What a life sees of its world."""
 
     dice: Random
@@ -108,7 +108,7 @@ class Life:
     """One life, from a start to an end or a crash."""
 
     def __init__(
-        self, world: Surroundings, clock: Clock, number: int, settings: Settings, habits: Habits, plan_start_s: float
+        self, world: LifeContext, clock: Clock, number: int, settings: Settings, habits: Habits, plan_start_s: float
     ) -> None:
         self.world, self.clock, self.name, self.number = world, clock, settings.processor, number
         self.supervisor = Process(f"{self.name}.{number}")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sized
 from dataclasses import replace
 from typing import TypeAlias
 
-from samza_azure.explain import Bounds, bounds
+from samza_azure.explain import WorstCases, bounds
 from samza_azure.group.answers import ANSWERS
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.tasks import PATIENCE, assigned
@@ -81,7 +81,7 @@ def waits_at_most(timing: Timing, shutdown_s: float) -> float:
     return PATIENCE * shutdown_s / CLOCK_RATE + timing.heartbeat_s + 1.0
 
 
-def stated(timing: Timing, control: Control, processors: int) -> Bounds:
+def stated(timing: Timing, control: Control, processors: int) -> WorstCases:
     """What `explain` says; of a group whose leaders were suspected wrongly, the next is suspected later."""
     patience = 2.0 ** min(control.churn, CHURN_MAX)
     return bounds(replace(timing, leader_timeout_s=patience * timing.leader_timeout_s), processors, CALL_S)

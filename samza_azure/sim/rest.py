@@ -40,7 +40,7 @@ _LONG_AGO = "Thu, 01 Jan 2026 00:00:00 GMT"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class HttpRequest:
     """An HTTP request. Header names are in lower case."""
 
     method: str
@@ -77,7 +77,7 @@ class Call:
     render: Callable[[Any], Response]
 
 
-def understand(request: Request, storage: MemoryStorage) -> Call:
+def understand(request: HttpRequest, storage: MemoryStorage) -> Call:
     """What a request asks of the storage."""
     if request.headers["accept"].startswith("application/xml") or request.query.get("comp") == "batch":
         container, _, name = request.resource.partition("/")
@@ -91,7 +91,7 @@ def understand(request: Request, storage: MemoryStorage) -> Call:
     return _of_table(request, storage)
 
 
-def _of_container(request: Request, storage: MemoryStorage, container: str) -> Call:
+def _of_container(request: HttpRequest, storage: MemoryStorage, container: str) -> Call:
     match request.method, request.query:
         case "PUT", {"restype": "container"}:
             return Call("blobs.create", lambda: True, _created)
@@ -117,7 +117,7 @@ def _of_container(request: Request, storage: MemoryStorage, container: str) -> C
     raise NotImplementedError(f"{request.method} {request.url}")
 
 
-def _of_leased_blob(request: Request, storage: MemoryStorage) -> Call:
+def _of_leased_blob(request: HttpRequest, storage: MemoryStorage) -> Call:
     headers = request.headers
     etag, lease = headers.get("if-match"), headers.get("x-ms-lease-id")
     match request.method, headers.get("x-ms-lease-action"):
@@ -144,7 +144,7 @@ def _of_leased_blob(request: Request, storage: MemoryStorage) -> Call:
     raise NotImplementedError(f"{request.method} {request.url} {headers}")
 
 
-def _of_log(request: Request, storage: MemoryStorage, name: str) -> Call:
+def _of_log(request: HttpRequest, storage: MemoryStorage, name: str) -> Call:
     headers, body = request.headers, request.body
     match request.method, headers.get("x-ms-blob-type"):
         case "PUT", "AppendBlob" if headers.get("if-none-match") == "*":
@@ -172,7 +172,7 @@ def _of_log(request: Request, storage: MemoryStorage, name: str) -> Call:
     raise NotImplementedError(f"{request.method} {request.url} {headers}")
 
 
-def _of_table(request: Request, storage: MemoryStorage) -> Call:
+def _of_table(request: HttpRequest, storage: MemoryStorage) -> Call:
     method, resource, etag = request.method, request.resource, request.headers.get("if-match")
     if method == "POST" and resource == "Tables":
         return Call("rows.create", lambda: True, lambda _: _json(201, json.loads(request.body)))

@@ -17,9 +17,9 @@ import urllib3
 from requests.adapters import BaseAdapter
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
-from samza_azure.sim.rest import Call, Request, Response, understand
+from samza_azure.sim.rest import Call, HttpRequest, Response, understand
 from samza_azure.storage.address import Address, from_connection_string
-from samza_azure.storage.answers import Calls, Reading
+from samza_azure.storage.answers import AccountCalls, Reading
 from samza_azure.storage.connection import READ_S, Account
 from samza_azure.storage.identity import Identity
 from samza_azure.storage.interface import Blobs
@@ -59,10 +59,10 @@ class SdkAccount(Account):
         """Make an asynchronous call, over this client's link."""
         return await self._link.carry(operation, effect, timeout)
 
-    def _understand(self, request: Request) -> Call:
+    def _understand(self, request: HttpRequest) -> Call:
         return understand(request, self._memory)
 
-    def _answer(self, request: Request) -> Response:
+    def _answer(self, request: HttpRequest) -> Response:
         call = self._understand(request)
         with self._memory.lock:
             try:
@@ -72,7 +72,7 @@ class SdkAccount(Account):
                 return Response(412 if code.startswith("Lease") else 409, {"x-ms-error-code": code})
 
 
-class _Impatient(Calls):
+class _Impatient(AccountCalls):
     async def wait(self, call: Awaitable[T], doing: str, *, write: bool, timeout: float) -> T | Reading:
         token = _PATIENCE.set(timeout)
         try:
@@ -86,7 +86,7 @@ class _Session:
 
     auto_decompress = False
 
-    def __init__(self, understand: Callable[[Request], Call], link: Link) -> None:
+    def __init__(self, understand: Callable[[HttpRequest], Call], link: Link) -> None:
         self._understand, self._link = understand, link
 
     async def __aenter__(self) -> Self:
@@ -99,7 +99,7 @@ class _Session:
         self, method: str, url: str, *, headers: Mapping[str, str], data: Any, **how: object
     ) -> "_Answer":
         """One request over the link. Its troubles are those of a connection, as aiohttp raises them."""
-        call = self._understand(Request(method, url, _lower(headers), _bytes(data)))
+        call = self._understand(HttpRequest(method, url, _lower(headers), _bytes(data)))
         try:
             return _Answer(call.render(await self._link.carry(call.operation, call.effect, _PATIENCE.get())))
         except Unsettled:
@@ -129,7 +129,7 @@ class _Answer:
 class _Adapter(BaseAdapter):
     """What requests sends with."""
 
-    def __init__(self, answer: Callable[[Request], Response]) -> None:
+    def __init__(self, answer: Callable[[HttpRequest], Response]) -> None:
         super().__init__()
         self._answer = answer
 
@@ -137,7 +137,7 @@ class _Adapter(BaseAdapter):
         """One request, answered at once."""
         headers = {name: str(value) for name, value in request.headers.items()}
         body = _bytes(request.body)
-        found = self._answer(Request(request.method or "", request.url or "", _lower(headers), body))
+        found = self._answer(HttpRequest(request.method or "", request.url or "", _lower(headers), body))
         size = {} if "Content-Length" in found.headers else {"Content-Length": str(len(found.body))}
         answer = requests.Response()
         answer.status_code, answer.reason, answer.url, answer.request = found.status, "", request.url or "", request

@@ -24,7 +24,7 @@ from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, LEASE_S, PROFILES
 from samza_azure.group.view import Settings
 from samza_azure.logs.reading import fetch_part, scan
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import Command, Permit, ReleaseTask, StartTask, stage_and_number
 from samza_azure.sim.container import CLEANERS, FAREWELL, SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
@@ -63,7 +63,7 @@ RUNS = 0.95
 STARTS_WITHIN_S = 10.0
 
 #: In a busy fleet logs roll within the short life of a run.
-SHORT_LOGS = Limits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
+SHORT_LOGS = LogLimits(roll_bytes=6_000, roll_records=8, record_bytes=3_000)
 #: In a scenario with lasting faults, this part of a busy fleet's faults last.
 LASTING = 0.3
 #: An outage is felt by all after so many timeouts, and who comes then makes so many calls at once.

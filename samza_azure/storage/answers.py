@@ -58,7 +58,7 @@ _NOT_NOW = frozenset({"ContainerBeingDeleted", "ServerBusy", "TableBeingDeleted"
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class AccountCalls:
     """Makes the calls to one account and reads their answers. `remedy` tells the user what to do if it refuses us;
     with `quiet` the SDK's error is not chained to ours, because it may contain a URL with a signature."""
 

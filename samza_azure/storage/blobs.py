@@ -17,7 +17,7 @@ from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
-from samza_azure.storage.answers import Calls, error_code
+from samza_azure.storage.answers import AccountCalls, error_code
 from samza_azure.storage.interface import DELETE_MAX, Chunk, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 
@@ -31,7 +31,7 @@ BLOCK_BYTES = 8 << 20
 class AzureBlobs:
     """`Blobs` of one container. `timeout_s` bounds the silence of the service, not the length of a download."""
 
-    def __init__(self, container: ContainerClient, calls: Calls, *, timeout_s: float) -> None:
+    def __init__(self, container: ContainerClient, calls: AccountCalls, *, timeout_s: float) -> None:
         self._container = container
         self._client = lru_cache(_NAMES_MAX)(container.get_blob_client)  # making one takes a tenth of a call
         self._calls = calls

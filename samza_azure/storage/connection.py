@@ -28,7 +28,7 @@ from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, Stora
 from samza_azure.group.control import NAME
 from samza_azure.group.rows import MEMBERS
 from samza_azure.storage.address import Address, StorageSettings, address
-from samza_azure.storage.answers import Calls, error_code
+from samza_azure.storage.answers import AccountCalls, error_code
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
 from samza_azure.storage.limits import READERS
@@ -63,7 +63,7 @@ class Account:
         self._identity = (identity or of_this_process()) if where.by_identity else None
         self._secret = _secret(where)
         self._file = None if where.file is None or self._secret is None else SecretFile(where.file, where, self._secret)
-        self._calls = Calls(
+        self._calls = AccountCalls(
             where.host,
             _remedy(where),
             quiet=where.signature is not None,

@@ -12,14 +12,14 @@ from azure.storage.blob.aio import BlobLeaseClient, ContainerClient
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.group.control import NAME
-from samza_azure.storage.answers import Calls
+from samza_azure.storage.answers import AccountCalls
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
 
 
 class AzureControlBlob:
     """`ControlBlob` in one container; the control blob itself unless another one is named."""
 
-    def __init__(self, container: ContainerClient, calls: Calls, name: str = NAME) -> None:
+    def __init__(self, container: ContainerClient, calls: AccountCalls, name: str = NAME) -> None:
         self._name, self._blob = name, container.get_blob_client(name)
         self._calls = calls
 

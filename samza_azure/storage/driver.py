@@ -10,8 +10,8 @@ from typing import Any, TypeVar, assert_never
 from samza_azure.errors import PermitExpired, StorageUnavailable, Unsettled
 from samza_azure.logs.operations import (
     Append,
+    AppendRefused,
     Create,
-    Denied,
     Enumerate,
     Operation,
     Pause,
@@ -25,7 +25,7 @@ from samza_azure.storage.interface import Blobs, Chunk, Missing, Refused
 
 T = TypeVar("T")
 
-Wait = Callable[[int], None]
+BetweenTries = Callable[[int], None]
 
 
 def back_off(tries: int) -> None:
@@ -38,7 +38,9 @@ def always() -> bool:
     return True
 
 
-def drive(rule: Rule[T], blobs: Blobs, *, may_append: Callable[[], bool] = always, wait: Wait | None = None) -> T:
+def drive(
+    rule: Rule[T], blobs: Blobs, *, may_append: Callable[[], bool] = always, wait: BetweenTries | None = None
+) -> T:
     """Run a rule to its end.
 
     With `wait`, operations that are not answered are tried again while `may_append` is true; then raise PermitExpired.
@@ -83,7 +85,7 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
     return None
 
 
-def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: Wait) -> Any:
+def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], wait: BetweenTries) -> Any:
     """Perform one operation, and repeat it until it is answered; an append always has an answer."""
     if isinstance(operation, Append | Create | Put) and not may_append():
         raise PermitExpired(f"Nothing may be written to {operation.name} now.")
@@ -100,12 +102,12 @@ def _insist(operation: Operation, blobs: Blobs, may_append: Callable[[], bool], 
             wait(tries)
 
 
-def _answer(answer: int | Refused | Missing) -> Sent | Denied:
+def _answer(answer: int | Refused | Missing) -> Sent | AppendRefused:
     match answer:
         case int():
             return Sent.DONE
         case Refused(code):
-            return Denied(code)
+            return AppendRefused(code)
         case Missing():
-            return Denied("BlobNotFound")
+            return AppendRefused("BlobNotFound")
     assert_never(answer)

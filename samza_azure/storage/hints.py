@@ -9,7 +9,7 @@ from typing import Any
 from azure.data.tables import TableClient, UpdateMode
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.storage.answers import Calls
+from samza_azure.storage.answers import AccountCalls
 from samza_azure.storage.entities import entity, row
 from samza_azure.storage.interface import Value
 from samza_azure.storage.limits import HINTS, hint_key, hint_name
@@ -18,7 +18,7 @@ from samza_azure.storage.limits import HINTS, hint_key, hint_name
 class AzureHints:
     """`Hints` of one table, or `Positions`, which is another partition of it."""
 
-    def __init__(self, table: TableClient, calls: Calls, *, timeout_s: float, partition: str = HINTS) -> None:
+    def __init__(self, table: TableClient, calls: AccountCalls, *, timeout_s: float, partition: str = HINTS) -> None:
         self._table = table
         self._partition = partition
         self._calls = calls

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, SamzaAzureError, StorageUnavailable
-from samza_azure.logs.forget import Kept, kept, outdated
+from samza_azure.logs.forget import NeededBlobs, kept, outdated
 from samza_azure.logs.operations import CHUNK, Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import STOOD_AT, Part, Scan, Tail, fetch_part, opening, scan, tail, unchanged
 from samza_azure.logs.record import Buffer, Header, Kind, Reference, Slice, Writer
-from samza_azure.logs.task_log import Limits, StoredFiles, TaskLog, append, log_record, look, set_aside
+from samza_azure.logs.task_log import LogLimits, StoredFiles, TaskLog, append, log_record, look, set_aside
 from samza_azure.logs.task_log import take_over as take_over_rule
-from samza_azure.storage.driver import Wait, back_off, drive
+from samza_azure.storage.driver import BetweenTries, back_off, drive
 from samza_azure.storage.interface import DELETE_MAX, Blobs, Value
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class _Files(Mapping[str, bytes]):
 class LogWriter:
     """The owner's end of a task's log. May be used from any thread; appends one record at a time."""
 
-    def __init__(self, log: TaskLog, blobs: Blobs, may_append: Callable[[], bool], wait: Wait) -> None:
+    def __init__(self, log: TaskLog, blobs: Blobs, may_append: Callable[[], bool], wait: BetweenTries) -> None:
         self._log = log
         self._blobs = blobs
         self._may_append = may_append
@@ -124,7 +124,7 @@ class LogWriter:
         """Write rows of the next batch to blobs of their own before its record. Raises what `append` does."""
         return self._drive(lambda: set_aside(self._log, batch, slices))
 
-    def kept(self) -> Kept:
+    def kept(self) -> NeededBlobs:
         """What the next owner will ask for."""
         with self._lock:
             return kept(self._log)
@@ -194,8 +194,8 @@ def take_over(
     first: bool,
     may_append: Callable[[], bool],
     meta: Mapping[str, Any],
-    limits: Limits | None = None,
-    wait: Wait = back_off,
+    limits: LogLimits | None = None,
+    wait: BetweenTries = back_off,
     batch_bytes: int = 0,
     tried_bytes: int | None = None,
 ) -> tuple[LogWriter, Restored]:
@@ -207,7 +207,7 @@ def take_over(
     PermitExpired if the storage did not answer in time: use a new attempt then, never the same one twice.
     A drained log is not taken over, and its writer is closed.
     """
-    log = TaskLog(prefix, group_id, task, writer, limits or Limits())
+    log = TaskLog(prefix, group_id, task, writer, limits or LogLimits())
     rule = take_over_rule(log, first=first, meta=meta, batch_bytes=batch_bytes, tried_bytes=tried_bytes)
     drive(rule, blobs, may_append=may_append, wait=wait)
     log_writer = LogWriter(log, blobs, may_append, wait)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
-from samza_azure.logs.forget import Kept, needed_from
+from samza_azure.logs.forget import NeededBlobs, needed_from
 from samza_azure.logs.operations import blob_index, large_index, large_prefix
-from samza_azure.logs.retention import Keeps, Listed, Piece, past, pieces
+from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
 from samza_azure.storage.driver import drive
 from samza_azure.storage.export import log_indexes, stream_of
 from samza_azure.storage.interface import Blobs, Positions
@@ -61,7 +61,7 @@ class Retention:
         first = drive(needed_from(prefix, group_id, tasks, round(first)), self.blobs)
         return self._delete(past(found, {prefix: first}, self.keeps))
 
-    def delete_of_output(self, own: Kept, tasks: Sequence[str], number: int, numbers: int) -> int:
+    def delete_of_output(self, own: NeededBlobs, tasks: Sequence[str], number: int, numbers: int) -> int:
         """Delete from a task's own log, and from the logs of earlier runs that fall to this task.
 
         `tasks` are the logs of the sinks that read it. The task has `number` of `numbers`. Earlier runs are drained.
@@ -74,7 +74,7 @@ class Retention:
         needed: dict[str, float] = {
             own.prefix: drive(needed_from(own.prefix, own.group_id, tasks, round(first)), self.blobs)
         }
-        older: list[Piece] = []
+        older: list[LogBlob] = []
         for prefix in self._earlier(own.prefix, number, numbers):
             needed[prefix] = self._named(prefix)
             older += pieces(prefix, self._listed(prefix))
@@ -104,7 +104,7 @@ class Retention:
         needs = [stand.needs(prefix) for stand in readers_of(self.positions, self.stream).values()]
         return min((each for each in needs if each is not None), default=math.inf)
 
-    def _delete(self, found: Sequence[Piece]) -> int:
+    def _delete(self, found: Sequence[LogBlob]) -> int:
         """Delete one after the other, so that no hole is left; stop at one that a policy or a legal hold keeps."""
         for number, each in enumerate(found):
             try:

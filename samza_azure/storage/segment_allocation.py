@@ -8,18 +8,18 @@ from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
+    LockRequest,
+    LockTask,
     LockType,
     Partitions,
-    Request,
     SegmentId,
-    Task,
     Timeline,
 )
 from samza_azure.segments.locks import Answer
 from samza_azure.storage import segment_locks as locks
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.segment_rows import NEXT, is_ours, next_key, next_place, past
-from samza_azure.storage.segment_table import TRIES_MAX, Place, Snapshot, State, Table, in_parts
+from samza_azure.storage.segment_table import TRIES_MAX, Place, SegmentTable, Snapshot, TableLocks, in_parts
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
 
@@ -27,7 +27,9 @@ class _Stale:
     """The visible segments may have changed since a place was chosen."""
 
 
-def allocate(table: Table, task: Task, moment: int, granularity: Granularity, count: int = 1) -> Answer | None:
+def allocate(
+    table: SegmentTable, task: LockTask, moment: int, granularity: Granularity, count: int = 1
+) -> Answer | None:
     """Allocate numbers for rows of a moment and acquire the APPEND lock on them, in one step.
 
     The numbers are the lock's `partitions`. The lock has the interval and version of what is visible at the moment;
@@ -48,7 +50,7 @@ def allocate(table: Table, task: Task, moment: int, granularity: Granularity, co
 
 
 def allocate_many(
-    table: Table, task: Task, moments: Sequence[int], granularity: Granularity, count: int = 1
+    table: SegmentTable, task: LockTask, moments: Sequence[int], granularity: Granularity, count: int = 1
 ) -> dict[int, Answer]:
     """Like `allocate` for several moments in one step, each in its best place. Return the answers by moment.
 
@@ -67,7 +69,7 @@ def allocate_many(
     raise StorageUnavailable(f"Allocating in {table.name}: others wrote first {TRIES_MAX} times.")
 
 
-def allocate_outputs(table: Table, task: Task, interval: Interval, version: int, count: int) -> Answer:
+def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, version: int, count: int) -> Answer:
     """Allocate numbers for the outputs of a compaction. They are the `partitions` of the lock on them."""
     place = interval, version
     answers = _lock_new(table, task, [place], count, LockType.EXCLUSIVE, None)
@@ -76,8 +78,8 @@ def allocate_outputs(table: Table, task: Task, interval: Interval, version: int,
 
 
 def _lock_new(
-    table: Table,
-    task: Task,
+    table: SegmentTable,
+    task: LockTask,
     places: Sequence[Place],
     count: int,
     type: LockType,  # noqa: A002
@@ -87,7 +89,7 @@ def _lock_new(
     table.etags.clear()
     sent: set[int] = set()
 
-    def decide(state: State) -> tuple[dict[Place, Answer] | _Stale, list[Write]]:
+    def decide(state: TableLocks) -> tuple[dict[Place, Answer] | _Stale, list[Write]]:
         state.box.tasks[task.id] = task
         if mine := [lock for lock in state.box.held(task.id) if lock.id in sent]:  # the answer to a try was lost
             return {(lock.interval, lock.version): Granted(lock) for lock in mine}, []
@@ -101,7 +103,7 @@ def _lock_new(
         writes: list[Write] = []
         for (interval, version), (first, write) in numbers.items():
             partitions = Partitions.between(first, first + count)
-            decision = state.box.decide(Request(task.id, table.name, interval, type, partitions, version))
+            decision = state.box.decide(LockRequest(task.id, table.name, interval, type, partitions, version))
             if isinstance(decision.answer, Granted):
                 more = [*locks.writes_of(table, state, decision), write]
                 if len(writes) + len(more) >= OPERATIONS_MAX:
@@ -116,7 +118,11 @@ def _lock_new(
 
 
 def _places(
-    table: Table, timeline: Timeline, divided: Callable[[], Iterable[Place]], moment: int, granularity: Granularity
+    table: SegmentTable,
+    timeline: Timeline,
+    divided: Callable[[], Iterable[Place]],
+    moment: int,
+    granularity: Granularity,
 ) -> list[Place]:
     """The places where rows of a moment may be appended, the best first. `divided` are those that have numbers."""
     if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
@@ -129,7 +135,7 @@ def _places(
     return [(one, 0) for one in free if not timeline.lookup(one, incomplete=True)]
 
 
-def _are_divided_otherwise(table: Table, places: Sequence[Place]) -> bool:
+def _are_divided_otherwise(table: SegmentTable, places: Sequence[Place]) -> bool:
     """Whether a different interval that overlaps one of these has numbers: segments may appear there."""
     return any(
         other.overlaps(interval) and known == version and other != interval
@@ -138,12 +144,12 @@ def _are_divided_otherwise(table: Table, places: Sequence[Place]) -> bool:
     )
 
 
-def _divided(table: Table) -> list[Place]:
+def _divided(table: SegmentTable) -> list[Place]:
     """The places in which numbers have been given out."""
     return [next_place(row.key) for row in table.read(NEXT, past(NEXT)) if is_ours(row)]
 
 
-def _numbers(table: Table, counts: Mapping[Place, int]) -> dict[Place, tuple[int, Write]]:
+def _numbers(table: SegmentTable, counts: Mapping[Place, int]) -> dict[Place, tuple[int, Write]]:
     """The next number of each place, and the write that takes `count` numbers from it on, sent with the head."""
     keys = {place: next_key(*place) for place in counts}
     there = {row.key: row for row in table.read(min(keys.values()), max(keys.values()) + ".")}
@@ -156,12 +162,12 @@ def _numbers(table: Table, counts: Mapping[Place, int]) -> dict[Place, tuple[int
     return found
 
 
-def numbers(table: Table, interval: Interval, version: int, count: int) -> list[SegmentId]:
+def numbers(table: SegmentTable, interval: Interval, version: int, count: int) -> list[SegmentId]:
     """Numbers for segments that an interval lock covers."""
     return numbers_of(table, {interval: count}, version)[interval]
 
 
-def numbers_of(table: Table, counts: Mapping[Interval, int], version: int) -> dict[Interval, list[SegmentId]]:
+def numbers_of(table: SegmentTable, counts: Mapping[Interval, int], version: int) -> dict[Interval, list[SegmentId]]:
     """Like `numbers` for many intervals, in few writes."""
     found = {}
     for part in in_parts([*counts.items()], OPERATIONS_MAX - 2):
@@ -171,6 +177,6 @@ def numbers_of(table: Table, counts: Mapping[Interval, int], version: int) -> di
     return found
 
 
-def _given(table: Table, counts: Mapping[Place, int], _: State) -> tuple[dict[Place, int], list[Write]]:
+def _given(table: SegmentTable, counts: Mapping[Place, int], _: TableLocks) -> tuple[dict[Place, int], list[Write]]:
     numbers = _numbers(table, counts)
     return {place: first for place, (first, _) in numbers.items()}, [write for _, write in numbers.values()]

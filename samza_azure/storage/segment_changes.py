@@ -20,8 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from samza_azure.segments import Publish, Segment
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import Publish, Segment, SequenceNumber
 from samza_azure.storage.interface import Row, Value
 from samza_azure.storage.segment_rows import SegmentReader, segment_key, segment_values
 

@@ -9,8 +9,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError
-from samza_azure.segments import Granted, Interval, Published, Refused, Request, Revoked, Segment, Task, Timeline, Wait
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import (
+    Blocked,
+    Granted,
+    Interval,
+    LockRequest,
+    LockTask,
+    LostRace,
+    Published,
+    Revoked,
+    Segment,
+    SequenceNumber,
+    Timeline,
+)
 from samza_azure.storage import segment_allocation as allocation
 from samza_azure.storage import segment_locks as locks
 from samza_azure.storage import segment_publishing as publishing
@@ -19,7 +30,7 @@ from samza_azure.storage.interface import DELETE_MAX, Value
 from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_changes import CHANGE, changed_key, is_change
 from samza_azure.storage.segment_rows import HEAD, READER, is_ours, past, segment_key
-from samza_azure.storage.segment_table import Snapshot, State, Table, in_parts
+from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks, in_parts
 from samza_azure.storage.transactions import Act, Write
 
 
@@ -32,9 +43,9 @@ class Collected:
     orphans: int = 0
 
 
-def drop(table: Table, task: Task, interval: Interval) -> Published | Refused | Wait | Revoked:
+def drop(table: SegmentTable, task: LockTask, interval: Interval) -> Published | LostRace | Blocked | Revoked:
     """Hide all of an interval until `restore`. Its segments are garbage from now on."""
-    answer = locks.acquire_anew(table, task, Request(task.id, table.name, interval))
+    answer = locks.acquire_anew(table, task, LockRequest(task.id, table.name, interval))
     if not isinstance(answer, Granted):
         return answer
     try:
@@ -44,7 +55,7 @@ def drop(table: Table, task: Task, interval: Interval) -> Published | Refused | 
         locks.release(table, task.id, answer.lock.id)
 
 
-def restore(table: Table, interval: Interval) -> int:
+def restore(table: SegmentTable, interval: Interval) -> int:
     """Take back the latest `drop` of exactly this interval. Return how many segments are visible again.
 
     Return 0 if there is no such drop, or if its garbage was collected. Raise ConfigError if something now lies over
@@ -52,7 +63,7 @@ def restore(table: Table, interval: Interval) -> int:
     """
     sent: list[Segment] = []  # in an attempt whose answer may have been lost
 
-    def decide(state: State) -> tuple[bool, list[Write]]:
+    def decide(state: TableLocks) -> tuple[bool, list[Write]]:
         timeline = reading.snapshot(table).timeline
         visible = [one for one in timeline.visible(interval) if one.interval == interval]
         chunk = timeline.chunk(interval, visible[0].version) if visible else None
@@ -95,7 +106,7 @@ def restore(table: Table, interval: Interval) -> int:
     return len(reading.snapshot(table).timeline.visible(interval)) if is_restored else 0
 
 
-def collect(table: Table, now_us: int, grace_us: int) -> Collected:
+def collect(table: SegmentTable, now_us: int, grace_us: int) -> Collected:
     """Delete what has been garbage for `grace_us`, the files that no row refers to, and uploads of the dead.
 
     A segment is deleted if it was garbage at the latest mark that is at least `grace_us` old and still is, unless a
@@ -124,20 +135,20 @@ def collect(table: Table, now_us: int, grace_us: int) -> Collected:
     return Collected(len(garbage), len(mine), len(orphans))
 
 
-def _delete_changes(table: Table, mark: SequenceNumber) -> None:
+def _delete_changes(table: SegmentTable, mark: SequenceNumber) -> None:
     """Delete the change rows of publishes up to a mark: no reader continues from before it."""
     keys = [row.key for row in table.read(CHANGE, past(CHANGE)) if is_change(row.key)]
     table.delete(key for key in keys if mark.has(*changed_key(key)))
 
 
-def _may_still_publish(table: Table, name: str, state: State) -> bool:
+def _may_still_publish(table: SegmentTable, name: str, state: TableLocks) -> bool:
     number = name.removeprefix(table.prefix).partition("-")[0]
     if number == "checkpoint":  # by a collector that died or is at work; without it readers read the rows
         return False
     return not number.isdigit() or int(number) in state.box.locks or int(number) > state.box.granted
 
 
-def _pinned(table: Table, now_us: int) -> list[SequenceNumber]:
+def _pinned(table: SegmentTable, now_us: int) -> list[SequenceNumber]:
     """The sequence numbers that readers have pinned. Expired pins are deleted, unless they are prolonged now."""
     found = []
     for row in filter(is_ours, table.read(READER, past(READER))):
@@ -149,10 +160,10 @@ def _pinned(table: Table, now_us: int) -> list[SequenceNumber]:
     return found
 
 
-def _mark(table: Table, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceNumber | None]:
+def _mark(table: SegmentTable, now_us: int, grace_us: int) -> tuple[Snapshot, SequenceNumber | None]:
     """Write a mark of the present into the head. Nothing before the mark that is returned can be read from now on."""
 
-    def decide(state: State) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
+    def decide(state: TableLocks) -> tuple[tuple[Snapshot, SequenceNumber | None], list[Write]]:
         snapshot = reading.snapshot(table)  # excludes drops taken back before the head is written
         pinned = _pinned(table, now_us)
         marks: list[tuple[int, str]] = json.loads(str(state.head.values["marks"]))

@@ -4,22 +4,32 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
-from samza_azure.segments import Lock, LockBox, LockType, Owner, Request, Revoked, Segment, Task, Wait
-from samza_azure.segments.locks import Answer, Decision, Replaced
+from samza_azure.segments import (
+    Blocked,
+    LockBox,
+    LockOwner,
+    LockRequest,
+    LockTask,
+    LockType,
+    Revoked,
+    Segment,
+    TableLock,
+)
+from samza_azure.segments.locks import Answer, LockDecision, Replaced
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_rows import lock_key, lock_values, segment_key
-from samza_azure.storage.segment_table import TRIES_MAX, State, Table
+from samza_azure.storage.segment_table import TRIES_MAX, SegmentTable, TableLocks
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
 #: At most this many locks are given back in one transaction.
 LOCKS_MAX = OPERATIONS_MAX - 2
 
 
-def acquire(table: Table, task: Task, request: Request) -> Answer:
+def acquire(table: SegmentTable, task: LockTask, request: LockRequest) -> Answer:
     """Ask for a lock, and take it if it is granted: one transaction with the head. Asking again is harmless."""
 
-    def decide(state: State) -> tuple[Answer, list[Write]]:
+    def decide(state: TableLocks) -> tuple[Answer, list[Write]]:
         state.box.tasks[task.id] = task
         decision = state.box.decide(request)
         return decision.answer, writes_of(table, state, decision)
@@ -28,7 +38,7 @@ def acquire(table: Table, task: Task, request: Request) -> Answer:
     return table.with_head(decide)
 
 
-def acquire_anew(table: Table, task: Task, request: Request) -> Answer:
+def acquire_anew(table: SegmentTable, task: LockTask, request: LockRequest) -> Answer:
     """Like `acquire`, for a task that begins: a lock that was revoked earlier and not given back is given back first.
 
     The answer is Revoked only if another task of the group holds that lock: only that task can give it back.
@@ -40,10 +50,10 @@ def acquire_anew(table: Table, task: Task, request: Request) -> Answer:
     return answer
 
 
-def release(table: Table, task: str, lock: int) -> None:
+def release(table: SegmentTable, task: str, lock: int) -> None:
     """Give a lock back. First delete what was staged under it and does not count."""
 
-    def decide(state: State) -> tuple[bool, list[Write]]:
+    def decide(state: TableLocks) -> tuple[bool, list[Write]]:
         found = state.box.locks.get(lock)
         if found is not None and not found.holders - {task} and _has_leftovers(found):
             return False, []
@@ -59,12 +69,12 @@ def release(table: Table, task: str, lock: int) -> None:
     )
 
 
-def release_all(table: Table, task: str, locks: Collection[int] | None = None) -> None:
+def release_all(table: SegmentTable, task: str, locks: Collection[int] | None = None) -> None:
     """Give back all locks of a task, or only `locks`, in as few writes as possible."""
     for number in [*table.etags] if locks is None else locks:
         table.etags.pop(number, None)
 
-    def decide(state: State) -> tuple[list[Lock] | None, list[Write]]:
+    def decide(state: TableLocks) -> tuple[list[TableLock] | None, list[Write]]:
         held = [lock for lock in state.box.held(task) if locks is None or lock.id in locks]
         staged = [lock for lock in held if not lock.holders - {task} and _has_leftovers(lock)]
         now = [lock for lock in held if lock not in staged]
@@ -79,10 +89,10 @@ def release_all(table: Table, task: str, locks: Collection[int] | None = None) -
         release(table, task, lock.id)
 
 
-def end(table: Table, owner: Owner) -> list[int]:
+def end(table: SegmentTable, owner: LockOwner) -> list[int]:
     """End a life of a processor: revoke its locks, then clean and give them back. Return their numbers."""
 
-    def decide(state: State) -> tuple[bool, list[Write]]:
+    def decide(state: TableLocks) -> tuple[bool, list[Write]]:
         mine = {task.id for task in state.box.tasks.values() if task.owner == owner}
         locks = [lock for lock in state.box.locks.values() if lock.holders <= mine]
         ended[:] = [lock.id for lock in locks]
@@ -101,7 +111,7 @@ def end(table: Table, owner: Owner) -> list[int]:
     return ended
 
 
-def clean(table: Table, lock: int) -> None:
+def clean(table: SegmentTable, lock: int) -> None:
     """Delete what was staged under a lock and does not count.
 
     Taking back the announcement fences appends that place copies; writing the lock's row fences its owner. After
@@ -109,7 +119,7 @@ def clean(table: Table, lock: int) -> None:
     hides it from new locks, and `staged` stays set until everything is deleted.
     """
 
-    def decide(state: State) -> tuple[bool, list[Write]]:
+    def decide(state: TableLocks) -> tuple[bool, list[Write]]:
         found = state.box.locks.get(lock)
         if found is None:
             return True, []
@@ -131,7 +141,7 @@ def clean(table: Table, lock: int) -> None:
     table.with_head(lambda state: (None, [is_clean] if lock in state.box.locks else []))
 
 
-def leftovers(table: Table, lock: int) -> list[Segment]:
+def leftovers(table: SegmentTable, lock: int) -> list[Segment]:
     """The segments of publishes under a lock that do not count."""
     snapshot = reading.snapshot(table)
     count = snapshot.sequence.count(lock) or 0
@@ -142,7 +152,7 @@ def leftovers(table: Table, lock: int) -> list[Segment]:
     ]
 
 
-def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
+def writes_of(table: SegmentTable, state: TableLocks, decision: LockDecision) -> list[Write]:
     """The writes that a decision of the lock box requires."""
     owners = state.owners
     writes = []
@@ -178,7 +188,7 @@ def writes_of(table: Table, state: State, decision: Decision) -> list[Write]:
     return writes
 
 
-def _announced(state: State, lock: Lock) -> Lock:
+def _announced(state: TableLocks, lock: TableLock) -> TableLock:
     """Write into a new APPEND lock what a REPLACE is about to write."""
     if lock.type is not LockType.APPEND:
         return lock
@@ -190,17 +200,17 @@ def _announced(state: State, lock: Lock) -> Lock:
     return replace(lock, replaced=coming)
 
 
-def _has_leftovers(lock: Lock) -> bool:
+def _has_leftovers(lock: TableLock) -> bool:
     """Whether something that does not count was staged or announced under a lock."""
     return lock.staged > lock.count or bool(lock.writes)
 
 
-def _released(box: LockBox, task: str, lock: int) -> Decision:
+def _released(box: LockBox, task: str, lock: int) -> LockDecision:
     """How a box changes when a task gives one lock back."""
     found = box.locks.get(lock)
     if found is None:
-        return Decision(Wait(()))
+        return LockDecision(Blocked(()))
     rest = found.holders - {task}
     if rest:
-        return Decision(Wait(()), changed=(replace(found, holders=rest),))
-    return Decision(Wait(()), gone=(found,))
+        return LockDecision(Blocked(()), changed=(replace(found, holders=rest),))
+    return LockDecision(Blocked(()), gone=(found,))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
-from samza_azure.segments import Advance, Interval, Lock, LockType, Publish, Published, Refused, Segment
+from samza_azure.segments import Advance, Interval, LockType, LostRace, Publish, Published, Segment, TableLock
 from samza_azure.segments.datasource import check_outputs, copy_of, locks_for
 from samza_azure.segments.locks import Replaced
 from samza_azure.storage import segment_allocation as allocation
@@ -37,7 +37,7 @@ from samza_azure.storage.segment_rows import (
     segment_key,
     segment_values,
 )
-from samza_azure.storage.segment_table import TRIES_MAX, State, Table
+from samza_azure.storage.segment_table import TRIES_MAX, SegmentTable, TableLocks
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
 #: A REPLACE announces its outputs in one transaction, in at most this many locks including its own.
@@ -45,18 +45,18 @@ ANNOUNCED_MAX = OPERATIONS_MAX - 1
 
 
 def publish(
-    table: Table,
+    table: SegmentTable,
     task: str,
     outputs: Sequence[Segment],
     *,
     inputs: Iterable[Segment] = (),
     advance: Advance | None = None,
     under: Iterable[int] = (),
-) -> Published | Refused:
+) -> Published | LostRace:
     """Publish segments and the position of the stream that they come from, all or nothing.
 
     `under` are the locks that the caller was granted for this; one that is gone was ended by others. Return
-    `Refused`, with nothing changed, if a lock was revoked or ended, an input is no longer visible, or the stream has
+    `LostRace`, with nothing changed, if a lock was revoked or ended, an input is no longer visible, or the stream has
     moved. Raise ValueError for outputs that can never be published (see `Datasource.publish`).
     """
     inputs, under = list(inputs), set(under)
@@ -64,7 +64,7 @@ def publish(
     if not outputs:
         if advance is None or move(table, *advance):
             return Published(())
-        return Refused(f"{advance.stream} is at {position(table, advance.stream)!r}, not at {advance.start!r}.")
+        return LostRace(f"{advance.stream} is at {position(table, advance.stream)!r}, not at {advance.start!r}.")
     for tries in range(1, TRIES_MAX):
         held = _held(table, task)
         try:
@@ -74,8 +74,8 @@ def publish(
                 return settled
             if tries == 1 and under <= held.keys():
                 raise
-            locks = Refused(f"{error} It had one: its life was ended, and its locks with it.")
-        if isinstance(locks, Refused):
+            locks = LostRace(f"{error} It had one: its life was ended, and its locks with it.")
+        if isinstance(locks, LostRace):
             return _settled(table, outputs) or locks
         if len(locks) > OPERATIONS_MAX - 4:
             raise ConfigError(
@@ -98,7 +98,7 @@ def publish(
             table.etags.clear()
             continue
         if inputs and (gone := _gone(table, inputs)):
-            return _settled(table, outputs) or Refused(f"{gone} is no longer visible.")
+            return _settled(table, outputs) or LostRace(f"{gone} is no longer visible.")
         made = [replace(one, published=(Publish(lead.id, lead.count + 1),)) for one in outputs]
         made += _copies(table, locks, lead, made, inputs)
         answer = _commit(table, held, locks, lead, made, advance)
@@ -111,23 +111,23 @@ def publish(
     raise StorageUnavailable(f"Publishing to {table.name}: others wrote first {TRIES_MAX} times.")
 
 
-def position(table: Table, stream: str) -> Any:
+def position(table: SegmentTable, stream: str) -> Any:
     """The position of a stream in the table; None if it has none yet."""
     return _position(table, stream)[1]
 
 
-def positions(table: Table) -> dict[str, Any]:
+def positions(table: SegmentTable) -> dict[str, Any]:
     """All positions, by stream."""
     rows = table.read(POSITION, past(POSITION))
     return {position_stream(row.key): json.loads(str(row.values["position"])) for row in rows if is_ours(row)}
 
 
-def forget(table: Table, stream: str) -> None:
+def forget(table: SegmentTable, stream: str) -> None:
     """Delete a stream's position. Idempotent. The stream must not be started again after this."""
     table.tried(lambda: table.rows.transact([Write(Act.DELETE, position_key(stream))]))
 
 
-def move(table: Table, stream: str, start: Any, end: Any) -> bool:
+def move(table: SegmentTable, stream: str, start: Any, end: Any) -> bool:
     """Move a stream's position without publishing anything. False: it is not at `start`."""
     for tries in range(1, TRIES_MAX):
         at, now = _position(table, stream)
@@ -141,26 +141,26 @@ def move(table: Table, stream: str, start: Any, end: Any) -> bool:
     raise StorageUnavailable(f"The position of {stream} in {table.name}: others wrote first {TRIES_MAX} times.")
 
 
-def unmoved(table: Table, stream: str, at: Any) -> Write | None:
+def unmoved(table: SegmentTable, stream: str, at: Any) -> Write | None:
     """A write that changes nothing and is refused if the stream has moved. None if it is not at this position now."""
     found, now = _position(table, stream)
     return None if found is None or now != _stored(at) else Write(Act.MERGE, found.key, etag=found.etag)
 
 
 def _commit(
-    table: Table,
-    held: dict[int, tuple[Lock, str]],
-    locks: Sequence[Lock],
-    lead: Lock,
+    table: SegmentTable,
+    held: dict[int, tuple[TableLock, str]],
+    locks: Sequence[TableLock],
+    lead: TableLock,
     made: Sequence[Segment],
     advance: Advance | None,
-) -> Published | Refused | None:
+) -> Published | LostRace | None:
     """Try once. Return None if others wrote first, or if the outcome is unknown."""
     moved: list[Write] = []
     if advance is not None:
         at, now = _position(table, advance.stream)
         if now != _stored(advance.start):
-            return _settled(table, made) or Refused(f"{advance.stream} is at {now!r}, not at {advance.start!r}.")
+            return _settled(table, made) or LostRace(f"{advance.stream} is at {now!r}, not at {advance.start!r}.")
         moved = [_moved(advance.stream, at, advance.end)]
     number = lead.count + 1
     after = {lock.id: lock.after(made) for lock in locks}
@@ -193,7 +193,7 @@ def _commit(
     return Published(tuple(made))
 
 
-def _stage(table: Table, lead: Lock, etag: str, inserts: Sequence[Write]) -> str | None:
+def _stage(table: SegmentTable, lead: TableLock, etag: str, inserts: Sequence[Write]) -> str | None:
     """Insert rows that do not count yet. Each transaction writes the lock's row, so none passes after a revocation."""
     there = {row.key for row in table.read(SEGMENT, past(SEGMENT))} if lead.staged > lead.count else set()
     missing = [write for write in inserts if write.key not in there]
@@ -207,7 +207,7 @@ def _stage(table: Table, lead: Lock, etag: str, inserts: Sequence[Write]) -> str
     return etag
 
 
-def _held(table: Table, task: str) -> dict[int, tuple[Lock, str]]:
+def _held(table: SegmentTable, task: str) -> dict[int, tuple[TableLock, str]]:
     """The locks of a task and their ETags, as last seen or read again."""
     held = {number: known for number, known in table.etags.items() if task in known[0].holders}
     if not held:
@@ -217,14 +217,14 @@ def _held(table: Table, task: str) -> dict[int, tuple[Lock, str]]:
     return held
 
 
-def _is_staged(table: Table, lead: Lock, outputs: Sequence[Segment]) -> bool:
+def _is_staged(table: SegmentTable, lead: TableLock, outputs: Sequence[Segment]) -> bool:
     """Whether what is staged belongs to this publish."""
     names = {one.id for one in outputs}
     mine = [one for one in lock_rows.leftovers(table, lead.id) if one.published[0].lock == lead.id]
     return all(one.id in names for one in mine)
 
 
-def _settled(table: Table, outputs: Sequence[Segment]) -> Published | None:
+def _settled(table: SegmentTable, outputs: Sequence[Segment]) -> Published | None:
     """The publish of these outputs if they are in the table; nobody else has their numbers."""
     if not outputs:
         return None
@@ -238,7 +238,7 @@ def _settled(table: Table, outputs: Sequence[Segment]) -> Published | None:
     return Published(tuple(one for one in found if one is not None), again=True)
 
 
-def _gone(table: Table, inputs: Sequence[Segment]) -> Segment | None:
+def _gone(table: SegmentTable, inputs: Sequence[Segment]) -> Segment | None:
     """An input that has been replaced by others."""
     timeline = reading.latest(table).timeline
     return next((one for one in inputs if not timeline.is_visible(one)), None)
@@ -247,12 +247,12 @@ def _gone(table: Table, inputs: Sequence[Segment]) -> Segment | None:
 # REPLACE, and appends meanwhile.
 
 
-def announce(table: Table, lead: Lock, outputs: Sequence[Segment]) -> None:
+def announce(table: SegmentTable, lead: TableLock, outputs: Sequence[Segment]) -> None:
     """Announce in the APPEND locks below what is about to be written. With the head, so that no new lock is missed."""
     places = tuple(sorted({one.interval for one in outputs if one.version == lead.version}))
     coming = Replaced(lead.id, lead.count + 1, lead.version, places)
 
-    def decide(state: State) -> tuple[None, list[Write]]:
+    def decide(state: TableLocks) -> tuple[None, list[Write]]:
         if lead.id not in state.box.locks or not places:
             return None, []
         changed = [replace(state.box.locks[lead.id], writes=places)]
@@ -277,7 +277,7 @@ def announce(table: Table, lead: Lock, outputs: Sequence[Segment]) -> None:
 
 
 def _copies(
-    table: Table, locks: Sequence[Lock], lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]
+    table: SegmentTable, locks: Sequence[TableLock], lead: TableLock, made: Sequence[Segment], inputs: Sequence[Segment]
 ) -> list[Segment]:
     if lead.type is LockType.REPLACE:
         return _carried(table, lead, made, inputs)
@@ -289,7 +289,7 @@ def _copies(
     return copies
 
 
-def _carried(table: Table, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+def _carried(table: SegmentTable, lead: TableLock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
     """Copies of what was appended since the REPLACE was granted and before it was announced."""
     assert lead.read is not None
     snapshot = reading.snapshot(table)
@@ -307,7 +307,7 @@ def _carried(table: Table, lead: Lock, made: Sequence[Segment], inputs: Sequence
 
 
 def _copied(
-    table: Table,
+    table: SegmentTable,
     segments: Sequence[Segment],
     intervals: Sequence[Interval],
     version: int,
@@ -325,7 +325,7 @@ def _copied(
     ]
 
 
-def _position(table: Table, stream: str) -> tuple[Row | None, Any]:
+def _position(table: SegmentTable, stream: str) -> tuple[Row | None, Any]:
     """The row of a stream's position, and the position."""
     key = position_key(stream)
     found = table.read(key, key + "\x20")
@@ -337,7 +337,7 @@ def _moved(stream: str, at: Row | None, end: Any) -> Write:
     return Write(Act.INSERT, key, values) if at is None else Write(Act.MERGE, key, values, at.etag)
 
 
-def _given_up(lock: Lock, after: Lock) -> dict[str, Value]:
+def _given_up(lock: TableLock, after: TableLock) -> dict[str, Value]:
     """What a publish changes in the row of a lock besides its count."""
     return {} if after == lock else {"partitions": partitions_value(after)}
 

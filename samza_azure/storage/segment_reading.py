@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from samza_azure.errors import ConfigError
-from samza_azure.segments import Segment, SegmentId, Timeline
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import Segment, SegmentId, SequenceNumber, Timeline
 from samza_azure.storage.interface import Missing, Row, Value
 from samza_azure.storage.segment_changes import (
     CHANGE,
@@ -22,7 +21,7 @@ from samza_azure.storage.segment_changes import (
     no_collection,
 )
 from samza_azure.storage.segment_rows import HEAD, LOCK, READER, SEGMENT, SegmentReader, is_ours, past, segment_key
-from samza_azure.storage.segment_table import Known, Snapshot, State, Table
+from samza_azure.storage.segment_table import Known, SegmentTable, Snapshot, TableLocks
 from samza_azure.storage.transactions import Act, AtOnce, Write
 
 #: A collection writes a checkpoint when this many segments were published since the last one.
@@ -37,7 +36,7 @@ _REPEATS_MAX = 100
 _LAST = "\uffef"
 
 
-def snapshot(table: Table, at: SequenceNumber | None = None) -> Snapshot:
+def snapshot(table: SegmentTable, at: SequenceNumber | None = None) -> Snapshot:
     """What the table shows now, or showed at an earlier sequence number. ConfigError if that was collected."""
     while True:
         state = table.state()
@@ -65,7 +64,7 @@ def snapshot(table: Table, at: SequenceNumber | None = None) -> Snapshot:
             return Snapshot(table.name, sequence, Timeline(segments), tuple(staged), foreign, overwritten, head)
 
 
-def strangers(table: Table) -> int:
+def strangers(table: SegmentTable) -> int:
     """The number of rows of an unknown kind among ours. They are ignored.
 
     A snapshot counts those among the segments; those among the publishes are not counted.
@@ -74,7 +73,7 @@ def strangers(table: Table) -> int:
     return sum(not is_ours(row) for first, end in spans for row in table.read(first, end))
 
 
-def _check_kept(table: Table, head: Row, at: SequenceNumber | None) -> None:
+def _check_kept(table: SegmentTable, head: Row, at: SequenceNumber | None) -> None:
     """Raise ConfigError if any of what the table showed then was collected."""
     collected = str(head.values.get("collected", ""))
     if at is not None and collected and not SequenceNumber.parse(collected) <= at:
@@ -84,7 +83,7 @@ def _check_kept(table: Table, head: Row, at: SequenceNumber | None) -> None:
         )
 
 
-def latest(table: Table) -> Snapshot:
+def latest(table: SegmentTable) -> Snapshot:
     """What the table shows now, without what is staged. Only what has changed since the last call is read."""
     while True:
         state, published = _look(table)
@@ -120,7 +119,7 @@ def latest(table: Table) -> Snapshot:
         return shown
 
 
-def checkpoint(table: Table) -> str:
+def checkpoint(table: SegmentTable) -> str:
     """Write all segments into one blob, from which the table is opened quickly. Return its name."""
     state, shown = table.state(), snapshot(table)
     restored = state.head.values.get("restored", 0)
@@ -130,7 +129,7 @@ def checkpoint(table: Table) -> str:
     table.tried(lambda: table.blobs.put(name, Checkpoint(shown.sequence, restored, segments).encode()))
     before: list[str] = []
 
-    def decide(state: State) -> tuple[None, list[Write]]:
+    def decide(state: TableLocks) -> tuple[None, list[Write]]:
         before[:] = [str(state.head.values.get("checkpoint", ""))]
         return None, [Write(Act.MERGE, HEAD, {"checkpoint": name})]
 
@@ -140,7 +139,7 @@ def checkpoint(table: Table) -> str:
     return name
 
 
-def _all_known(table: Table, state: State) -> Snapshot:
+def _all_known(table: SegmentTable, state: TableLocks) -> Snapshot:
     """Read the whole table again."""
     shown = snapshot(table)
     waiting = tuple(_counted_by_their_own(shown))
@@ -151,7 +150,7 @@ def _all_known(table: Table, state: State) -> Snapshot:
     return shown
 
 
-def _from_checkpoint(table: Table, state: State) -> Known | None:
+def _from_checkpoint(table: SegmentTable, state: TableLocks) -> Known | None:
     """The content of the last checkpoint, if it is later than the last collection."""
     name = str(state.head.values.get("checkpoint", ""))
     data = table.tried(lambda: table.blobs.read(name, 0)) if name else Missing()
@@ -172,7 +171,7 @@ def _from_checkpoint(table: Table, state: State) -> Known | None:
     )
 
 
-def _look(table: Table) -> tuple[State, list[Row] | None]:
+def _look(table: SegmentTable) -> tuple[TableLocks, list[Row] | None]:
     """The locks and, if one answer holds both, the rows of all publishes since the table was last seen.
 
     The keys sort as publishes, head, locks. If the range holds many publishes that are already known, only the locks
@@ -197,7 +196,7 @@ def _look(table: Table) -> tuple[State, list[Row] | None]:
 
 
 def _changed_since(
-    table: Table, known: Known, state: State, published: Sequence[Row] | None = None
+    table: SegmentTable, known: Known, state: TableLocks, published: Sequence[Row] | None = None
 ) -> list[Segment] | None:
     """The segments of all publishes since then; `published` are their rows, if they were read with the locks. None if
     all rows of the table have to be read."""
@@ -214,7 +213,7 @@ def _changed_since(
     return [one for one in found.values() if not now.includes(one) or _is_there(table, one)]
 
 
-def _published_since(table: Table, since: SequenceNumber, now: SequenceNumber) -> Iterator[Row]:
+def _published_since(table: SegmentTable, since: SequenceNumber, now: SequenceNumber) -> Iterator[Row]:
     """The rows of the publishes between two sequence numbers, possibly with others."""
     ranges = [(change_key(since.granted + 1, 0), past(CHANGE))] if now.granted > since.granted else []
     for lock, count in since.counts.items():
@@ -226,13 +225,13 @@ def _published_since(table: Table, since: SequenceNumber, now: SequenceNumber) -
         yield from (row for row in table.read(first, end) if is_change(row.key))
 
 
-def _is_there(table: Table, segment: Segment) -> bool:
+def _is_there(table: SegmentTable, segment: Segment) -> bool:
     """Whether a segment from a change row is in the table. If a REPLACE gives up, its copies are deleted; its lock is
     gone then, just as after a publish."""
     return len(segment.published) == 1 or bool(table.read(segment_key(segment.id), segment_key(segment.id) + "."))
 
 
-def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
+def pin(table: SegmentTable, reader: str, snapshot: Snapshot, until_us: int) -> None:
     """Keep what a snapshot shows until a moment of the wall clock. Pinning again prolongs it.
 
     Raise ConfigError if garbage that the snapshot may show has been collected since: it is too late.
@@ -242,7 +241,7 @@ def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
         dict[str, Value](sequence=str(snapshot.sequence.of_oldest(LISTED_MAX)), until=until_us),
     )
 
-    def decide(state: State) -> tuple[None, list[Write]]:
+    def decide(state: TableLocks) -> tuple[None, list[Write]]:
         _check_kept(table, state.head, snapshot.sequence)
         is_there = any(row.key == key for row in table.read(key, key + "\x20"))  # from before; it may go now
         return None, [Write(Act.MERGE if is_there else Act.INSERT, key, values)]
@@ -251,12 +250,12 @@ def pin(table: Table, reader: str, snapshot: Snapshot, until_us: int) -> None:
     table.with_head(decide)
 
 
-def unpin(table: Table, reader: str) -> None:
+def unpin(table: SegmentTable, reader: str) -> None:
     """The snapshot is no longer needed. Idempotent."""
     table.tried(lambda: table.rows.transact([Write(Act.DELETE, READER + reader)]))
 
 
-def wants_checkpoint(table: Table) -> bool:
+def wants_checkpoint(table: SegmentTable) -> bool:
     """Whether so much was published since the last checkpoint that opening the table takes longer than necessary."""
     state = table.state()
     known = _from_checkpoint(table, state)

@@ -19,8 +19,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from samza_azure.errors import ConfigError, CorruptState
-from samza_azure.segments import File, Interval, Lock, LockType, Owner, Partitions, Publish, Segment, SegmentId
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import (
+    File,
+    Interval,
+    LockOwner,
+    LockType,
+    Partitions,
+    Publish,
+    Segment,
+    SegmentId,
+    SequenceNumber,
+    TableLock,
+)
 from samza_azure.segments.locks import Replaced
 from samza_azure.storage.interface import Row, Value
 
@@ -87,7 +97,7 @@ def _interval(interval: Interval) -> str:
     return f"{interval.start + _ZERO:016x}.{interval.end + _ZERO:016x}"
 
 
-def lock_values(lock: Lock, owners: Mapping[str, Owner]) -> dict[str, Value]:
+def lock_values(lock: TableLock, owners: Mapping[str, LockOwner]) -> dict[str, Value]:
     """The columns of a lock."""
     return {
         "type": str(lock.type),
@@ -98,7 +108,7 @@ def lock_values(lock: Lock, owners: Mapping[str, Owner]) -> dict[str, Value]:
         "partitions": partitions_value(lock),
         "priority": lock.rank,
         "revoked": lock.revoked,
-        "holders": json.dumps({task: list(owners.get(task, Owner())) for task in sorted(lock.holders)}),
+        "holders": json.dumps({task: list(owners.get(task, LockOwner())) for task in sorted(lock.holders)}),
         "count": lock.count,
         "read": "" if lock.read is None else str(lock.read),
         "writes": _intervals(lock.writes),
@@ -107,12 +117,12 @@ def lock_values(lock: Lock, owners: Mapping[str, Owner]) -> dict[str, Value]:
     }
 
 
-def lock_of(datasource: str, row: Row) -> tuple[Lock, dict[str, Owner]]:
+def lock_of(datasource: str, row: Row) -> tuple[TableLock, dict[str, LockOwner]]:
     """The lock of a row, and who holds it."""
-    with _Reading(row):
+    with _RowReading(row):
         values: Mapping[str, Any] = row.values
-        owners = {task: Owner(*owner) for task, owner in json.loads(values["holders"]).items()}
-        return Lock(
+        owners = {task: LockOwner(*owner) for task, owner in json.loads(values["holders"]).items()}
+        return TableLock(
             int(row.key.removeprefix(LOCK)),
             LockType(values["type"]),
             values["group"],
@@ -203,7 +213,7 @@ class SegmentReader:
 
     def segment(self, row: Row) -> Segment:
         """The segment of a row. Raise CorruptState if the row is not a segment."""
-        with _Reading(row):
+        with _RowReading(row):
             values: Mapping[str, Any] = row.values
             start, end, version, partition = row.key.removeprefix(SEGMENT).split(".")
             file = None
@@ -273,7 +283,7 @@ def _partitions(text: str) -> Partitions | None:
     return None if not text else Partitions.parse("" if text == _NONE else text)
 
 
-def partitions_value(lock: Lock) -> Value:
+def partitions_value(lock: TableLock) -> Value:
     """The `partitions` column of a lock, which its publishes change."""
     return "" if lock.partitions is None else str(lock.partitions) or _NONE
 
@@ -286,7 +296,7 @@ def _intervals_of(text: str) -> list[Interval]:
     return [Interval(*map(int, one.split(":"))) for one in text.split(",") if one]
 
 
-class _Reading:
+class _RowReading:
     """Turn errors while a row is read into a CorruptState that names the row."""
 
     def __init__(self, row: Row) -> None:

@@ -10,8 +10,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
-from samza_azure.segments import Interval, Lock, LockBox, Owner, Segment, Task, Timeline
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import Interval, LockBox, LockOwner, LockTask, Segment, SequenceNumber, TableLock, Timeline
 from samza_azure.storage.driver import back_off
 from samza_azure.storage.interface import Blobs, Refused, Row, Value
 from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, is_ours, lock_of, past
@@ -25,7 +24,7 @@ TRIES_MAX = 200
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TableLocks:
     """The locks of a table at one moment."""
 
     head: Row
@@ -38,7 +37,7 @@ class State:
         return self.box.sequence()
 
     @property
-    def owners(self) -> dict[str, Owner]:
+    def owners(self) -> dict[str, LockOwner]:
         """The owners of the tasks that hold locks."""
         return {task.id: task.owner for task in self.box.tasks.values()}
 
@@ -74,14 +73,14 @@ class Known:
 
 
 @dataclass(slots=True)
-class Table:
+class SegmentTable:
     """One table, and what this client knows about it."""
 
     rows: Transactions
     blobs: Blobs
     name: str
     wait: Callable[[int], None] = back_off
-    etags: dict[int, tuple[Lock, str]] = field(default_factory=dict, init=False)  # of our own locks, as last seen
+    etags: dict[int, tuple[TableLock, str]] = field(default_factory=dict, init=False)  # of our own locks, as last seen
     known: Known | None = field(default=None, init=False)
 
     def create(self, **columns: Value) -> Row:
@@ -90,11 +89,11 @@ class Table:
         self.tried(lambda: self.rows.transact([Write(Act.INSERT, HEAD, values)]))
         return self.state().head
 
-    def state(self) -> State:
+    def state(self) -> TableLocks:
         """Read the locks. Raise ConfigError if there is no such table."""
         return self.state_of(self.read(HEAD, past(LOCK)))
 
-    def state_of(self, found: Sequence[Row]) -> State:
+    def state_of(self, found: Sequence[Row]) -> TableLocks:
         """Like `state`, from the rows of the head and the locks."""
         if not found or found[0].key != HEAD:
             raise ConfigError(f"There is no table {self.name}. It is created by the first job that writes to it.")
@@ -108,10 +107,10 @@ class Table:
                 lock, owners = lock_of(self.name, row)
                 box.locks[lock.id], rows[lock.id] = lock, row
                 for task, owner in owners.items():
-                    box.tasks[task] = Task(task, lock.group, lock.rank, owner)
-        return State(head, box, rows)
+                    box.tasks[task] = LockTask(task, lock.group, lock.rank, owner)
+        return TableLocks(head, box, rows)
 
-    def with_head(self, decide: Callable[[State], tuple[T, list[Write]]]) -> T:
+    def with_head(self, decide: Callable[[TableLocks], tuple[T, list[Write]]]) -> T:
         """Decide from the state of the locks, and write the decision if the head is unchanged; otherwise repeat."""
         for tries in range(1, TRIES_MAX):
             state = self.state()

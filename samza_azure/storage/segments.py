@@ -15,10 +15,10 @@ from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.segment_garbage import Collected, versions_of_drops
 from samza_azure.storage.segment_publishing import ANNOUNCED_MAX
-from samza_azure.storage.segment_table import Snapshot, State, Table
+from samza_azure.storage.segment_table import SegmentTable, Snapshot, TableLocks
 
 
-class SegmentStore(Table):
+class SegmentStore(SegmentTable):
     """One table, and all that it can be asked. Each question is answered in the module that it stands with."""
 
     acquire = locks.acquire
@@ -52,4 +52,4 @@ class SegmentStore(Table):
     collect = garbage.collect
 
 
-__all__ = ["ANNOUNCED_MAX", "Collected", "SegmentStore", "Snapshot", "State", "Table", "versions_of_drops"]
+__all__ = ["ANNOUNCED_MAX", "Collected", "SegmentStore", "SegmentTable", "Snapshot", "TableLocks", "versions_of_drops"]

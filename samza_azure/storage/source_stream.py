@@ -32,7 +32,7 @@ from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_share
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
-from samza_azure.storage.driver import Wait, back_off, drive
+from samza_azure.storage.driver import BetweenTries, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
 
@@ -90,7 +90,7 @@ class SourceWriter:
         max_future_s: float = MAX_FUTURE_S,
         flush_rows: int = FLUSH_ROWS,
         flush_bytes: int = FLUSH_BYTES,
-        wait: Wait = back_off,
+        wait: BetweenTries = back_off,
         new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
         clock: Callable[[], float] = time.time,
     ) -> None:

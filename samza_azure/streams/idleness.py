@@ -2,24 +2,24 @@
 
 from collections.abc import Sequence
 
-from samza_azure.streams.offset import Place, State, least_us
+from samza_azure.streams.offset import ProducerPosition, ProducerState, least_us
 
 
-def is_quiet(places: Sequence[Place]) -> bool:
+def is_quiet(places: Sequence[ProducerPosition]) -> bool:
     """Whether no producer is active: then the reader is idle, too."""
-    return all(place.state in (State.IDLE, State.DRAINED) for place in places)
+    return all(place.state in (ProducerState.IDLE, ProducerState.DRAINED) for place in places)
 
 
-def in_question(places: Sequence[Place]) -> list[int]:
+def in_question(places: Sequence[ProducerPosition]) -> list[int]:
     """The producers whose idleness would let the least frontier rise: their claim is checked before it counts."""
-    active = [place for place in places if place.state is State.ACTIVE]
+    active = [place for place in places if place.state is ProducerState.ACTIVE]
     if not active:
-        return [number for number, place in enumerate(places) if place.state is State.DOUBTED]
+        return [number for number, place in enumerate(places) if place.state is ProducerState.DOUBTED]
     others = least_us(active)
     return [
         number
         for number, place in enumerate(places)
-        if place.state in (State.IDLE, State.DOUBTED)
+        if place.state in (ProducerState.IDLE, ProducerState.DOUBTED)
         and others is not None
         and (place.frontier_us is None or others > place.frontier_us)
     ]

@@ -17,7 +17,7 @@ from samza_azure.logs.position import Position
 INFINITY_US = 10**18
 
 
-class State(StrEnum):
+class ProducerState(StrEnum):
     """The state that a producer reported last."""
 
     ACTIVE = "active"
@@ -27,12 +27,12 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ProducerPosition:
     """A source's place in one producer's log. With a frontier of None, not known yet, it holds event time back."""
 
     position: Position
     frontier_us: int | None = None
-    state: State = State.ACTIVE
+    state: ProducerState = ProducerState.ACTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Offset:
     of: str
     step: int  # 0 run, 1 flush, 2 final
     fired_us: int | None  # the least frontier that the batch up to here ran with
-    at: tuple[Place, ...]
+    at: tuple[ProducerPosition, ...]
 
     @property
     def positions(self) -> list[Position]:
@@ -59,43 +59,45 @@ class Offset:
         return cls(value["of"], value["step"], value["fired"], tuple(_place(each) for each in value["at"]))
 
 
-def _place_json(place: Place) -> list[Any]:
+def _place_json(place: ProducerPosition) -> list[Any]:
     short = [*place.position, place.frontier_us]
-    return short if place.state is State.ACTIVE else [*short, str(place.state)]
+    return short if place.state is ProducerState.ACTIVE else [*short, str(place.state)]
 
 
-def _place(value: Sequence[Any]) -> Place:
+def _place(value: Sequence[Any]) -> ProducerPosition:
     blob, position, frontier, *state = value
-    return Place((blob, position), frontier, State(state[0]) if state else State.ACTIVE)
+    return ProducerPosition((blob, position), frontier, ProducerState(state[0]) if state else ProducerState.ACTIVE)
 
 
-def least_us(places: Sequence[Place]) -> int | None:
+def least_us(places: Sequence[ProducerPosition]) -> int | None:
     """The event time up to which all producers are done. None: a producer has not reported any yet.
 
     Idle producers do not hold the others back. If only idle ones are left, their last frontiers still hold.
     """
-    active = [place.frontier_us for place in places if place.state in (State.ACTIVE, State.DOUBTED)]
+    active = [place.frontier_us for place in places if place.state in (ProducerState.ACTIVE, ProducerState.DOUBTED)]
     if active:
         return None if None in active else min(frontier for frontier in active if frontier is not None)
-    idle = [place.frontier_us for place in places if place.state is State.IDLE and place.frontier_us is not None]
-    if any(place.state is State.IDLE for place in places):
+    idle = [
+        place.frontier_us for place in places if place.state is ProducerState.IDLE and place.frontier_us is not None
+    ]
+    if any(place.state is ProducerState.IDLE for place in places):
         return min(idle, default=None)
     return INFINITY_US
 
 
-def by_stream(offsets: Iterable[Offset]) -> dict[str, list[Place]]:
+def by_stream(offsets: Iterable[Offset]) -> dict[str, list[ProducerPosition]]:
     """The producers of each stream. If several sources read a producer, its place is that of the one furthest behind.
 
     That source has more to read, so the producer counts as active there, whatever it has reported.
     """
-    read: dict[str, list[tuple[Place, ...]]] = {}
+    read: dict[str, list[tuple[ProducerPosition, ...]]] = {}
     for offset in offsets:
         read.setdefault(offset.of, []).append(offset.at)
     return {stream: [_behind(seen) for seen in zip(*sources, strict=True)] for stream, sources in read.items()}
 
 
-def _behind(seen: Sequence[Place]) -> Place:
+def _behind(seen: Sequence[ProducerPosition]) -> ProducerPosition:
     """One producer, as several sources have seen it."""
     last = min(seen, key=lambda place: place.position)
     agreed = all((place.position, place.state) == (last.position, last.state) for place in seen)
-    return last if agreed else replace(last, state=State.ACTIVE)
+    return last if agreed else replace(last, state=ProducerState.ACTIVE)

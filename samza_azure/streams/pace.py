@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from samza_azure.streams.idleness import is_quiet
-from samza_azure.streams.offset import Offset, Place, least_us
+from samza_azure.streams.offset import Offset, ProducerPosition, least_us
 
 #: How long a source that has read to its end in a drain waits for the flush before it makes a batch that only moves
 #: event time. Such a batch is needed if another source of the task has much to read: state must not grow meanwhile.
@@ -35,10 +35,10 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SourceProgress:
     """What a source has found beyond its present offset."""
 
-    heads: tuple[Place, ...]
+    heads: tuple[ProducerPosition, ...]
     rows: int
     is_at_end: bool  # a drain has fixed the ends, and everything up to them was found
     since_rows: float  # seconds since the last batch with rows
@@ -48,7 +48,7 @@ class Progress:
     has_more: bool = False  # there is more beyond `heads`, the limit of one batch or of one read
 
 
-def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draining: bool) -> Offset:
+def next_offset(start: Offset, found: SourceProgress, pace: Pace, *, step: int, draining: bool) -> Offset:
     """The next offset; `start` itself if no batch is due yet.
 
     A drain does not wait between two batches if there is more to read, nor before the last one. While producers still
@@ -69,7 +69,7 @@ def next_offset(start: Offset, found: Progress, pace: Pace, *, step: int, draini
     return onward if hurries or min(found.since_tick, found.since_new) >= pace.between_ticks else start
 
 
-def _is_tick_due(start: Offset, heads: Sequence[Place], pace: Pace) -> bool:
+def _is_tick_due(start: Offset, heads: Sequence[ProducerPosition], pace: Pace) -> bool:
     """Whether a batch without rows has an effect: on the frontier, or on windows that the last batch made due."""
     before, after = least_us(start.at), least_us(heads)
     moved = after is not None and (before is None or after > before)

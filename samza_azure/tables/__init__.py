@@ -18,12 +18,12 @@ from typing import Any
 from samza_azure.config import Config
 from samza_azure.config.tables import TABLE_NAME
 from samza_azure.errors import ConfigError
-from samza_azure.segments import Sequence
+from samza_azure.segments import SequenceNumber
 from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import Compacted, compact, plan, rewrite
-from samza_azure.tables.table import Filter, Part, TableSnapshot
+from samza_azure.tables.table import FilePart, Filter, TableSnapshot
 from samza_azure.tables.write import Appender, Shape, create
 
 
@@ -34,7 +34,7 @@ def store_of(account: Account, name: str) -> SegmentStore:
     return SegmentStore(account.transactions(f"table.{name}"), account.blobs(), name)
 
 
-def open(config: Config | StorageSettings, name: str, *, at: Sequence | None = None) -> TableSnapshot:  # noqa: A001
+def open(config: Config | StorageSettings, name: str, *, at: SequenceNumber | None = None) -> TableSnapshot:  # noqa: A001
     """A snapshot of a table, now or at an earlier sequence number. `config` is a `Config`, or its `storage`.
 
     It has the table's current columns; those that were added after the sequence number are null.
@@ -58,7 +58,7 @@ def _opened(config: Any, name: str) -> SegmentStore:
     return store_of(Account.from_config(config), name)
 
 
-def snapshot_of(store: SegmentStore, *, at: Sequence | None = None) -> TableSnapshot:
+def snapshot_of(store: SegmentStore, *, at: SequenceNumber | None = None) -> TableSnapshot:
     """Like `open`, for a table whose account is already open."""
     snapshot = store.latest() if at is None else store.snapshot(at)
     # A column that a segment has is in a head that was read after it.
@@ -69,8 +69,8 @@ def snapshot_of(store: SegmentStore, *, at: Sequence | None = None) -> TableSnap
 __all__ = [
     "Appender",
     "Compacted",
+    "FilePart",
     "Filter",
-    "Part",
     "TableSnapshot",
     "compact",
     "create",

@@ -17,18 +17,18 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError, CorruptState
 from samza_azure.segments import (
     ETERNITY,
-    Entry,
     File,
     Granted,
     Granularity,
     Interval,
+    LockRequest,
+    LockTask,
     LockType,
+    LostRace,
     Partitions,
-    Refused,
-    Request,
     Segment,
-    Task,
     Timeline,
+    TimelineEntry,
 )
 from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.segments import ANNOUNCED_MAX, SegmentStore
@@ -119,7 +119,7 @@ def _small(segments: list[Segment]) -> list[Segment]:
 
 def compact(
     store: SegmentStore,
-    task: Task,
+    task: LockTask,
     interval: Interval = ETERNITY,
     *,
     target_bytes: int = TARGET_BYTES,
@@ -146,7 +146,7 @@ def compact(
 
 def rewrite(
     store: SegmentStore,
-    task: Task,
+    task: LockTask,
     interval: Interval,
     granularity: Granularity,
     *,
@@ -176,7 +176,7 @@ def rewrite(
             )
     if all(entry.chunk.interval == granularity.bucket(entry.interval.start) for entry in entries):
         return Compacted()
-    answer = store.acquire_anew(task, Request(task.id, store.name, whole, LockType.REPLACE))
+    answer = store.acquire_anew(task, LockRequest(task.id, store.name, whole, LockType.REPLACE))
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{whole}: another task holds a lock on it, or on a part of it.")
     lock = answer.lock
@@ -204,14 +204,14 @@ def rewrite(
             for name, one in zip(names, written or [None], strict=True):
                 outputs.append(Segment.root(store.name, *name, group=group, file=one))
         published = store.publish(task.id, outputs, inputs=inputs, under=[lock.id])
-        if isinstance(published, Refused):
+        if isinstance(published, LostRace):
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:
         store.release_all(task.id)
 
 
-def _alone(task: Task) -> Task:
+def _alone(task: LockTask) -> LockTask:
     """The task in a group of its own. Tasks of one group share locks, so a stopped compaction and its successor would
     both publish the rows of the same segments."""
     return replace(task, group=task.id)
@@ -234,7 +234,7 @@ def _whole(timeline: Timeline, interval: Interval, granularity: Granularity) -> 
 
 
 def _divided(
-    store: SegmentStore, lock: int, entries: Sequence[Entry], granularity: Granularity, target_bytes: int
+    store: SegmentStore, lock: int, entries: Sequence[TimelineEntry], granularity: Granularity, target_bytes: int
 ) -> Iterator[tuple[Interval, File]]:
     """Write the rows of entries to files of another granularity. Entries do not overlap, so they are read in order."""
     shape = Shape.of(store.state().head, store.name)
@@ -253,9 +253,9 @@ def _divided(
         yield current, file
 
 
-def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_bytes: int) -> Compacted:
+def _compact(store: SegmentStore, task: LockTask, inputs: list[Segment], target_bytes: int) -> Compacted:
     one, there = inputs[0], Partitions(segment.partition for segment in inputs)
-    request = Request(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
+    request = LockRequest(task.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
     answer = store.acquire_anew(task, request)
     if not isinstance(answer, Granted):
         return Compacted(refused=f"{one.interval}: another task holds a lock on {there}.")
@@ -288,7 +288,7 @@ def _compact(store: SegmentStore, task: Task, inputs: list[Segment], target_byte
         ]
         under = (answer.lock.id, numbers.lock.id)
         published = store.publish(task.id, outputs, inputs=inputs, under=under)
-        if isinstance(published, Refused):
+        if isinstance(published, LostRace):
             return Compacted(refused=published.reason)
         return Compacted(len(inputs), len(outputs))
     finally:

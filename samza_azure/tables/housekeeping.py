@@ -9,9 +9,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from samza_azure.config import Table
-from samza_azure.segments import Owner, Published, Task
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.config import TableSettings
+from samza_azure.segments import LockOwner, LockTask, Published, SequenceNumber
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import compact, due
 from samza_azure.tables.sink import group_of, is_drained
@@ -29,9 +28,9 @@ class Housekeeping:
     """The housekeeping of one table by one attempt at a task. For one thread."""
 
     store: SegmentStore
-    table: Table
+    table: TableSettings
     task: str
-    owner: Owner
+    owner: LockOwner
     goes_on: Callable[[], bool]
     collected_us: int | None = None
     looked: SequenceNumber | None = None  # at the last turn
@@ -43,7 +42,7 @@ class Housekeeping:
     def turn(self, now_us: int) -> bool:
         """Do what is due. Return whether anything was."""
         table, name = self.table, f"{group_of(self.task)}@{self.owner.incarnation}"
-        who = Task(name, name, PRIORITY, self.owner)
+        who = LockTask(name, name, PRIORITY, self.owner)
         did = False
         if self.is_disturbed:
             self.store.release_all(name)
@@ -99,7 +98,7 @@ class Housekeeping:
             self.store.forget(stream)
         return len(gone)
 
-    def _drop_old(self, who: Task, before_us: int) -> bool:
+    def _drop_old(self, who: LockTask, before_us: int) -> bool:
         """Drop the intervals that ended before a moment. One that others hold is dropped at a later turn."""
         did = False
         old = [

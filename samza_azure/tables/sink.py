@@ -16,11 +16,11 @@ from dataclasses import asdict, dataclass, field, replace
 
 import pyarrow as pa
 
-from samza_azure.config import Table
+from samza_azure.config import TableSettings
 from samza_azure.errors import StateLost, Superseded
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
-from samza_azure.segments import Advance, Interval, Owner, Refused, Task
+from samza_azure.segments import Advance, Interval, LockOwner, LockTask, LostRace
 from samza_azure.storage.intake import Follower, Intake
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segments import SegmentStore
@@ -38,7 +38,7 @@ _INCARNATION = re.compile(r"(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SinkPosition:
     """Where a sink is in its logs, as stored in the table: the `position` of its stream.
 
     With `until` and `before_us`: of the rows from `at` up to `until`, those before this moment are published.
@@ -54,7 +54,7 @@ class Place:
         return json.dumps(asdict(self), separators=(",", ":"), sort_keys=True)
 
     @classmethod
-    def parse(cls, text: str) -> "Place":
+    def parse(cls, text: str) -> "SinkPosition":
         """The inverse of `str`."""
         value = json.loads(text)
         until = value["until"]
@@ -82,7 +82,7 @@ class _Flush:
 class _Try:
     """A place that was sent and whose answer may be lost: the number of rows sent with it, and the rows after it."""
 
-    place: Place
+    place: SinkPosition
     rows: int = 0
     rest: Parts | None = None  # None: no rows went with it
 
@@ -93,7 +93,7 @@ class Sink(Follower):
     def __init__(
         self,
         store: SegmentStore,
-        table: Table,
+        table: TableSettings,
         schema: pa.Schema,
         *,
         run: str,
@@ -106,7 +106,7 @@ class Sink(Follower):
         self._intake = Intake(readers, rows=table.rows, size=table.bytes, widened=widened)
         self._task, self._stream, self._writer = task, f"{run}/{task}", writer
         self._appender: Appender | None = None
-        self.place = Place(writer)
+        self.place = SinkPosition(writer)
         self._flush: _Flush | None = None
         self._tries: dict[str, _Try] = {}  # since `place` was reached, by the place as the table has it
         self._refused = ""  # why the last publish was refused; empty if it was not
@@ -125,7 +125,7 @@ class Sink(Follower):
         widen(self._store, self._schema)
         while True:
             known = self._store.position(self._stream)
-            place = Place(self._writer) if known is None else Place.parse(known)
+            place = SinkPosition(self._writer) if known is None else SinkPosition.parse(known)
             if known is None and not first:
                 raise StateLost(
                     f"The table {self._table.name} does not know how far {self._stream} is, and it has been there",
@@ -149,9 +149,11 @@ class Sink(Follower):
         return True
 
     @property
-    def _lock_task(self) -> Task:
+    def _lock_task(self) -> LockTask:
         incarnation = f"{self._writer[0]}.{self._writer[1]}"
-        return Task(f"{self._stream}@{incarnation}", self._task, APPEND_PRIORITY, Owner(self._stream, incarnation))
+        return LockTask(
+            f"{self._stream}@{incarnation}", self._task, APPEND_PRIORITY, LockOwner(self._stream, incarnation)
+        )
 
     def _end_earlier_lives(self) -> None:
         """Give back the locks of our predecessors: the earlier writers of this task in this run, and all tasks of this
@@ -203,7 +205,7 @@ class Sink(Follower):
         assert appender is not None
         while (flush := self._flush) is not None:
             placed = appender.place(flush.parts, INTERVALS_MAX)
-            if isinstance(placed, Refused):
+            if isinstance(placed, LostRace):
                 if self._has_arrived(placed.reason):
                     continue
                 return False
@@ -213,7 +215,7 @@ class Sink(Follower):
                 place = replace(self.place, until=dict(flush.until), before_us=rest[0][0].start)
             tried = self._tries[str(place)] = _Try(place, sum(part.rows.num_rows for part in now), rest)
             answer = appender.append_parts(now, Advance(self._stream, str(self.place), str(place)))
-            if not isinstance(answer, Refused):
+            if not isinstance(answer, LostRace):
                 self._arrive(tried)
             elif not self._has_arrived(answer.reason):
                 return False
@@ -256,7 +258,7 @@ class Sink(Follower):
         self.expired_rows += sum(len(part) for _, part in every) - sum(len(part) for _, part in parts)
         self._flush = _Flush(parts, dict(self._intake.at))
 
-    def _move(self, place: Place) -> bool:
+    def _move(self, place: SinkPosition) -> bool:
         """Move the position without publishing anything."""
         tried = self._tries[str(place)] = _Try(place)
         if self._store.move(self._stream, str(self.place), str(place)):
@@ -286,7 +288,7 @@ class Sink(Follower):
         StateLost if the place is ours but none that we have sent.
         """
         known = self._store.position(self._stream)
-        place = None if known is None else Place.parse(known)
+        place = None if known is None else SinkPosition.parse(known)
         if place is None or place.writer != self._writer:
             raise Superseded(f"{self._stream} belongs to writer {place and place.writer}; we are {self._writer}.")
         if (tried := self._tries.get(known)) is not None:
@@ -314,6 +316,6 @@ def group_of(task: str) -> str:
 def is_drained(position: object) -> bool:
     """Whether a position in a table belongs to a sink that has published everything."""
     try:
-        return Place.parse(str(position)).drained
+        return SinkPosition.parse(str(position)).drained
     except (ValueError, LookupError, TypeError, AttributeError):
         return False  # not the position of a sink

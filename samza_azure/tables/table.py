@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from samza_azure.errors import ConfigError, CorruptState
-from samza_azure.segments import ETERNITY, File, Interval
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import ETERNITY, File, Interval, SequenceNumber
 from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Blobs
@@ -23,7 +22,7 @@ Filter = Sequence[tuple[str, str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """A file, and the interval in which its rows count. `is_whole`: all its rows count."""
 
     file: File
@@ -41,7 +40,7 @@ class _Reading:
     filter: Filter
     skip_damaged: bool
 
-    def tables(self, blobs: Blobs, parts: Iterable[Part]) -> Iterator[pa.Table]:
+    def tables(self, blobs: Blobs, parts: Iterable[FilePart]) -> Iterator[pa.Table]:
         """The requested rows and columns of files."""
         for part in parts:
             try:
@@ -50,7 +49,7 @@ class _Reading:
                 if not self.skip_damaged:
                     raise
 
-    def _rows(self, blobs: Blobs, part: Part) -> pa.Table:
+    def _rows(self, blobs: Blobs, part: FilePart) -> pa.Table:
         found = files.read(blobs, part.file, [*self.schema.names, self.time], None)
         if not part.is_whole:
             found = files.within(found, self.time, part.interval)
@@ -94,7 +93,7 @@ class TableSnapshot:
         """This point in the table's history: `open(..., at=sequence)` shows the same again."""
         return self.snapshot.sequence
 
-    def files(self, interval: Interval = ETERNITY, filter: Filter = ()) -> list[Part]:  # noqa: A002
+    def files(self, interval: Interval = ETERNITY, filter: Filter = ()) -> list[FilePart]:  # noqa: A002
         """The files that, by their statistics, may have rows in the interval that satisfy the filter."""
         found = []
         for entry in self.snapshot.timeline.lookup(interval):
@@ -103,7 +102,7 @@ class TableSnapshot:
                 if segment.file is None or span is None:
                     continue
                 if all(self._may_hold(segment.file, *each) for each in filter) and self._may_lie(segment.file, span):
-                    found.append(Part(segment.file, span, files.lies_in(segment.file, self.time, span)))
+                    found.append(FilePart(segment.file, span, files.lies_in(segment.file, self.time, span)))
         return found
 
     def to_arrow(

@@ -13,17 +13,17 @@ import pyarrow.compute as pc
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.segments import (
     Advance,
+    Blocked,
     Granted,
     Granularity,
     Interval,
-    Lock,
+    LockTask,
+    LostRace,
     Published,
-    Refused,
     Revoked,
     Segment,
-    Task,
+    TableLock,
     Timeline,
-    Wait,
 )
 from samza_azure.storage.interface import Row
 from samza_azure.storage.limits import TEXT_MAX
@@ -32,7 +32,7 @@ from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Act, Write
 from samza_azure.tables import files
 
-A = TypeVar("A", bound=Granted | Revoked | Wait | None)
+A = TypeVar("A", bound=Granted | Revoked | Blocked | None)
 
 #: Granularities that a date is too coarse for.
 WITHIN_A_DAY = (Granularity.SECOND, Granularity.MINUTE, Granularity.HOUR)
@@ -146,7 +146,7 @@ def _added(shape: Shape, schema: pa.Schema, table: str) -> list[pa.Field]:
 class Placed:
     """Rows of one interval of the table, and the partition number of their segment. They lie within `span`."""
 
-    lock: Lock
+    lock: TableLock
     span: Interval
     partition: int
     rows: pa.Table
@@ -160,7 +160,7 @@ class _Held:
     lock.
     """
 
-    lock: Lock
+    lock: TableLock
     span: Interval
     free: list[int]
     used: int
@@ -171,19 +171,19 @@ class _Held:
 class Appender:
     """Append rows of one task. Locks are kept until `close`, so most appends touch no shared row."""
 
-    def __init__(self, store: SegmentStore, task: Task, *, numbers: int = NUMBERS) -> None:
+    def __init__(self, store: SegmentStore, task: LockTask, *, numbers: int = NUMBERS) -> None:
         self._store, self._task, self._numbers = store, task, numbers
         self._shape = Shape.of(store.state().head, store.name)
         self._held: list[_Held] = []
         self._is_unsure = False  # whether we may hold a lock that we do not know of
         self._appends = 0
 
-    def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | Refused:
+    def append(self, rows: pa.Table, advance: Advance | None = None) -> Published | LostRace:
         """Write rows to files, one per interval, and publish them with the position of the stream that they are from.
 
         Columns that the table does not have yet are added to it, once the rows have been checked.
-        Return `Refused` if nothing was published, because locks are lost or the stream has moved. The task has to begin
-        again; sending the same rows again, from the same position, is then harmless.
+        Return `LostRace` if nothing was published, because locks are lost or the stream has moved. The task has to
+        begin again; sending the same rows again, from the same position, is then harmless.
         """
         _checked(rows.schema, self._store.name)
         rows = files.without_views(rows)
@@ -193,7 +193,7 @@ class Appender:
         parts = list(by_bucket(rows, self._shape.time, self._shape.granularity))
         before = {held.lock.id for held in self._held}
         found = self.place(parts[: INTERVALS_MAX + 1], INTERVALS_MAX)
-        if isinstance(found, Refused):
+        if isinstance(found, LostRace):
             return found
         placed, rest = found
         if rest:
@@ -209,7 +209,7 @@ class Appender:
 
     def place(
         self, parts: Sequence[tuple[Interval, pa.Table]], most: int
-    ) -> tuple[list[Placed], list[tuple[Interval, pa.Table]]] | Refused:
+    ) -> tuple[list[Placed], list[tuple[Interval, pa.Table]]] | LostRace:
         """Get locks and numbers for rows from `by_bucket`, for at most `most` intervals. Also return the rest.
 
         A rewrite may have divided the table more finely or more coarsely than its granularity. If more finely, a part
@@ -223,7 +223,7 @@ class Appender:
             bucket, rows = waiting.pop()
             moments = files.microseconds_of(rows, self._shape.time)
             held = self._held_at(moments[0].as_py())
-            if isinstance(held, Refused):
+            if isinstance(held, LostRace):
                 return held
             end = held.span.end
             while waiting and bucket.end < end and waiting[-1][0].start < end:
@@ -239,7 +239,7 @@ class Appender:
             placed.append(Placed(held.lock, held.span, held.free.pop(0), rows))
         return placed, waiting[::-1]
 
-    def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | Refused:
+    def append_parts(self, parts: Sequence[Placed], advance: Advance | None = None) -> Published | LostRace:
         """Like `append`, for rows that `place` has placed and whose columns the table has."""
         segments, under = [], set()
         self._appends += 1
@@ -266,7 +266,7 @@ class Appender:
         if not segments and advance is None:
             return Published(())
         answer = self._store.publish(self._task.id, segments, advance=advance, under=under)
-        if isinstance(answer, Refused):
+        if isinstance(answer, LostRace):
             self.close()
         else:
             self._release(lambda held: not held.free)
@@ -301,13 +301,13 @@ class Appender:
             self._ask(partial(ask, missing, *self._how))
             before, missing = len(missing), [moment for moment in missing if self._known_at(moment) is None]
 
-    def _held_at(self, moment: int) -> _Held | Refused:
+    def _held_at(self, moment: int) -> _Held | LostRace:
         """A lock with free numbers whose interval contains a moment."""
         if held := self._known_at(moment):
             return held
         answer = self._ask(lambda: {moment: self._store.allocate(self._task, moment, *self._how)})[moment]
         if not isinstance(answer, Granted):
-            return Refused(_no_lock(self._shape.granularity.bucket(moment), answer))
+            return LostRace(_no_lock(self._shape.granularity.bucket(moment), answer))
         return self._held[-1]
 
     def _known_at(self, moment: int) -> _Held | None:
@@ -340,7 +340,7 @@ class Appender:
                 self._store.release(self._task.id, lock.id)
 
 
-def _shown_around(timeline: Timeline, moment: int, lock: Lock) -> Interval:
+def _shown_around(timeline: Timeline, moment: int, lock: TableLock) -> Interval:
     """The part of a lock's interval around a moment that nothing of a higher version hides."""
     entries = timeline.lookup(lock.interval, incomplete=True)
     hidden = [entry.interval for entry in entries if entry.version > lock.version]
@@ -349,10 +349,10 @@ def _shown_around(timeline: Timeline, moment: int, lock: Lock) -> Interval:
     return Interval(start, end)
 
 
-def _no_lock(interval: Interval, answer: Revoked | Wait | None) -> str:
+def _no_lock(interval: Interval, answer: Revoked | Blocked | None) -> str:
     """Why rows of an interval cannot be appended now."""
     match answer:
-        case Wait(behind):
+        case Blocked(behind):
             held = ", ".join(f"{lock.group} (lock {lock.id}, {lock.type} on {lock.interval})" for lock in behind)
             return f"{interval} is held by {held}."
         case Revoked(lock):

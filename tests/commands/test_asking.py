@@ -31,7 +31,7 @@ from samza_azure import (
 )
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import Ending
-from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, State, columns
+from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, ProcessorState, columns
 from samza_azure.host.asking import asker
 from samza_azure.host.status import document, read
 from samza_azure.storage.connection import Account
@@ -177,7 +177,7 @@ def test_a_stop_of_a_fleet_that_was_killed_ends_and_does_not_stop_the_next_one(g
     [member] = group.start("a")
     before = group.until("all run", all_run)
     member.stop()
-    group.write(MEMBERS, "ghost", columns(ProcessorRow("ghost", "f" * 32, adopted=2, state=State.ACTIVE)))
+    group.write(MEMBERS, "ghost", columns(ProcessorRow("ghost", "f" * 32, adopted=2, state=ProcessorState.ACTIVE)))
 
     code, said, _ = group.command("stop", "--wait")
     assert (code, said.endswith(" s. ghost did not answer.\n")) == (0, True)

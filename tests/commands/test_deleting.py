@@ -21,7 +21,7 @@ from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.drain import REMEMBERED
-from samza_azure.group.rows import MEMBERS, ProcessorRow, State, columns
+from samza_azure.group.rows import MEMBERS, ProcessorRow, ProcessorState, columns
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Slice, Writer
 from samza_azure.storage.arrow import encode
@@ -231,7 +231,7 @@ def test_while_somebody_works_nothing_is_deleted_or_rewound(place: Place) -> Non
 def test_who_died_without_a_word_is_waited_for_and_no_hindrance(place: Place) -> None:
     """Its row says that it lives, and it holds the lease."""
     place.drained()
-    dead = ProcessorRow("p9", "i9", state=State.ACTIVE)
+    dead = ProcessorRow("p9", "i9", state=ProcessorState.ACTIVE)
 
     async def leave() -> None:
         await place.account.rows().insert(MEMBERS, "p9", columns(dead), timeout=10)

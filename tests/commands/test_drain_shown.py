@@ -13,7 +13,7 @@ from samza_azure.commands.terminal import clock
 from samza_azure.commands.waiting import Estimate, RowsLeft, is_over, nobody_is_left, where_all_are
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import document
 from samza_azure.messages import DrainPhase, DrainStep, Phase, TaskReport
 from samza_azure.storage.memory import MemoryAccount
@@ -43,7 +43,7 @@ CONTROL = Control(
 ROW = ProcessorRow(
     "p1",
     "life",
-    state=State.ACTIVE,
+    state=ProcessorState.ACTIVE,
     tasks={
         "clean-0": TaskReport("clean-0", 1, 1, Phase.DRAINED, batch=7, read={"in/0": (0, 400)}),
         "clean-1": TaskReport("clean-1", 1, 1, Phase.RUNNING, batch=6, drain=DrainPhase.FLUSHING),
@@ -155,7 +155,7 @@ def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> 
     assert left.of(shown(replace(CONTROL, drain=None))) == {}
 
 
-LEFT = replace(ROW, state=State.LEFT)
+LEFT = replace(ROW, state=ProcessorState.LEFT)
 
 
 def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
@@ -170,7 +170,7 @@ def test_a_moment_that_no_date_can_say_is_shown_as_the_last_one() -> None:
         ([replace(LEFT, ending="0 Left the group; its tasks were handed over.")], ""),
         ([replace(LEFT, ending="2 Run run has another pipeline."), ROW], ""),
         (
-            [replace(LEFT, ending="2 Run run has another pipeline."), replace(ROW, state=State.DEAD)],
+            [replace(LEFT, ending="2 Run run has another pipeline."), replace(ROW, state=ProcessorState.DEAD)],
             "No processor is alive. p1 ended with 2: Run run has another pipeline.",
         ),
         (
@@ -196,7 +196,10 @@ def test_a_drain_is_over_when_all_is_deleted_or_nobody_is_left_to_do_it(
     uncleaned: tuple[str, ...], alive: bool, silent: bool, over: bool
 ) -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=uncleaned)
-    rows = [replace(ROW, state=State.ACTIVE if alive else State.LEFT), ProcessorRow("gone", "l", state=State.DEAD)]
+    rows = [
+        replace(ROW, state=ProcessorState.ACTIVE if alive else ProcessorState.LEFT),
+        ProcessorRow("gone", "l", state=ProcessorState.DEAD),
+    ]
     assert is_over(drained, "run", rows, rows[:1] if silent else []) == over
     assert not is_over(CONTROL, "run", rows, rows)
 

@@ -13,7 +13,7 @@ import pytest
 from samza_azure import cli, tables
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.config import Config
-from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.segments import Granularity, LockOwner, LockTask
 from samza_azure.storage.connection import Account
 
 JOB = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
@@ -50,7 +50,7 @@ def test_a_table_is_shown_compacted_and_dropped(
     account.ensure_created()
     store = tables.store_of(account, "delays")
     tables.create(store, SCHEMA, time="day", granularity=Granularity.DAY)
-    appender = tables.Appender(store, Task("a", "a", 0, Owner("a", "dead")))
+    appender = tables.Appender(store, LockTask("a", "a", 0, LockOwner("a", "dead")))
     for number in range(3):
         appender.append(pa.table([[datetime(2024, 1, 1, number, tzinfo=UTC)], [number]], schema=SCHEMA))
 

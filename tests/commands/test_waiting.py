@@ -15,7 +15,15 @@ from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.requests import CANCELLED
-from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorRow, RequestKind, State, columns, request_columns
+from samza_azure.group.rows import (
+    MEMBERS,
+    REQUESTS,
+    ProcessorRow,
+    ProcessorState,
+    RequestKind,
+    columns,
+    request_columns,
+)
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
 from samza_azure.storage.limits import HINTS
@@ -37,7 +45,7 @@ FREEZE = DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",
 FLUSH = replace(FREEZE, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"))
 RUNNING = Control("g", run_id="run", phase=RunPhase.RUNNING, sources={"in": 1}, members=(Member("p1", "life"),))
 FAILED = replace(RUNNING, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", ""))
-ROW = ProcessorRow("p1", "life", state=State.ACTIVE)
+ROW = ProcessorRow("p1", "life", state=ProcessorState.ACTIVE)
 
 
 def test_a_drain_that_failed_while_it_flushed_is_not_cancelled_because_the_next_start_resumes_it() -> None:
@@ -78,10 +86,10 @@ def test_waiting_until_all_is_read_says_what_it_waits_for_and_ends_when_nobody_i
 ) -> None:
     play = Play(
         (replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW),
-        (RUNNING, replace(ROW, state=State.LEFT)),
+        (RUNNING, replace(ROW, state=ProcessorState.LEFT)),
         (RUNNING, ROW),
         (replace(RUNNING, phase=RunPhase.DRAINING, drain=FREEZE), ROW),
-        (RUNNING, replace(ROW, state=State.LEFT, ending="2 Why.")),
+        (RUNNING, replace(ROW, state=ProcessorState.LEFT, ending="2 Why.")),
     )
     writer = SourceWriter(play.account.blobs(), play.account.hints(), "in", 1)
     writer.write(pa.table({"n": [1, 2]}))
@@ -116,9 +124,9 @@ def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not
     "row",
     [
         ROW,
-        replace(ROW, state=State.LEFT),
-        ProcessorRow("p2", "life", state=State.ACTIVE, fingerprint="another pipeline"),
-        ProcessorRow("p2", "life", state=State.ACTIVE, too_old_for=2),
+        replace(ROW, state=ProcessorState.LEFT),
+        ProcessorRow("p2", "life", state=ProcessorState.ACTIVE, fingerprint="another pipeline"),
+        ProcessorRow("p2", "life", state=ProcessorState.ACTIVE, too_old_for=2),
     ],
 )
 def test_a_failed_run_is_not_waited_for_where_nobody_resumes_it(row: ProcessorRow) -> None:

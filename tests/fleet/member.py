@@ -18,7 +18,7 @@ from samza_azure import AzureJobCoordinatorFactory, Config, JobCoordinator, JobC
 from samza_azure.errors import PermitExpired, SamzaAzureError, StorageUnavailable, Superseded, Unsettled
 from samza_azure.library.shared_tasks import plan_of
 from samza_azure.logs.record import Slice, Writer
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.machine import boot_time, die_with_parent
 from samza_azure.messages import Command, Permit, Phase, Ready, ReleaseTask, StartTask, TaskError, TaskReport
 from samza_azure.storage.connection import Account
@@ -28,7 +28,7 @@ from samza_azure.storage.log import take_over
 STAGE = "count"
 EVERY_S = 0.2
 #: Small, so that logs roll meanwhile.
-LIMITS = Limits(roll_records=50)
+LIMITS = LogLimits(roll_records=50)
 #: What this module loads late, for the process from which all members are forked.
 PRELOAD = ["samza_azure.storage.blobs", "samza_azure.storage.control_blob", "samza_azure.storage.rows", __name__]
 

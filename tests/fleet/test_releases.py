@@ -16,7 +16,7 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import TooOld
-from samza_azure.group.rows import LEADER, MEMBERS, State, leader_row, processor_row
+from samza_azure.group.rows import LEADER, MEMBERS, ProcessorState, leader_row, processor_row
 from samza_azure.group.timing import LEASE_S
 from samza_azure.storage.interface import Content, Refused
 
@@ -141,7 +141,7 @@ def test_who_is_too_old_lets_go_stands_by_and_says_so_until_it_is_replaced(group
     def stand_by() -> bool:
         found = group.runner.run(group.account.rows().query(MEMBERS, timeout=CALL_S))
         rows = [processor_row(row.key, row.etag, row.values) for row in found]
-        return [(row.state, row.too_old_for, row.tasks) for row in rows] == [(State.LEAVING, 2, {})] * 3
+        return [(row.state, row.too_old_for, row.tasks) for row in rows] == [(ProcessorState.LEAVING, 2, {})] * 3
 
     group.until(lambda: "they do not all stand by", stand_by)
     assert group.alive == ["p0", "p1", "p2"]

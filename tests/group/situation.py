@@ -11,9 +11,9 @@ from samza_azure.group.answers import Absent
 from samza_azure.group.control import Assignment, Barrier, Control, Member, Owner, RunPhase, signal
 from samza_azure.group.learn import turn
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import LeaderRow, ProcessorRow, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState
 from samza_azure.group.timing import Timing
-from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
+from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.messages import DrainStep, Phase, Plan, StagePlan, StartTask, TaskReport
 
 NOW = 1000.0
@@ -52,7 +52,7 @@ def row(processor: str, tasks: Mapping[str, TaskReport] | None = None, **more: o
         etag=f"row of {processor}",
         beat=5,
         adopted=2,
-        state=State.ACTIVE,
+        state=ProcessorState.ACTIVE,
         tasks=tasks or {},
         fingerprint=PLAN.fingerprint,
         boot="boot",
@@ -83,7 +83,7 @@ ROWS = {processor: row(processor, {task: report(task)}) for task, processor in O
 
 def view_of(processor: str, blob: Control = CONTROL, **more: object) -> View:
     """A processor that knows all this, has just done everything that it does regularly, and waits."""
-    view = View(Settings(processor, TIMING, boot="boot"), Life(life_of(processor)))
+    view = View(Settings(processor, TIMING, boot="boot"), OwnIncarnation(life_of(processor)))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
     view.life.found, view.life.etag, view.life.beat = ROWS[processor], f"row of {processor}", 5
     view.calls.beat_sent_at = view.life.accepted_at = NOW

@@ -14,7 +14,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.learn import learn
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import View
 from tests.group.situation import (
     CONTROL,
@@ -30,7 +30,9 @@ from tests.group.situation import (
 def restarted(**more: object) -> View:
     """p1 leads, and has just seen that p2 was started again: there is a new life of it, which has read nothing yet."""
     view = leader()
-    new = replace(row("p2"), incarnation="new life", etag="new", adopted=0, state=State.UNASSIGNED, fingerprint="")
+    new = replace(
+        row("p2"), incarnation="new life", etag="new", adopted=0, state=ProcessorState.UNASSIGNED, fingerprint=""
+    )
     learn(view, ScanMembers(), (ROWS["p1"], replace(new, **more), ROWS["p3"]), sent_at=NOW, now=NOW)  # type: ignore[arg-type]
     return view
 
@@ -42,7 +44,7 @@ def owners(control: Control) -> dict[str, str]:
 def test_the_tasks_of_one_that_is_back_wait_until_it_is_able_and_are_its_own_again_with_one_version() -> None:
     view = restarted()
     assert next_control(view, CONTROL, NOW) == CONTROL
-    able = replace(row("p2"), incarnation="new life", etag="able", state=State.ACTIVE)
+    able = replace(row("p2"), incarnation="new life", etag="able", state=ProcessorState.ACTIVE)
     learn(view, ScanMembers(), (ROWS["p1"], able, ROWS["p3"]), sent_at=NOW + 1, now=NOW + 1)
     after = next_control(view, CONTROL, NOW + 1)
     assert owners(after) == {**owners(CONTROL), "clean-1": "new life"}
@@ -52,7 +54,7 @@ def test_the_tasks_of_one_that_is_back_wait_until_it_is_able_and_are_its_own_aga
 
 @pytest.mark.parametrize(
     "more",
-    [{"fingerprint": "e" * 64}, {"state": State.LEAVING}],
+    [{"fingerprint": "e" * 64}, {"state": ProcessorState.LEAVING}],
     ids=["it has another pipeline", "it leaves"],
 )
 def test_they_do_not_wait_for_one_that_cannot_have_them(more: dict[str, object]) -> None:

@@ -13,7 +13,7 @@ from samza_azure.group.control import (
     Control,
 )
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import Lease
 from tests.group.situation import (
     CONTROL,
@@ -57,13 +57,13 @@ def test_a_barrier_that_timed_out_ends_when_the_last_one_has_adopted_or_is_dead(
     """One without tasks is marked dead and nothing moves: no other version comes that would end it."""
     behind = row("p4", adopted=1)
     assert next_control(leader(OVERDUE, members={**ROWS, "p4": behind}), OVERDUE, NOW) == OVERDUE
-    for later in (replace(behind, adopted=2), replace(behind, state=State.DEAD)):
+    for later in (replace(behind, adopted=2), replace(behind, state=ProcessorState.DEAD)):
         after = next_control(leader(OVERDUE, members={**ROWS, "p4": later}), OVERDUE, NOW)
         assert after.barrier == Barrier(2, BarrierState.END)
 
 
 def test_who_joins_meanwhile_is_not_marked_for_what_it_had_no_time_to_adopt() -> None:
-    fresh = {"p5": row("p5", adopted=0, state=State.UNASSIGNED)}
+    fresh = {"p5": row("p5", adopted=0, state=ProcessorState.UNASSIGNED)}
     back = {"p6": row("p6", incarnation="a later one", adopted=0)}
     view = leader(OVERDUE, members={**ROWS, "p4": row("p4", adopted=1), **fresh, **back})
     view.others.ages = {name: Age(each.etag, 0.0, 0, NOW) for name, each in view.others.members.items()}

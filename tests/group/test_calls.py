@@ -52,8 +52,8 @@ from samza_azure.group.answers import (
 )
 from samza_azure.group.control import Assignment, RunPhase
 from samza_azure.group.learn import learn, started, turn
-from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, RequestKind, State
-from samza_azure.group.view import Campaign, Lease, Life, Settings, View
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request, RequestKind
+from samza_azure.group.view import Campaign, Lease, OwnIncarnation, Settings, View
 from tests.group.situation import (
     CONTROL,
     LEADER_ROW,
@@ -71,13 +71,13 @@ from tests.group.situation import (
 
 SILENT = Age("leader row", 60.0, 30, NOW)
 DRAINED = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
-LEFT = {name: replace(ROWS[name], state=State.LEFT, tasks={}) for name in ("p2", "p3")}
+LEFT = {name: replace(ROWS[name], state=ProcessorState.LEFT, tasks={}) for name in ("p2", "p3")}
 ASKED = Request("d", "etag", RequestKind.DRAIN, "run")
 ENDING: dict[str, Any] = {"ending": Finish(0, "Left."), "ending_since": NOW, "tasks": {}}
 
 
 def newcomer(**more: Any) -> View:
-    view = View(Settings("p9", TIMING, boot="boot"), Life("new"))
+    view = View(Settings("p9", TIMING, boot="boot"), OwnIncarnation("new"))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
     put(view, more)
     return view
@@ -105,7 +105,7 @@ def without_any() -> View:
 
 
 def ending() -> View:
-    view = view_of("p2", written=replace(ROWS["p2"], state=State.LEFT), **ENDING)
+    view = view_of("p2", written=replace(ROWS["p2"], state=ProcessorState.LEFT), **ENDING)
     view.candidacy.campaign = Campaign("control", lease=Lease("won", NOW))
     return view
 
@@ -114,7 +114,7 @@ def ending() -> View:
 CALLS: dict[type, Callable[[], View]] = {
     ReadOwnRow: newcomer,
     InsertOwnRow: lambda: newcomer(found=Absent()),
-    ReplaceOwnRow: lambda: newcomer(found=replace(ROWS["p3"], processor="p9", state=State.LEFT)),
+    ReplaceOwnRow: lambda: newcomer(found=replace(ROWS["p3"], processor="p9", state=ProcessorState.LEFT)),
     MergeOwnRow: lambda: view_of("p3", beat_sent_at=NOW - 10),
     ReadLeaderRow: lambda: view_of("p3", leader_read_at=NOW - 10),
     WriteLeaderRow: lambda: leader(leader_row_sent_at=NOW - 10),

@@ -24,7 +24,7 @@ from samza_azure.group.control import (
 from samza_azure.group.election import successors_of
 from samza_azure.group.learn import learn
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import Campaign, Lease, View
 from tests.group.situation import (
@@ -142,7 +142,7 @@ def test_a_lease_whose_grant_was_not_heard_is_asked_for_again_under_the_same_id(
     again = AcquireLease("asked", "control")
     assert [action for action in decide(view, NOW + RETRY_S) if isinstance(action, AcquireLease)] == [again]
     view.ending, view.ending_since, view.work.tasks = Finish(0, "Left."), NOW, {}
-    view.life.written = replace(ROWS["p2"], state=State.LEFT)
+    view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     assert decide(view, NOW)[-1] == ReleaseLease("asked")
 
 
@@ -175,7 +175,7 @@ def test_a_deposed_leader_that_shows_life_raises_the_churn_and_a_long_term_reset
 def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
     view = leader()
     view.others.members = {**view.others.members, "p4": row("p4")}
-    view.others.members = {**view.others.members, "p0": row("p0", state=State.LEAVING)}
+    view.others.members = {**view.others.members, "p0": row("p0", state=ProcessorState.LEAVING)}
     assert successors_of(view, CONTROL) == ("p4", "p2", "p3")
 
 

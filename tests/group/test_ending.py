@@ -22,7 +22,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.ending import RESTORED
 from samza_azure.group.learn import learn, perform_locally
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import Campaign, Lease
 from samza_azure.messages import (
     Phase,
@@ -62,7 +62,7 @@ def test_the_stopping_order_is_work_then_row_then_lease(story: Story) -> None:
 
     story.reports(view, report("clean-0", Phase.RELEASED), NOW + 0.1)
     actions = story.turn(view, NOW + 0.2, {MergeOwnRow: "left"})
-    assert [each.row.state for each in actions if isinstance(each, MergeOwnRow)] == [State.LEFT]
+    assert [each.row.state for each in actions if isinstance(each, MergeOwnRow)] == [ProcessorState.LEFT]
     assert WriteControl not in kinds(actions)
 
     actions = story.turn(view, NOW + 0.3, {WriteControl: "vacant"})
@@ -91,7 +91,7 @@ def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
     view.work.tasks.clear()
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
     learn(view, last, No("UpdateConditionNotSatisfied"), sent_at=NOW, now=NOW)
-    learn(view, ReadOwnRow(), replace(ROWS["p3"], state=State.DEAD), sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), replace(ROWS["p3"], state=ProcessorState.DEAD), sent_at=NOW, now=NOW)
     [rejoin] = [action for action in decide(view, NOW) if isinstance(action, Rejoin)]
     perform_locally(view, rejoin, NOW)
     assert decide(view, NOW)[-1] == Finish(0, "left")
@@ -99,7 +99,7 @@ def test_one_that_was_marked_dead_while_it_left_sends_nothing_further() -> None:
 
 def test_one_that_ends_in_the_middle_of_its_campaign_gives_the_lease_back() -> None:
     view = view_of("p2", ending=Finish(0, "Left."), ending_since=NOW, tasks={})
-    view.life.written = replace(ROWS["p2"], state=State.LEFT)
+    view.life.written = replace(ROWS["p2"], state=ProcessorState.LEFT)
     view.candidacy.campaign = Campaign("control", lease=Lease("ours", NOW))
     assert decide(view, NOW)[-1] == ReleaseLease("ours")
     learn(view, ReleaseLease("ours"), None, sent_at=NOW, now=NOW)

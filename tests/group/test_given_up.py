@@ -19,7 +19,7 @@ from samza_azure.group.learn import heard_task, learn
 from samza_azure.group.membership import own_row
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.tasks import retry_at
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import LocalTask, Settings, View
@@ -103,7 +103,7 @@ def test_the_run_fails_when_a_second_processor_gives_it_up_and_says_where_it_was
 
 def test_the_run_fails_at_once_if_nobody_else_could_run_the_task() -> None:
     view = leader()
-    leaves, other_code = replace(ROWS["p1"], state=State.LEAVING), row("p2", fingerprint="0" * 64)
+    leaves, other_code = replace(ROWS["p1"], state=ProcessorState.LEAVING), row("p2", fingerprint="0" * 64)
     view.others.members, view.life.written = {"p2": other_code, "p3": failing()}, leaves
     after = next_control(view, CONTROL, NOW)
     assert after.phase is RunPhase.FAILED
@@ -111,10 +111,10 @@ def test_the_run_fails_at_once_if_nobody_else_could_run_the_task() -> None:
 
 
 def test_a_task_does_not_go_back_to_who_gave_it_up_while_another_is_there() -> None:
-    view = leads_after_it_moved(p2=replace(ROWS["p2"], state=State.DEAD))
+    view = leads_after_it_moved(p2=replace(ROWS["p2"], state=ProcessorState.DEAD))
     after = next_control(view, MOVED, NOW)
     assert after.tasks["daily-0"].owner == Owner("p1", life_of("p1"), 11)
-    view.life.written = replace(view.life.written, state=State.LEAVING)  # type: ignore[arg-type]
+    view.life.written = replace(view.life.written, state=ProcessorState.LEAVING)  # type: ignore[arg-type]
     last = next_control(view, MOVED, NOW)
     assert last.tasks["daily-0"].owner == Owner("p3", life_of("p3"), 11)
     assert last.given_up == GAVE_UP
@@ -127,12 +127,15 @@ def test_one_that_has_it_again_for_want_of_others_and_gives_it_up_again_passes_i
     after = next_control(view, again, NOW)
     assert (after.phase, after.tasks["daily-0"].owner) == (RunPhase.RUNNING, Owner("p1", life_of("p1"), 11))
     assert after.given_up["daily-0"].owner == owner("p3", 10)
-    view.others.members, view.life.written = {"p3": failing(generation=10)}, replace(ROWS["p1"], state=State.LEAVING)
+    view.others.members, view.life.written = (
+        {"p3": failing(generation=10)},
+        replace(ROWS["p1"], state=ProcessorState.LEAVING),
+    )
     assert next_control(view, again, NOW).phase is RunPhase.FAILED
 
 
 @pytest.mark.parametrize(
-    "gone", [replace(ROWS["p3"], incarnation="another"), replace(ROWS["p3"], state=State.DEAD), None]
+    "gone", [replace(ROWS["p3"], incarnation="another"), replace(ROWS["p3"], state=ProcessorState.DEAD), None]
 )
 def test_who_gave_a_task_up_is_forgotten_with_its_incarnation(gone: ProcessorRow | None) -> None:
     runs = row("p2", {"daily-0": report("daily-0", generation=10)}, adopted=10)

@@ -24,9 +24,9 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.history import KEPT, TEXT_LIMIT, with_events
 from samza_azure.group.learn import heard_leave
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES
-from samza_azure.group.view import Life, Settings, View
+from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.messages import DrainStep
 
 A, B, C = Member("a", "1"), Member("b", "1"), Member("c", "1")
@@ -38,7 +38,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 
 
 def view_of(**rows: ProcessorRow) -> View:
-    view = View(Settings("b", PROFILES["default"]), Life("1"))
+    view = View(Settings("b", PROFILES["default"]), OwnIncarnation("1"))
     view.wall_ms, view.others.members = 1_000, rows
     return view
 
@@ -88,8 +88,10 @@ def test_a_drain_that_is_cancelled_is_no_new_drain() -> None:
     assert noted(BEFORE, changed(drain=DRAIN, phase=RunPhase.DRAINING)) == [("drain", "The drain was cancelled.")]
 
 
-@pytest.mark.parametrize(("state", "kind"), [(State.LEFT, "left"), (State.LEAVING, "left"), (State.DEAD, "died")])
-def test_who_left_has_not_died(state: State, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("state", "kind"), [(ProcessorState.LEFT, "left"), (ProcessorState.LEAVING, "left"), (ProcessorState.DEAD, "died")]
+)
+def test_who_left_has_not_died(state: ProcessorState, kind: str) -> None:
     assert [each for each, _ in noted(changed(members=(B,)), a=ProcessorRow("a", "1", state=state))] == [kind]
 
 
@@ -105,31 +107,33 @@ def test_why_somebody_leads(before: Control, text: str) -> None:
     assert noted(changed(epoch=3, leader=B), before) == [("leader", text)]
 
 
-@pytest.mark.parametrize("state", [State.LEAVING, State.LEFT, State.DEAD])
-def test_one_that_gave_up_is_noted_with_its_exit_code_and_its_reason(state: State) -> None:
+@pytest.mark.parametrize("state", [ProcessorState.LEAVING, ProcessorState.LEFT, ProcessorState.DEAD])
+def test_one_that_gave_up_is_noted_with_its_exit_code_and_its_reason(state: ProcessorState) -> None:
     gave_up = ProcessorRow("a", "1", state=state, ending="1 The container ended 3 times in a row (exit code 7).")
     said = "a ends with exit code 1: The container ended 3 times in a row (exit code 7)."
     assert noted(changed(members=(B,)), a=gave_up) == [("ended", said)]
-    stopped = dataclasses.replace(gave_up, state=State.LEFT, ending="0 Run r is stopped. The next start resumes it.")
+    stopped = dataclasses.replace(
+        gave_up, state=ProcessorState.LEFT, ending="0 Run r is stopped. The next start resumes it."
+    )
     assert noted(changed(members=(B,)), a=stopped) == [("left", "a left.")]
-    garbage = dataclasses.replace(gave_up, state=State.LEFT, ending="x" * 500)
+    garbage = dataclasses.replace(gave_up, state=ProcessorState.LEFT, ending="x" * 500)
     assert noted(changed(members=(B,)), a=garbage) == [("left", "a left.")]
 
 
 def test_a_leader_that_gives_up_notes_it_before_its_row_says_so() -> None:
-    view, after = view_of(b=ProcessorRow("b", "1", state=State.ACTIVE)), changed(members=(A,))
+    view, after = view_of(b=ProcessorRow("b", "1", state=ProcessorState.ACTIVE)), changed(members=(A,))
     heard_leave(view, "No disk.")
     assert with_events(view, BEFORE, after).events[-1].text == "b ends with exit code 1: No disk."
 
 
 def test_one_that_cannot_reach_the_blob_has_not_been_silent() -> None:
-    row = ProcessorRow("a", "1", state=State.DEAD, cut_off=True)
+    row = ProcessorRow("a", "1", state=ProcessorState.DEAD, cut_off=True)
     assert noted(changed(members=(B,)), a=row) == [("died", "a was marked dead: it could not reach the control blob.")]
 
 
 def test_one_that_was_restarted_has_not_been_silent() -> None:
     """Its new life is not able yet, so it is no member; it was killed two seconds ago, not eight."""
-    again = ProcessorRow("a", "2", state=State.UNASSIGNED)
+    again = ProcessorRow("a", "2", state=ProcessorState.UNASSIGNED)
     assert noted(changed(members=(B,)), a=again) == [
         ("died", "a came back as a new incarnation, which is not a member yet.")
     ]
@@ -137,7 +141,10 @@ def test_one_that_was_restarted_has_not_been_silent() -> None:
 
 def test_one_that_beats_and_does_not_adopt_has_not_been_silent() -> None:
     timeout = changed(barrier=Barrier(5, BarrierState.TIMEOUT))
-    after, row = dataclasses.replace(timeout, members=(B,)), ProcessorRow("a", "1", state=State.DEAD, adopted=4)
+    after, row = (
+        dataclasses.replace(timeout, members=(B,)),
+        ProcessorRow("a", "1", state=ProcessorState.DEAD, adopted=4),
+    )
     assert noted(after, timeout, a=row) == [("died", "a was marked dead: it did not adopt version 5 in time.")]
     view = view_of(a=row)
     view.others.ages = {"a": Age("e", view.timing.heartbeat_timeout_s, 5, 100.0)}

@@ -20,7 +20,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.learn import learn
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import Lease, View
 from samza_azure.messages import (
     Phase,
@@ -43,7 +43,7 @@ def test_what_a_life_says_that_has_come_back_does_not_hold_up_the_clean_up() -> 
     """It has no part in the drained run, and ends only when that is cleaned up; the leader must not wait for it."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",), leader=member("p1"))
     done = {"daily-0": report("daily-0", Phase.DRAINED)}
-    others = {"p1": ROWS["p1"], "p2": row("p2", state=State.LEFT), "p3": row("p3", done)}
+    others = {"p1": ROWS["p1"], "p2": row("p2", state=ProcessorState.LEFT), "p3": row("p3", done)}
     assert CleanRun not in kinds(decide(leader(drained, members=others), NOW))
     for back in (
         row("p3", done, incarnation="a later one"),
@@ -57,7 +57,7 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained)
     assert CleanRun not in kinds(decide(view, NOW + 0.05))
-    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     assert CleanRun("run") in decide(view, NOW + 0.05)
     later = leader(replace(CONTROL, past=("older",), uncleaned=("older",)))
     assert CleanRun("older") in decide(later, NOW + 0.05)
@@ -66,7 +66,7 @@ def test_a_drained_run_is_cleaned_up_when_the_others_have_left_it_also_in_a_late
 def test_what_cannot_be_deleted_holds_nobody_up_and_is_tried_again_ever_more_rarely() -> None:
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
     view = leader(drained, requests=())
-    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     waits, now = [], NOW + 0.05
     for _ in range(11):
         view.office.lease = Lease("lease", now)
@@ -100,8 +100,8 @@ def test_a_run_of_which_something_is_kept_does_not_hold_up_the_next_one() -> Non
     assert (after.uncleaned, after.kept, after.cleaned) == (("older",), {"older": 3}, True)
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
-def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state: State) -> None:
+@pytest.mark.parametrize("state", [ProcessorState.DEAD, ProcessorState.LEFT])
+def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state: ProcessorState) -> None:
     view = leader()
     view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=state)}
     view.others.ages["p3"] = Age("row of p3", 3599.0, 3, NOW)
@@ -113,7 +113,7 @@ def test_the_row_of_one_that_is_long_gone_is_deleted_while_the_run_goes_on(state
 def cleaning(**more: object) -> View:
     """p1 leads a drained run whose logs are deleted; the rows of those that left are still there."""
     drained = replace(CONTROL, phase=RunPhase.DRAINED, past=("run",), uncleaned=("run",))
-    gone = {name: replace(ROWS[name], state=State.LEFT, tasks={}) for name in ("p2", "p3")}
+    gone = {name: replace(ROWS[name], state=ProcessorState.LEFT, tasks={}) for name in ("p2", "p3")}
     return leader(drained, members=gone, clean_done="run", ending=Finish(0, "drained"), ending_since=NOW, **more)
 
 
@@ -138,7 +138,7 @@ def test_a_row_whose_deletion_was_refused_is_read_again_before_anything_else() -
 
 def test_of_a_thousand_rows_a_few_are_deleted_at_the_same_time() -> None:
     view = cleaning()
-    view.others.members = {name: row(name, state=State.LEFT) for name in map("p{:03d}".format, range(1000))}
+    view.others.members = {name: row(name, state=ProcessorState.LEFT) for name in map("p{:03d}".format, range(1000))}
     assert len(deletes(view, NOW)) == 8
     view.calls.busy = {"member p000": NOW, "member p001": NOW, "request drain-1": NOW}
     assert deletes(view, NOW) == ["p002", "p003", "p004", "p005", "p006"]

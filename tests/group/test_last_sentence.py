@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from samza_azure.group.actions import Finish, MergeOwnRow, Tell
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Permit, Phase
@@ -15,7 +15,7 @@ def leaving(phase: Phase, *, left: bool) -> View:
     """p3, asked to leave long ago, with its one task in this phase."""
     view = view_of("p3", leaving=True, ending=Finish(0, HANDED_OVER), ending_since=NOW - 1_000)
     assert view.life.found is not None
-    written = replace(view.life.found, state=State.LEFT if left else State.LEAVING)
+    written = replace(view.life.found, state=ProcessorState.LEFT if left else ProcessorState.LEAVING)
     view.life.written = written
     view.work.tasks = {"daily-0": LocalTask(2, 1, NOW - 2_000, report("daily-0", phase), releasing_since=NOW - 1_000)}
     assert PATIENCE * view.settings.shutdown_s + FAREWELL_S < 1_000
@@ -46,7 +46,7 @@ def test_what_did_not_end_in_time_appends_nothing_after_the_last_word() -> None:
     view.ending_since = NOW - 10
     permit, last_word = (action for action in decide(view, NOW) if isinstance(action, Tell | MergeOwnRow))
     assert permit == Tell(Permit(0.0))
-    assert isinstance(last_word, MergeOwnRow) and last_word.row.state is State.LEFT
+    assert isinstance(last_word, MergeOwnRow) and last_word.row.state is ProcessorState.LEFT
 
 
 def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:

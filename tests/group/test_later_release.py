@@ -13,7 +13,7 @@ from samza_azure.group.election import campaign, successors_of
 from samza_azure.group.learn import heard_leave, heard_task, learn, perform_locally
 from samza_azure.group.membership import own_row
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import Request, RequestKind, State, columns, processor_row, request
+from samza_azure.group.rows import ProcessorState, Request, RequestKind, columns, processor_row, request
 from samza_azure.group.tasks import has_let_go, reported
 from samza_azure.group.view import Campaign, Lease, View
 from samza_azure.host.status import document
@@ -83,11 +83,11 @@ def test_a_row_says_nothing_of_formats_that_everybody_knows() -> None:
 def test_one_that_cannot_read_the_control_blob_lets_go_and_then_stands_by() -> None:
     view = outdated()
     assert Tell(ReleaseTask("clean-1")) in decide(view, NOW)
-    assert (own_row(view).state, own_row(view).too_old_for) == (State.LEAVING, 0)
+    assert (own_row(view).state, own_row(view).too_old_for) == (ProcessorState.LEAVING, 0)
     perform_locally(view, Tell(ReleaseTask("clean-1")), NOW)
     heard_task(view, report("clean-1", Phase.RELEASED), NOW)
     row = own_row(view)
-    assert (row.state, row.too_old_for, row.tasks) == (State.LEAVING, 2, {})
+    assert (row.state, row.too_old_for, row.tasks) == (ProcessorState.LEAVING, 2, {})
     assert (view.ending, view.finished) == (None, None)
 
 
@@ -148,7 +148,7 @@ def test_a_row_of_a_later_format_that_nobody_writes_makes_no_leader_hand_over() 
 # What the others do about it.
 
 
-STANDS_BY = replace(ROWS["p2"], state=State.LEAVING, tasks={}, too_old_for=2)
+STANDS_BY = replace(ROWS["p2"], state=ProcessorState.LEAVING, tasks={}, too_old_for=2)
 
 
 def test_who_stands_by_has_let_go_of_everything_also_of_what_it_could_not_read_that_it_has() -> None:
@@ -181,7 +181,7 @@ def test_status_shows_it() -> None:
 
 def test_a_task_that_moves_keeps_what_a_later_release_said_of_it() -> None:
     tasks = {**CONTROL.tasks, "clean-1": Assignment(owner("p2"), first=False, unknown={"since_then": 1})}
-    view = leader(replace(CONTROL, tasks=tasks), members={**ROWS, "p2": replace(ROWS["p2"], state=State.DEAD)})
+    view = leader(replace(CONTROL, tasks=tasks), members={**ROWS, "p2": replace(ROWS["p2"], state=ProcessorState.DEAD)})
     moved = next_control(view, replace(CONTROL, tasks=tasks), NOW).tasks["clean-1"]
     assert moved.owner is not None
     assert (moved.owner.processor != "p2", moved.unknown) == (True, {"since_then": 1})

@@ -20,8 +20,8 @@ from samza_azure.group.answers import Absent, ControlRead, Denied, No, Trouble
 from samza_azure.group.ending import GIVEN_UP, verdict
 from samza_azure.group.learn import learn, perform_locally, turn
 from samza_azure.group.membership import own_row
-from samza_azure.group.rows import ProcessorRow, State
-from samza_azure.group.view import Life, Settings, View
+from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.messages import (
     Permit,
     Phase,
@@ -46,7 +46,7 @@ from tests.group.transcript import Story
 
 
 def newcomer() -> View:
-    view = View(Settings("p9", TIMING, boot="boot"), Life("new"))
+    view = View(Settings("p9", TIMING, boot="boot"), OwnIncarnation("new"))
     turn(view, NOW, random=0.5, fresh_id="fresh", wall_ms=1)
     return view
 
@@ -61,8 +61,8 @@ def test_it_inserts_its_row_if_there_is_none() -> None:
     assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.LEFT])
-def test_it_replaces_a_row_that_is_dead_or_left(state: State) -> None:
+@pytest.mark.parametrize("state", [ProcessorState.DEAD, ProcessorState.LEFT])
+def test_it_replaces_a_row_that_is_dead_or_left(state: ProcessorState) -> None:
     view = newcomer()
     learn(view, ReadOwnRow(), ProcessorRow("p9", "old", "etag", state=state), sent_at=NOW, now=NOW)
     assert decide(view, NOW) == [ReplaceOwnRow(ProcessorRow("p9", "new", boot="boot"), "etag")]
@@ -121,7 +121,7 @@ def test_one_that_was_marked_dead_before_it_heard_that_it_had_joined_comes_back_
     view = newcomer()
     joins = InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))
     learn(view, joins, Trouble.UNSETTLED, sent_at=NOW, now=NOW + 10)
-    dead = ProcessorRow("p9", "new", "marked", boot="boot", state=State.DEAD)
+    dead = ProcessorRow("p9", "new", "marked", boot="boot", state=ProcessorState.DEAD)
     learn(view, ReadOwnRow(), dead, sent_at=NOW + 11, now=NOW + 11)
     assert kinds(decide(view, NOW + 11)) == [Rejoin]
 
@@ -154,7 +154,7 @@ def test_after_a_lost_answer_it_reads_its_row_and_goes_on() -> None:
 
 def test_one_that_was_marked_dead_stops_its_work_and_comes_back_as_another(story: Story) -> None:
     view = view_of("p3")
-    dead = replace(ROWS["p3"], etag="marked", state=State.DEAD)
+    dead = replace(ROWS["p3"], etag="marked", state=ProcessorState.DEAD)
     story.turn(view, NOW + 2, {MergeOwnRow: No("UpdateConditionNotSatisfied")})
     story.turn(view, NOW + 3, {ReadOwnRow: dead})
     story.turn(view, NOW + 3)
@@ -173,7 +173,7 @@ def test_one_that_comes_back_has_adopted_nothing_before_it_has_read_the_control_
     view = view_of("p3")
     perform_locally(view, Rejoin("marked dead"), NOW)
     row = own_row(view)
-    assert (row.incarnation, row.adopted, row.state) == ("fresh", 0, State.UNASSIGNED)
+    assert (row.incarnation, row.adopted, row.state) == ("fresh", 0, ProcessorState.UNASSIGNED)
 
 
 def test_the_permit_ends_at_three_quarters_of_the_timeout_after_the_accepted_beat_was_sent() -> None:
@@ -284,7 +284,7 @@ def test_nothing_of_a_former_life_is_left_in_the_next_one() -> None:
     """A wait that had begun in the former life used to go on, and was over too early in the next."""
     view = view_of("p3", waiting_since={"clean-1": NOW - 40}, rewritten=1, control_read_for="leader row")
     perform_locally(view, Rejoin("It was marked dead."), NOW)
-    assert view.life == Life("fresh")
+    assert view.life == OwnIncarnation("fresh")
     assert view.work.tasks["daily-0"].former
 
 

@@ -16,7 +16,7 @@ from samza_azure.group.control import (
 from samza_azure.group.learn import heard_container_lost, heard_task
 from samza_azure.group.membership import own_row
 from samza_azure.group.publish import next_control
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import LocalTask
 from samza_azure.messages import (
     Phase,
@@ -40,7 +40,7 @@ from tests.group.situation import (
 
 def test_a_deaths_tasks_move_at_once_and_no_other_task_does() -> None:
     view = leader(published_at=NOW)  # within the debounce
-    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.DEAD)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.DEAD)}
     after = next_control(view, CONTROL, NOW)
     assert after.version == 10
     assert {task: each.owner for task, each in after.tasks.items()} == {
@@ -67,7 +67,7 @@ def test_a_log_that_exists_is_not_created_again_by_its_next_owner_although_other
     view = leader(FIRST)
     view.others.members = {
         **view.others.members,
-        "p3": row("p3", {"daily-0": report("daily-0", Phase.FAILED, batch=7)}, state=State.DEAD),
+        "p3": row("p3", {"daily-0": report("daily-0", Phase.FAILED, batch=7)}, state=ProcessorState.DEAD),
     }
     view.others.members = {**view.others.members, "p2": row("p2", {"clean-1": report("clean-1", Phase.STARTING)})}
     after = next_control(view, FIRST, NOW)
@@ -95,7 +95,7 @@ def test_a_join_waits_for_the_debounce() -> None:
 
 def test_one_that_leaves_loses_its_tasks_and_its_successor_waits_for_it() -> None:
     view = leader()
-    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEAVING)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.LEAVING)}
     after = next_control(view, CONTROL, NOW)
     assert after.tasks["daily-0"] == Assignment(owner("p1", 10), (owner("p3"),), first=False)
 
@@ -113,7 +113,7 @@ def test_a_failed_task_fails_the_run_only_if_its_present_owner_says_so() -> None
     view.others.members = {**view.others.members, "p3": row("p3", {"daily-0": replace(failed, generation=1)})}
     assert next_control(view, CONTROL, NOW) == CONTROL
     view.others.members = {"p3": row("p3", {"daily-0": failed})}
-    view.life.written = replace(ROWS["p1"], state=State.LEAVING)
+    view.life.written = replace(ROWS["p1"], state=ProcessorState.LEAVING)
     after = next_control(view, CONTROL, NOW)
     assert (after.phase, after.failure and after.failure.task) == (RunPhase.FAILED, "daily-0")
 
@@ -130,7 +130,7 @@ def test_a_log_with_a_later_owner_than_the_blob_knows_of_fails_its_task_with_the
     leads = leader(members={**ROWS, "p3": row("p3", {"daily-0": told_of})})
     assert next_control(leads, CONTROL, NOW).given_up["daily-0"].owner == owner("p3"), "it is tried elsewhere"
     leads.others.members = {"p3": row("p3", {"daily-0": told_of})}
-    leads.life.written = replace(ROWS["p1"], state=State.LEAVING)
+    leads.life.written = replace(ROWS["p1"], state=ProcessorState.LEAVING)
     failed = next_control(leads, CONTROL, NOW)
     assert (failed.phase, failed.failure and failed.failure.task) == (RunPhase.FAILED, "daily-0")
 

@@ -25,7 +25,7 @@ from samza_azure.group.learn import heard_task, learn, perform_locally
 from samza_azure.group.notification import REMEMBERED, DrainNotification, remembered, timed
 from samza_azure.group.publish import next_control
 from samza_azure.group.requests import FORGOTTEN_AFTER_S, ignored
-from samza_azure.group.rows import Request, RequestKind, State, request
+from samza_azure.group.rows import ProcessorState, Request, RequestKind, request
 from samza_azure.group.view import View
 from samza_azure.messages import Drain, DrainStep, ReleaseTask
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, life_of, member, report, row, view_of
@@ -260,18 +260,20 @@ def test_everybody_named_commits_and_goes_with_code_0_and_the_leader_goes_last()
     assert Tell(ReleaseTask("clean-0")) in decide(view, NOW)
     perform_locally(view, Tell(ReleaseTask("clean-0")), NOW)
     heard_task(view, replace(report("clean-0"), phase="RELEASED"), NOW)  # type: ignore[arg-type]
-    assert all(a.row.state is not State.LEFT for a in decide(view, NOW + 1) if isinstance(a, MergeOwnRow))
-    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    assert all(a.row.state is not ProcessorState.LEFT for a in decide(view, NOW + 1) if isinstance(a, MergeOwnRow))
+    view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     [last] = [action for action in decide(view, NOW + 1) if isinstance(action, MergeOwnRow)]
-    assert last.row.state is State.LEFT
+    assert last.row.state is ProcessorState.LEFT
 
 
 def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_sends() -> None:
     ending = Finish(0, "Run run is stopped.")
     view = asked(STOPPED, stop(answer="accepted"), ending=ending, ending_since=NOW, tasks={})
-    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()} | {"p4": row("p4")}
+    view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()} | {
+        "p4": row("p4")
+    }
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
-    assert last.row.state is State.LEFT
+    assert last.row.state is ProcessorState.LEFT
     assert successors_of(view, STOPPED) == ("p4",)
     assert successors_of(view, replace(STOPPED, stop=Stop("s", (member("p4"),)))) == ()
 
@@ -279,13 +281,13 @@ def test_the_leader_waits_for_those_who_had_tasks_not_for_whom_an_orchestrator_s
 def test_a_leader_that_is_stopped_after_the_drain_cleans_up_before_it_goes() -> None:
     drained = replace(DRAINED, stop=STOPPED.stop, uncleaned=("run",))
     view = asked(drained, stop(answer="accepted"), ending=Finish(0, "stopped"), ending_since=NOW, tasks={})
-    view.others.members = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    view.others.members = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     acts = decide(view, NOW)
     assert CleanRun("run") in acts
-    assert all(a.row.state is not State.LEFT for a in acts if isinstance(a, MergeOwnRow))
+    assert all(a.row.state is not ProcessorState.LEFT for a in acts if isinstance(a, MergeOwnRow))
     view.life.control = replace(drained, uncleaned=())
     [last] = [action for action in decide(view, NOW) if isinstance(action, MergeOwnRow)]
-    assert last.row.state is State.LEFT
+    assert last.row.state is ProcessorState.LEFT
 
 
 @pytest.mark.parametrize("later", ["a later life", "or one that sorts behind"])
@@ -298,7 +300,7 @@ def test_the_next_start_clears_the_stop_whatever_its_lives_are_called(later: str
 
 def test_while_a_stop_is_in_force_no_task_moves_no_run_begins_and_no_drain_is_taken_up() -> None:
     view = asked(STOPPED, stop(answer="accepted"), drain())
-    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.LEFT)}
     assert next_control(view, STOPPED, NOW + 60) == STOPPED
     drained = replace(DRAINED, stop=STOPPED.stop, fingerprint="another")
     assert next_control(asked(drained, active_run=""), drained, NOW) == drained
@@ -314,7 +316,7 @@ def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() 
     after = next_control(view, STOPPED, NOW)
     assert after.stop == Stop("s", (*EVERYBODY, member("p4")))
     assert signal(after) != signal(STOPPED)
-    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.LEFT)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.LEFT)}
     assert next_control(view, after, NOW) == after
     view.others.members = {**view.others.members, "p5": row("p5", adopted=0)}
     grown = next_control(view, after, NOW)
@@ -323,7 +325,7 @@ def test_one_that_joins_while_others_are_there_is_stopped_too_and_hears_of_it() 
 
 
 def test_the_next_start_clears_the_stop_and_resumes_the_run() -> None:
-    left = {name: replace(each, state=State.LEFT) for name, each in ROWS.items()}
+    left = {name: replace(each, state=ProcessorState.LEFT) for name, each in ROWS.items()}
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
     view.life.written = replace(ROWS["p1"], incarnation="new")
     view.others.members = left
@@ -344,7 +346,7 @@ def test_nor_while_a_row_of_a_stopped_one_may_still_be_that_of_a_living() -> Non
     view = asked(STOPPED, stop(answer="accepted"), incarnation="new")
     view.life.written, view.others.members = replace(ROWS["p1"], incarnation="new"), {"p3": ROWS["p3"]}
     assert next_control(view, STOPPED, NOW) == STOPPED
-    view.others.members = {"p3": replace(ROWS["p3"], state=State.DEAD)}
+    view.others.members = {"p3": replace(ROWS["p3"], state=ProcessorState.DEAD)}
     assert next_control(view, STOPPED, NOW).stop is None
 
 
@@ -397,7 +399,7 @@ KEPT = {"past": ("old",), "uncleaned": ("old",), "kept": {"old": 3}}
 def test_an_answer_stays_while_an_earlier_run_cannot_be_deleted_whole(control: Control) -> None:
     """Who asked reads it once a second. It was deleted on the next turn, so the command said that nobody answers."""
     view = asked(control, cancel(answer="cancelled"), clean_kept=("old", 3), requests_read_at=NOW)
-    view.others.members = {**ROWS, "p2": row("p2"), "p3": row("p3", state=State.DEAD)}
+    view.others.members = {**ROWS, "p2": row("p2"), "p3": row("p3", state=ProcessorState.DEAD)}
     assert not [each for each in decide(view, NOW + 0.05) if isinstance(each, DeleteRequest | DeleteMember)]
 
 

@@ -18,7 +18,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally
 from samza_azure.group.membership import own_row
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.tasks import retry_at
 from samza_azure.messages import (
     Drain,
@@ -59,8 +59,8 @@ def test_a_task_starts_when_the_blob_gives_it_to_us_and_its_former_owner_has_let
 @pytest.mark.parametrize(
     "former",
     [
-        replace(ROWS["p3"], state=State.DEAD),
-        replace(ROWS["p3"], state=State.LEFT),
+        replace(ROWS["p3"], state=ProcessorState.DEAD),
+        replace(ROWS["p3"], state=ProcessorState.LEFT),
         replace(ROWS["p3"], incarnation="n"),
     ],
 )

@@ -15,7 +15,7 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.ending import verdict
 from samza_azure.group.learn import learn
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from tests.group.situation import (
     CONTROL,
     NOW,
@@ -46,7 +46,7 @@ def test_a_newcomer_that_would_make_the_job_model_too_large_gets_no_task_and_nob
     assert WriteControl in kinds(decide(view, NOW + 7)), "what was on the move has arrived by then, perhaps"
 
     story.remark("p3 dies: another set of members may fit.")
-    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=State.DEAD)}
+    view.others.members = {**view.others.members, "p3": replace(ROWS["p3"], state=ProcessorState.DEAD)}
     story.turn(view, NOW + 3.1, too_large)
     story.turn(view, NOW + 4, {WriteControl: "written"})
     assert isinstance(view.control, Control)

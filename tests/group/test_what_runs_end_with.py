@@ -11,7 +11,7 @@ from samza_azure.group.control import Control, Failure, RunPhase
 from samza_azure.group.ending import HANDED_OVER
 from samza_azure.group.learn import heard_leave
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import View
 from samza_azure.messages import DrainStep
 from tests.group.situation import CONTROL, NOW, ROWS, decide, leader, member, view_of
@@ -44,11 +44,11 @@ def test_who_gives_up_hands_over_and_ends_with_its_reason() -> None:
     view = view_of("p3", beat_sent_at=NOW - 60)
     heard_leave(view, why)
     [leaving] = [each.row for each in decide(view, NOW) if isinstance(each, MergeOwnRow)]
-    assert (leaving.state, leaving.failure) == (State.LEAVING, (1, why.partition("\n")[0]))
+    assert (leaving.state, leaving.failure) == (ProcessorState.LEAVING, (1, why.partition("\n")[0]))
     assert verdicts(view) == [(1, why)]
     view.ending, view.ending_since, view.work.tasks = Finish(Verdict.FAILED, why), NOW, {}
     [last] = [each.row for each in decide(view, NOW) if isinstance(each, MergeOwnRow)]
-    assert (last.state, last.failure) == (State.LEFT, leaving.failure)
+    assert (last.state, last.failure) == (ProcessorState.LEFT, leaving.failure)
 
 
 def test_who_gives_up_while_it_ends_already_ends_as_it_began() -> None:

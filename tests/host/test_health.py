@@ -18,7 +18,7 @@ import pytest
 
 from samza_azure.group.actions import CONTROL
 from samza_azure.group.control import Control
-from samza_azure.group.view import Failing, Life, Settings, View
+from samza_azure.group.view import Failing, OwnIncarnation, Settings, View
 from samza_azure.host.health import Pulse, Reason, patience, readiness
 from samza_azure.host.notify import notify
 
@@ -98,7 +98,7 @@ def test_patience_is_half_a_minute_or_ten_heartbeats() -> None:
 def view(*, etag: str | None = "e", accepted_at: float = 100.0) -> View:
     """A processor that has joined, and whose last heartbeat was accepted then."""
     control = Control(group_id="g", revision=1, run_id="")
-    return View(Settings("p"), Life("life", etag=etag, accepted_at=accepted_at, control=control))
+    return View(Settings("p"), OwnIncarnation("life", etag=etag, accepted_at=accepted_at, control=control))
 
 
 def why(

@@ -14,7 +14,7 @@ from samza_azure.errors import Superseded
 from samza_azure.logs.operations import Append, Rule, Sent, blob_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, decode
-from samza_azure.logs.task_log import Limits, TaskLog, append, log_record, take_over
+from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, take_over
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs, Chunk, Missing
 from samza_azure.storage.memory import MemoryAccount
@@ -56,9 +56,9 @@ def batch_record(log: TaskLog, batch: int) -> Record:
     return log_record(log, Kind.BATCH, batch=batch, frontier_us=batch, slices=(Slice(0, by, 1),), files=files)
 
 
-def owner(writer: Writer, batches: int, limits: Limits | None = None) -> Owner:
+def owner(writer: Writer, batches: int, limits: LogLimits | None = None) -> Owner:
     """A writer that has not begun."""
-    return Owner(writer, batches, TaskLog(PREFIX, GROUP, "clean-0", writer, limits or Limits()))
+    return Owner(writer, batches, TaskLog(PREFIX, GROUP, "clean-0", writer, limits or LogLimits()))
 
 
 @dataclass(slots=True)

@@ -27,7 +27,7 @@ from samza_azure.logs.record import (
 )
 from samza_azure.logs.restart_files import needed, state_kind
 from samza_azure.logs.source_log import SharedLog
-from samza_azure.logs.task_log import Limits, append, log_record, restored_files, send, set_aside, take_over
+from samza_azure.logs.task_log import LogLimits, append, log_record, restored_files, send, set_aside, take_over
 from samza_azure.storage.driver import drive, perform
 from samza_azure.storage.memory import MemoryAccount
 from tests.logs.race import GROUP, PREFIX, batch_record, owner, stored
@@ -104,7 +104,7 @@ def test_large_files_that_lie_near_each_other_are_restored() -> None:
 
 
 def test_a_log_that_was_rolled_and_not_opened_again_ends_in_rolled() -> None:
-    each, blobs = owner(OLD, 1, Limits(roll_records=2)), MemoryAccount().blobs()
+    each, blobs = owner(OLD, 1, LogLimits(roll_records=2)), MemoryAccount().blobs()
     drive(each.life(first=True), blobs)
     rolling = append(each.log, lambda: batch_record(each.log, 1))
     operation = next(rolling)

@@ -3,17 +3,17 @@
 from hypothesis import given
 from hypothesis import strategies as some
 
-from samza_azure.logs.retention import Keeps, Listed, Piece, past, pieces
+from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
 
 
-def piece(index: int, size: int = 10, age_s: float = 0.0, log: str = "streams/s/0") -> Piece:
-    return Piece(log, index, size, age_s, (f"{log}/{index:08d}",))
+def piece(index: int, size: int = 10, age_s: float = 0.0, log: str = "streams/s/0") -> LogBlob:
+    return LogBlob(log, index, size, age_s, (f"{log}/{index:08d}",))
 
 
 ALL = {"streams/s/0": 99}
 
 
-def indexes(found: list[Piece]) -> list[int]:
+def indexes(found: list[LogBlob]) -> list[int]:
     return [each.index for each in found]
 
 
@@ -51,8 +51,8 @@ def test_a_blob_goes_with_its_large_ones_and_before_them() -> None:
         Listed("runs/r/out-01/00000000", 7, 20.0),
     ]
     assert pieces("runs/r/out-0", listed) == [
-        Piece("runs/r/out-0", 0, 105, 20.0, ("runs/r/out-0/00000000", "runs/r/large/out-0/00000000/0-rows")),
-        Piece("runs/r/out-0", 1, 5, 10.0, ("runs/r/out-0/00000001",)),
+        LogBlob("runs/r/out-0", 0, 105, 20.0, ("runs/r/out-0/00000000", "runs/r/large/out-0/00000000/0-rows")),
+        LogBlob("runs/r/out-0", 1, 5, 10.0, ("runs/r/out-0/00000001",)),
     ]
 
 

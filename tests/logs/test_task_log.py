@@ -11,8 +11,8 @@ import pytest
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.operations import (
     Append,
+    AppendRefused,
     Create,
-    Denied,
     Enumerate,
     Operation,
     Pause,
@@ -28,7 +28,7 @@ from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
     NEEDS,
-    Limits,
+    LogLimits,
     append,
     log_record,
     restored_files,
@@ -55,7 +55,7 @@ from tests.logs.race import (
 OLD, NEW, NEWEST = Writer(3, 1), Writer(5, 1), Writer(5, 2)
 
 
-def heir_finds_all(blobs: Blobs, limits: Limits | None = None) -> None:
+def heir_finds_all(blobs: Blobs, limits: LogLimits | None = None) -> None:
     """A new owner can take over, and finds just what the accepted records say."""
     last = max((record.batch for _, record in stored(blobs) if record.kind is Kind.BATCH), default=-1)
     heir = owner(Writer(99, 1), 1, limits)
@@ -64,7 +64,7 @@ def heir_finds_all(blobs: Blobs, limits: Limits | None = None) -> None:
     assert drive(restored_files(heir.log), blobs) == expected_files(blobs)
 
 
-def race(owners: list[Owner], choose: Dice, faults: int, limits: Limits | None = None) -> Race:
+def race(owners: list[Owner], choose: Dice, faults: int, limits: LogLimits | None = None) -> Race:
     """Run a race to its end and check what must hold."""
     found = Race(owners, choose, faults)
     found.run()
@@ -92,14 +92,14 @@ def test_two_writers_in_every_order_with_one_lost_answer(second: Writer) -> None
 @pytest.mark.parametrize("seed", range(150))
 def test_three_writers_with_many_faults_on_a_log_that_rolls_often(seed: int) -> None:
     chance = random.Random(seed)
-    limits = Limits(roll_records=chance.choice([3, 4, 7]), record_bytes=chance.choice([5, 40, 4 << 20]))
+    limits = LogLimits(roll_records=chance.choice([3, 4, 7]), record_bytes=chance.choice([5, 40, 4 << 20]))
     owners = [owner(writer, 6, limits) for writer in (OLD, NEW, NEWEST)]
     race(owners, dice(seed), faults=12, limits=limits)
     assert not owners[-1].is_superseded
 
 
 def test_a_crash_after_any_operation_is_survived() -> None:
-    limits = Limits(roll_records=3, record_bytes=5)
+    limits = LogLimits(roll_records=3, record_bytes=5)
     steps = 0
     while True:
         blobs = MemoryAccount().blobs()
@@ -119,7 +119,7 @@ def test_a_crash_after_any_operation_is_survived() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_was_once_read_never_changes(seed: int) -> None:
-    limits = Limits(roll_records=4)
+    limits = LogLimits(roll_records=4)
     seen: dict[Position, tuple[Part, ...]] = {}
 
     def watch(blobs: Blobs) -> None:
@@ -136,7 +136,7 @@ def test_what_was_once_read_never_changes(seed: int) -> None:
 # Single steps: what the rule asks for, what it is told, what it makes of it.
 
 
-def taken(writer: Writer = OLD, limits: Limits | None = None) -> tuple[Owner, Blobs]:
+def taken(writer: Writer = OLD, limits: LogLimits | None = None) -> tuple[Owner, Blobs]:
     """An owner who has taken a new log over."""
     blobs = MemoryAccount().blobs()
     each = owner(writer, 0, limits)
@@ -218,7 +218,7 @@ def drive_on(rule: Rule[Any], operation: Operation, blobs: Blobs) -> None:
 
 def test_who_rolls_its_log_on_after_others_have_long_done_so_is_superseded() -> None:
     """It stops after ROLLED. Meanwhile the next owner's blobs have replaced what it would go on with."""
-    limits = Limits(roll_records=3)
+    limits = LogLimits(roll_records=3)
     blobs = MemoryAccount().blobs()
     late = owner(OLD, 2, limits)
     drive(take_over(late.log, first=True, meta={INTERMEDIATE: True}), blobs)
@@ -241,8 +241,8 @@ def test_who_rolls_its_log_on_after_others_have_long_done_so_is_superseded() -> 
 
 
 def test_a_writer_whose_blob_is_gone_because_others_went_on_is_superseded() -> None:
-    each, blobs = taken(limits=Limits(roll_records=3))
-    drive(owner(NEW, 9, Limits(roll_records=3)).life(first=False), blobs)
+    each, blobs = taken(limits=LogLimits(roll_records=3))
+    drive(owner(NEW, 9, LogLimits(roll_records=3)).life(first=False), blobs)
     for name, _ in blobs.list(f"{PREFIX}/")[:-1]:
         blobs.delete(name)
     with pytest.raises(Superseded, match="went on"):
@@ -252,10 +252,10 @@ def test_a_writer_whose_blob_is_gone_because_others_went_on_is_superseded() -> N
 def test_what_a_task_needs_of_other_logs_is_said_again_by_each_record_and_by_the_next_owner() -> None:
     """Else the owners of those logs would keep all that they ever wrote."""
     needs = {"runs/r/clean-1": 3}
-    each, blobs = taken(limits=Limits(roll_records=4))
+    each, blobs = taken(limits=LogLimits(roll_records=4))
     drive(append(each.log, lambda: log_record(each.log, Kind.BATCH, batch=0, needs=needs)), blobs)
     for writer in (NEW, NEWEST):
-        heir = owner(writer, 0, Limits(roll_records=4))
+        heir = owner(writer, 0, LogLimits(roll_records=4))
         drive(heir.life(first=False), blobs)
         drive(append(heir.log, lambda log=heir.log: log_record(log, Kind.FRONTIER, frontier_us=1)), blobs)
     first, *rest = [record.meta.get(NEEDS) for _, record in stored(blobs)]
@@ -276,7 +276,7 @@ def test_a_service_that_takes_no_append_is_an_error_and_no_endless_loop() -> Non
     rule = append(each.log, lambda: batch_record(each.log, 0))
 
     def answer(operation: Operation) -> Any:
-        return Denied("BlobIsSealed") if isinstance(operation, Append) else perform(operation, blobs)
+        return AppendRefused("BlobIsSealed") if isinstance(operation, Append) else perform(operation, blobs)
 
     with pytest.raises(CorruptState, match="takes no append: BlobIsSealed"):
         run_to_end(rule, answer)
@@ -347,7 +347,7 @@ def test_frontier_and_watermark_never_fall_and_idleness_ends_with_the_next_recor
 
 
 def test_a_new_owner_is_not_idle_and_rolling_changes_nothing() -> None:
-    each, blobs = taken(limits=Limits(roll_records=3))
+    each, blobs = taken(limits=LogLimits(roll_records=3))
     idle: dict[str, Any] = {"frontier_us": 10, "idle": True}
     for _ in range(3):
         drive(append(each.log, lambda: log_record(each.log, Kind.FRONTIER, **idle)), blobs)
@@ -372,7 +372,7 @@ def test_batch_ids_may_skip_but_not_repeat() -> None:
 
 
 def test_the_largest_parts_go_to_one_blob_until_the_rest_fits() -> None:
-    each, blobs = taken(limits=Limits(record_bytes=100))
+    each, blobs = taken(limits=LogLimits(record_bytes=100))
     slices = [Slice(number, bytes([number]) * size, 1) for number, size in enumerate((60, 90, 30))]
     files = {"offsets/0": b"o" * 20, "state/0/0/1.delta": b"s" * 80}
     drive(append(each.log, lambda: log_record(each.log, Kind.BATCH, batch=0, slices=slices, files=files)), blobs)
@@ -388,7 +388,7 @@ def test_the_largest_parts_go_to_one_blob_until_the_rest_fits() -> None:
 
 def test_rows_that_are_set_aside_lie_in_blobs_of_bounded_size_and_belong_to_the_record_that_follows() -> None:
     """Also if the log rolls now: whoever deletes old blobs goes by the number of the record's own."""
-    limits = Limits(large_bytes=100, roll_records=3)
+    limits = LogLimits(large_bytes=100, roll_records=3)
     each, blobs = taken(limits=limits)
     for batch in range(2):
         drive(append(each.log, lambda batch=batch: batch_record(each.log, batch)), blobs)
@@ -416,7 +416,7 @@ def test_an_owner_that_follows_one_without_a_batch_has_less_input() -> None:
     seen = []
 
     def follows(attempt: int, tried: int | None = None) -> Owner:
-        each = owner(Writer(3, attempt), 0, Limits(roll_records=7))
+        each = owner(Writer(3, attempt), 0, LogLimits(roll_records=7))
         drive(take_over(each.log, first=True, meta={}, batch_bytes=1 << 20, tried_bytes=tried), blobs)
         seen.append(each.log.batch_bytes >> 10)
         return each

@@ -5,10 +5,10 @@ control blob takes a write whose ETag is its own (`lease.py` shows what that is 
 answer; a leader's write may land late. A leader acts on what it read last, however old that is, and one that is
 deposed does not learn of it.
 
-A task is hand-made, and small, after `Work.clean` of `sim/container.py` and `Gate` of `spark/source/gate_files.py`: it
-reads a row, unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the
-ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again hears of the drain
-first (the order of `tasks.run`), so it stands where it stood.
+A task is hand-made, and small, after `TaskAttempt.clean` of `sim/container.py` and `Gate` of
+`spark/source/gate_files.py`: it reads a row, unless it knows of a freeze; then it says where it stands and for which
+drain; after FLUSH it reads to the ends, and its log ends in DRAINED. What it says reaches its row later. One that is
+started again hears of the drain first (the order of `tasks.run`), so it stands where it stood.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from samza_azure.group import drain as draining
 from samza_azure.group import requests as asking
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
-from samza_azure.group.rows import ProcessorRow, Request, RequestKind, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState, Request, RequestKind
 from samza_azure.messages import DrainStep, Phase, Plan, StagePlan, TaskReport
 from tests.model.checker import Shelf, Violation
 
@@ -241,7 +241,7 @@ class Drain:
             report = row.report(task)
             if not self.for_this_drain and report.ends is not None and control.drain is not None:
                 report = replace(report, frozen_for=control.drain.uuid)
-            found[f"p{number}"] = ProcessorRow(f"p{number}", "life", state=State.ACTIVE, tasks={task: report})
+            found[f"p{number}"] = ProcessorRow(f"p{number}", "life", state=ProcessorState.ACTIVE, tasks={task: report})
         return found
 
     def _adopted(self, number: int, place: int, task: Task) -> Task:

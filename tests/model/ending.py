@@ -38,8 +38,8 @@ from samza_azure.group.control import Assignment, Barrier, BarrierState, Control
 from samza_azure.group.decide import decide
 from samza_azure.group.learn import heard_plan, heard_task, learn, perform_locally, turn
 from samza_azure.group.membership import own_row
-from samza_azure.group.rows import ProcessorRow, State
-from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
+from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.messages import Phase, Plan, ReleaseTask, StagePlan, TaskReport
 from tests.model.checker import Shelf, Violation
 
@@ -146,7 +146,7 @@ class Ending:
 
     def started(self, name: str, number: int, plan: Plan) -> View:
         """A processor that has just started, and whose container is up."""
-        view = View(Settings(name, boot="boot"), Life(_life(name, number)))
+        view = View(Settings(name, boot="boot"), OwnIncarnation(_life(name, number)))
         heard_plan(view, plan)
         return view
 
@@ -167,7 +167,7 @@ class Ending:
                 yield f"{name} crashes", self.put(self.less(world), number, CRASHED)
                 row = self.table.look(world.rows[number])
                 if isinstance(row, ProcessorRow) and row.alive:
-                    dead = self.table.put(replace(row, state=State.DEAD, etag=row.etag + "'"))
+                    dead = self.table.put(replace(row, state=ProcessorState.DEAD, etag=row.etag + "'"))
                     rows = (*world.rows[:number], dead, *world.rows[number + 1 :])
                     yield f"{name} is marked dead although it lives", self.less(world)._replace(rows=rows)
             gone = leader is None or world.locals[NAMES.index(leader.processor)] < 0
@@ -268,7 +268,7 @@ class Ending:
                     there = self.table.look(rows[place])
                     if not isinstance(there, ProcessorRow) or there.etag != other.etag:  # type: ignore[union-attr]
                         continue
-                    dead = replace(there, state=State.DEAD, etag=there.etag + "'")
+                    dead = replace(there, state=ProcessorState.DEAD, etag=there.etag + "'")
                     learn(view, other, dead.etag, sent_at=0.0, now=0.0)  # type: ignore[arg-type]
                     after = (blob, etag, (*rows[:place], self.table.put(dead), *rows[place + 1 :]))
                 case _:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from samza_azure.logs.record import Writer
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from tests.model.checker import ALL, Model, Result
 from tests.model.drain import Drain
 from tests.model.ending import REJOINED, Ending
@@ -99,7 +99,7 @@ CLAIMS = (
     Claim(
         "log: the same through ROLLED into the next blob",
         "the fence stands at each blob's beginning, too",
-        _race(OLD, NEW, limits=Limits(roll_records=1)),
+        _race(OLD, NEW, limits=LogLimits(roll_records=1)),
         depth=14,
     ),
     Claim(
@@ -237,7 +237,7 @@ CLAIMS = (
 #: Too long for every day; all states there are, however long that takes.
 WHOLE = (
     Claim("log: three writers", "as of two", _race(OLD, AGAIN, NEW)),
-    Claim("log: two through ROLLED into the next blob", "as above", _race(OLD, NEW, limits=Limits(roll_records=1))),
+    Claim("log: two through ROLLED into the next blob", "as above", _race(OLD, NEW, limits=LogLimits(roll_records=1))),
     Claim(
         "ending: any one crash, restart, upgrade or rejoin",
         "whatever goes wrong once, and whenever, nobody waits for ever and the upgraded begin the next run",
@@ -255,7 +255,7 @@ LARGER = (
     Claim("control blob: two faults, more changes", "as above", lambda: Leading(faults=2, revisions=6)),
     Claim("control blob: If-Match alone, two faults", "as above", lambda: Leading(faults=2, lease_id=False)),
     Claim("log: three writers, two faults", "as above", _race(OLD, AGAIN, NEW, faults=2)),
-    Claim("log: three writers through ROLLED", "as above", _race(OLD, AGAIN, NEW, limits=Limits(roll_records=1))),
+    Claim("log: three writers through ROLLED", "as above", _race(OLD, AGAIN, NEW, limits=LogLimits(roll_records=1))),
     Claim("hand-over: two faults while a task moves", "as above", lambda: HandOver(begun=JOINED, faults=2)),
     Claim("ending: two of them", "as above", lambda: Ending(faults=2)),
     Claim("ending: one of them, three processors", "as above", lambda: Ending(processors=3)),

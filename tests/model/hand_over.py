@@ -31,8 +31,8 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Member, Owner
 from samza_azure.group.learn import heard_container_lost, heard_plan, heard_task, learn, perform_locally
-from samza_azure.group.rows import ProcessorRow, State
-from samza_azure.group.view import Leadership, Lease, Life, LocalTask, Settings, View
+from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
 from samza_azure.logs.record import Writer
 from samza_azure.messages import Phase, ReleaseTask, TaskReport
 from tests.model import lease
@@ -134,7 +134,7 @@ class HandOver:
 
     def life(self, name: str, number: int) -> View:
         """A processor that has just started."""
-        view = View(Settings(name, boot="boot"), Life(f"{name}'s life {number}"))
+        view = View(Settings(name, boot="boot"), OwnIncarnation(f"{name}'s life {number}"))
         heard_plan(view, PLAN)
         view.others.scanned_at = NEVER
         return view
@@ -251,7 +251,7 @@ class HandOver:
                 if etag != wanted:
                     return Violation("S10", f"{processor} is marked dead although its row has changed since")
                 assert isinstance(there, ProcessorRow)
-                row = replace(there, state=State.DEAD, epoch=epoch, etag=anew)
+                row = replace(there, state=ProcessorState.DEAD, epoch=epoch, etag=anew)
             case MergeOwnRow(row=own):
                 assert isinstance(there, ProcessorRow)
                 if not there.alive or there.incarnation != own.incarnation:

@@ -27,9 +27,9 @@ from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, ControlRead, No, Trouble, Unchanged
 from samza_azure.group.control import NAME, Assignment, Barrier, BarrierState, Control, Member, Owner, RunPhase
 from samza_azure.group.learn import learn, perform_locally, turn
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import LEASE_S, Timing
-from samza_azure.group.view import Leadership, Lease, Life, Settings, View
+from samza_azure.group.view import Leadership, Lease, OwnIncarnation, Settings, View
 from samza_azure.messages import Plan, StagePlan
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
 from samza_azure.storage.memory import MemoryStorage
@@ -38,7 +38,7 @@ from tests.model.checker import Shelf, Violation
 NAMES = ("p1", "p2", "p3")
 PLAN = Plan((StagePlan("clean", ("flights",), "by", 3),), {"flights": 3}, "f" * 64)
 ROWS = tuple(
-    ProcessorRow(name, f"life of {name}", f"row of {name}", 1, 1, State.ACTIVE, fingerprint=PLAN.fingerprint)
+    ProcessorRow(name, f"life of {name}", f"row of {name}", 1, 1, ProcessorState.ACTIVE, fingerprint=PLAN.fingerprint)
     for name in NAMES
 )
 #: p1 leads, and each has a task.
@@ -112,7 +112,7 @@ class Leading:
         first = Blob(self.controls.put(BEGUN), 1, "p1.0")
         locals_ = []
         for name in NAMES:
-            view = View(Settings(name, Timing()), Life(f"life of {name}"))
+            view = View(Settings(name, Timing()), OwnIncarnation(f"life of {name}"))
             view.work.plan, view.life.etag, view.group_id, view.life.active_run = (
                 PLAN,
                 "row",

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.operations import Append, Create, Operation, Pause, Put, Rule, Sent, blob_name
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
-from samza_azure.logs.task_log import Limits, TaskLog, append, log_record, look, take_over
+from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, look, take_over
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Missing, Refused
 from samza_azure.storage.memory import MemoryAccount, MemoryStorage
@@ -73,7 +73,7 @@ class LogRace:
     writers: Sequence[Writer]
     batches: Sequence[int]
     faults: int = 1
-    limits: Limits = field(default_factory=Limits)
+    limits: LogLimits = field(default_factory=LogLimits)
     releases: bool = False  # may they be asked to release it?
     in_order: bool = True  # fence: the order of writers
     at_position: bool = True  # fence: the position of appends

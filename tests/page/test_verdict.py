@@ -7,7 +7,7 @@ import pytest
 
 from samza_azure.group.age import LEAST_READS, Age
 from samza_azure.group.control import Assignment, Control, DrainNotification, Event, Failure, Member, Owner, RunPhase
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES
 from samza_azure.host.status import document
 from samza_azure.messages import DrainStep, Phase, Progress, TaskError, TaskReport
@@ -32,7 +32,7 @@ DONE = Progress(batches=2, rows=10, pace=5.0, watermark_ms=40_000, behind={"in":
 
 def row(name: str, task: str, phase: Phase = Phase.RUNNING, **more: Any) -> ProcessorRow:
     said = TaskReport(task, 5, 1, phase, batch=1, progress=DONE, **more)
-    return ProcessorRow(name, "1", beat=3, state=State.ACTIVE, tasks={task: said})
+    return ProcessorRow(name, "1", beat=3, state=ProcessorState.ACTIVE, tasks={task: said})
 
 
 ROWS = [row("a", "t-0"), row("b", "t-1")]
@@ -44,7 +44,9 @@ def aged(seconds: dict[str, float]) -> dict[str, Age]:
 
 
 EXITED = "exit code 1: The container ended 3 times in a row (exit code 7)."
-GAVE_UP = ProcessorRow("b", "1", state=State.LEFT, ending="1 The container ended 3 times in a row (exit code 7).")
+GAVE_UP = ProcessorRow(
+    "b", "1", state=ProcessorState.LEFT, ending="1 The container ended 3 times in a row (exit code 7)."
+)
 WELL = aged({"a": 0.5, "b": 1.0})
 
 
@@ -187,7 +189,10 @@ def test_a_drain_shows_how_far_each_step_is_and_who_is_waited_for() -> None:
 
 def test_what_no_task_tells_is_unknown_and_not_nothing() -> None:
     restoring = {"t-0": TaskReport("t-0", 5, 1, Phase.STARTING)}
-    rows = [ProcessorRow("a", "1", state=State.ACTIVE, tasks=restoring), ProcessorRow("b", "1", state=State.ACTIVE)]
+    rows = [
+        ProcessorRow("a", "1", state=ProcessorState.ACTIVE, tasks=restoring),
+        ProcessorRow("b", "1", state=ProcessorState.ACTIVE),
+    ]
     found = made(shown(rows=rows), WELL, TIMING, Lines(), 60_000)
     assert found["keeping_up"]["backlog"] is None
     assert found["keeping_up"]["lines"] == [(60_000, None, None, 0.0)]

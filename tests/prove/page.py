@@ -36,7 +36,7 @@ from samza_azure.commands.azurite.emulator import Azurite, find_node  # noqa: E4
 from samza_azure.commands.reach import with_rows  # noqa: E402
 from samza_azure.group.age import Age  # noqa: E402
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase  # noqa: E402
-from samza_azure.group.rows import ProcessorRow, State  # noqa: E402
+from samza_azure.group.rows import ProcessorRow, ProcessorState  # noqa: E402
 from samza_azure.group.timing import PROFILES  # noqa: E402
 from samza_azure.host.status import document, read  # noqa: E402
 from samza_azure.messages import Phase, Progress, TaskReport  # noqa: E402
@@ -398,7 +398,7 @@ def large(trial: Trial) -> dict[str, Any]:
         ProcessorRow(
             name,
             "1",
-            state=State.ACTIVE,
+            state=ProcessorState.ACTIVE,
             tasks={
                 task: TaskReport(
                     task, 5, 1, Phase.RUNNING, batch=7, progress=Progress(1, 2, 3, 4, 5.0, 6.0, 7, {"in": 8})

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from samza_azure.segments import Interval, Lock, LockType, Request, Task
+from samza_azure.segments import Interval, LockRequest, LockTask, LockType, TableLock
 from tests.segments.script import DAY_US
 
 APPEND, REPLACE, SHARED = LockType.APPEND, LockType.REPLACE, LockType.SHARED
@@ -22,7 +22,7 @@ def days(interval: Interval) -> set[int]:
     return set(range(interval.start // DAY_US, interval.end // DAY_US))
 
 
-def decide(locks: Iterable[Lock], task: Task, request: Request) -> Said:
+def decide(locks: Iterable[TableLock], task: LockTask, request: LockRequest) -> Said:
     """The order of decision: reuse, grant beside compatible ones, revoke lower ones, grant within the group, wait."""
     conflicting = [lock for lock in locks if conflicts(lock, request)]
     same = [lock for lock in conflicting if lock.group == task.group and is_for(lock, request)]
@@ -40,7 +40,7 @@ def decide(locks: Iterable[Lock], task: Task, request: Request) -> Said:
     return Said("wait")
 
 
-def conflicts(lock: Lock, request: Request) -> bool:
+def conflicts(lock: TableLock, request: LockRequest) -> bool:
     if not days(lock.interval) & days(request.interval) or (lock.partitions is not None and not set(lock.partitions)):
         return False
     if lock.partitions is not None and request.partitions is not None and lock.interval == request.interval:
@@ -48,7 +48,7 @@ def conflicts(lock: Lock, request: Request) -> bool:
     return True
 
 
-def is_for(lock: Lock, request: Request) -> bool:
+def is_for(lock: TableLock, request: LockRequest) -> bool:
     if lock.type is not request.type or (lock.partitions is None) != (request.partitions is None):
         return False
     if lock.partitions is None or request.partitions is None:
@@ -57,7 +57,7 @@ def is_for(lock: Lock, request: Request) -> bool:
     return same and set(request.partitions) <= set(lock.partitions)
 
 
-def compatible(lock: Lock, request: Request) -> bool:
+def compatible(lock: TableLock, request: LockRequest) -> bool:
     types = (lock.type, request.type)
     return (
         types in ((SHARED, SHARED), (APPEND, APPEND))

@@ -10,21 +10,21 @@ from dataclasses import replace
 import pytest
 
 from samza_azure.segments import (
+    Blocked,
     Datasource,
     Granted,
     Granularity,
     Interval,
-    Lock,
     LockBox,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
     Partitions,
-    Request,
     Revoked,
     Segment,
     SegmentId,
-    Task,
-    Wait,
+    TableLock,
 )
 
 TYPES = {"EXCL": LockType.EXCLUSIVE} | {one.name: one for one in LockType}
@@ -151,7 +151,7 @@ def test_case(name: str) -> None:
 def step(box: LockBox, line: str) -> None:
     match line.split():
         case ["add", task]:
-            box.add(Task(task, task))
+            box.add(LockTask(task, task))
         case ["remove", task]:
             box.remove(task)
         case ["revoke", task]:
@@ -188,8 +188,8 @@ def ask(box: LockBox, line: str, *, add: bool = True) -> None:
     assert found is not None, line
     name, group, priority, kind, _, start, end, version, partition, asked, expected = found.groups()
     if add and name not in box.tasks:
-        box.add(Task(name, group or name, int(priority or 0)))
-    request = Request(
+        box.add(LockTask(name, group or name, int(priority or 0)))
+    request = LockRequest(
         name,
         "d",
         span(start, end),
@@ -203,7 +203,7 @@ def ask(box: LockBox, line: str, *, add: bool = True) -> None:
             box.acquire(request)
     else:
         answer = box.acquire(request)
-        assert type(answer) is {"GRANT": Granted, "WAIT": Wait, "REVOKED": Revoked}[expected], line
+        assert type(answer) is {"GRANT": Granted, "WAIT": Blocked, "REVOKED": Revoked}[expected], line
     if expected != "GRANT":
         assert box.locks == before, "a request that is not granted changes nothing"
 
@@ -211,18 +211,18 @@ def ask(box: LockBox, line: str, *, add: bool = True) -> None:
 DAY = span("01-01", "01-02")
 
 
-def exclusive(task: str, interval: Interval = DAY) -> Request:
-    return Request(task, "d", interval)
+def exclusive(task: str, interval: Interval = DAY) -> LockRequest:
+    return LockRequest(task, "d", interval)
 
 
-def box_of(*tasks: Task) -> LockBox:
+def box_of(*tasks: LockTask) -> LockBox:
     box = LockBox.empty()
     for task in tasks:
         box.add(task)
     return box
 
 
-def synced(box: LockBox, *tasks: Task) -> tuple[LockBox, set[str]]:
+def synced(box: LockBox, *tasks: LockTask) -> tuple[LockBox, set[str]]:
     """Another box, from what this one has stored."""
     other = LockBox()
     failed = other.sync(box.locks.values(), tasks, box.granted)
@@ -230,18 +230,18 @@ def synced(box: LockBox, *tasks: Task) -> tuple[LockBox, set[str]]:
 
 
 def test_l9() -> None:
-    box = box_of(Task("t1", "g", 7))
-    answer = box.acquire(Request("t1", "d", DAY, partitions=Partitions.of(3), version=1))
+    box = box_of(LockTask("t1", "g", 7))
+    answer = box.acquire(LockRequest("t1", "d", DAY, partitions=Partitions.of(3), version=1))
     assert answer == Granted(
-        Lock(1, LockType.EXCLUSIVE, "g", "d", DAY, 1, Partitions.of(3), 7, holders=frozenset({"t1"}))
+        TableLock(1, LockType.EXCLUSIVE, "g", "d", DAY, 1, Partitions.of(3), 7, holders=frozenset({"t1"}))
     )
 
 
 def test_l19() -> None:
     table = Datasource("d")
-    table.add(Task("t1", "g"))
+    table.add(LockTask("t1", "g"))
     where = span("01-01", "01-05")
-    table.box.acquire(Request("t1", "d", where, partitions=Partitions.of(0), version=1))
+    table.box.acquire(LockRequest("t1", "d", where, partitions=Partitions.of(0), version=1))
     table.allocated[where, 1] = 1
     names = [SegmentId(where, 1, 0)]
     for _ in range(4):
@@ -256,8 +256,8 @@ def test_l35() -> None:
     """A publish is one step, so a request of a higher priority comes before it or after it, never in it."""
     for publishes_first in (True, False):
         table = Datasource("d")
-        table.add(Task("low", "low", 1))
-        table.add(Task("high", "high", 2))
+        table.add(LockTask("low", "low", 1))
+        table.add(LockTask("high", "high", 2))
         granted = table.box.acquire(exclusive("low"))
         assert isinstance(granted, Granted)
         made = Segment.root("d", DAY, granted.lock.version, 0)
@@ -271,7 +271,7 @@ def test_l35() -> None:
 
 
 def test_l36() -> None:
-    tasks = [Task(f"t{day}", f"t{day}") for day in range(1, 6)]
+    tasks = [LockTask(f"t{day}", f"t{day}") for day in range(1, 6)]
     box = box_of(*tasks)
     for day, task in enumerate(tasks, 1):
         box.acquire(exclusive(task.id, span(f"01-0{day}", f"01-0{day + 1}")))
@@ -281,7 +281,7 @@ def test_l36() -> None:
 
 
 def test_l37() -> None:
-    task = Task("t1", "g", 8)
+    task = LockTask("t1", "g", 8)
     box = box_of(task)
     box.acquire(exclusive("t1"))
     stored = replace(box.locks[1], priority=None)
@@ -292,15 +292,15 @@ def test_l37() -> None:
 
 
 def test_l38() -> None:
-    box = box_of(Task("t1", "g", 10))
+    box = box_of(LockTask("t1", "g", 10))
     box.acquire(exclusive("t1"))
-    other, failed = synced(box, Task("t1", "g", 5))
+    other, failed = synced(box, LockTask("t1", "g", 5))
     assert failed == {"t1"}
     assert other.locks == {}
 
 
 def test_l39() -> None:
-    tasks = Task("low", "low", 1), Task("high", "high", 2)
+    tasks = LockTask("low", "low", 1), LockTask("high", "high", 2)
     box = box_of(*tasks)
     box.acquire(exclusive("low"))
     box.acquire(exclusive("high"))
@@ -311,7 +311,7 @@ def test_l39() -> None:
 
 
 def test_l40() -> None:
-    tasks = Task("f1", "F"), Task("f2", "F"), Task("s1", "S")
+    tasks = LockTask("f1", "F"), LockTask("f2", "F"), LockTask("s1", "S")
     box = box_of(*tasks)
     for number, task in enumerate(tasks, 1):
         box.acquire(exclusive(task.id, span(f"01-0{number}", f"01-0{number + 1}")))
@@ -323,10 +323,10 @@ def test_l40() -> None:
 
 
 def test_l41() -> None:
-    box = box_of(Task("t1", "g"), Task("odd", "odd"))
+    box = box_of(LockTask("t1", "g"), LockTask("odd", "odd"))
     box.acquire(exclusive("t1"))
     box.acquire(exclusive("odd", span("01-02", "01-03")))
-    other, failed = synced(box, Task("t1", "g"))
+    other, failed = synced(box, LockTask("t1", "g"))
     assert failed == set()
     assert [lock.group for lock in other.active()] == ["g"]
     assert other.granted == 2, "a number is not used again"
@@ -336,9 +336,9 @@ def test_l41() -> None:
 def test_l52(removed: str) -> None:
     """What a task leaves: nothing of its own, and nothing of others is lost."""
     table = Datasource("d")
-    table.add(Task("replace", "replace"))
-    table.add(Task("append", "append"))
-    table.box.acquire(Request("replace", "d", DAY, LockType.REPLACE))
+    table.add(LockTask("replace", "replace"))
+    table.add(LockTask("append", "append"))
+    table.box.acquire(LockRequest("replace", "d", DAY, LockType.REPLACE))
     name = table.allocate("append", "s", DAY.start, Granularity.DAY, type=LockType.APPEND)
     assert isinstance(name, SegmentId)
     table.remove(removed)
@@ -348,10 +348,12 @@ def test_l52(removed: str) -> None:
 
 
 def test_l53() -> None:
-    box = box_of(*(Task(name, name, priority) for name, priority in [("a", 1), ("b", 5), ("c", 9), ("d", 9), ("e", 9)]))
+    box = box_of(
+        *(LockTask(name, name, priority) for name, priority in [("a", 1), ("b", 5), ("c", 9), ("d", 9), ("e", 9)])
+    )
     for day, name in enumerate("abcd", 1):
         box.acquire(exclusive(name, span(f"01-0{day}", f"01-0{day + 1}")))
-    box.acquire(Request("e", "d", span("01-09", "01-10"), LockType.APPEND))
+    box.acquire(LockRequest("e", "d", span("01-09", "01-10"), LockType.APPEND))
     box.revoke(4)
     assert box.locked_intervals("d", 5) == [span("01-02", "01-03"), span("01-03", "01-04"), span("01-09", "01-10")]
     assert box.locked_intervals("d", 5, concurrent=True) == [span("01-02", "01-03"), span("01-03", "01-04")]
@@ -359,12 +361,12 @@ def test_l53() -> None:
 
 def test_l54() -> None:
     with pytest.raises(ValueError, match="have not been read"):
-        LockBox().add(Task("t1", "g"))
+        LockBox().add(LockTask("t1", "g"))
 
 
 def test_l58() -> None:
     """A decision changes nothing before it is applied; one whose write failed never is."""
-    box = box_of(Task("low", "low", 1), Task("high", "high", 2))
+    box = box_of(LockTask("low", "low", 1), LockTask("high", "high", 2))
     box.acquire(exclusive("low"))
     before = dict(box.locks), box.granted
     decision = box.decide(exclusive("high"))
@@ -373,8 +375,8 @@ def test_l58() -> None:
 
 
 def test_the_death_of_a_life_ends_its_locks() -> None:
-    first, second = Owner("p1", "life 1"), Owner("p1", "life 2")
-    box = box_of(Task("t1", "g", owner=first), Task("t2", "h", owner=second))
+    first, second = LockOwner("p1", "life 1"), LockOwner("p1", "life 2")
+    box = box_of(LockTask("t1", "g", owner=first), LockTask("t2", "h", owner=second))
     box.acquire(exclusive("t1"))
     box.acquire(exclusive("t2", span("01-02", "01-03")))
     assert [lock.group for lock in box.end(first)] == ["g"]
@@ -384,6 +386,6 @@ def test_the_death_of_a_life_ends_its_locks() -> None:
 
 def test_bad_requests() -> None:
     with pytest.raises(ValueError, match="is empty"):
-        Request("t", "d", Interval(5, 5))
+        LockRequest("t", "d", Interval(5, 5))
     with pytest.raises(ValueError, match="needs a version"):
-        Request("t", "d", DAY, partitions=Partitions.of(1))
+        LockRequest("t", "d", DAY, partitions=Partitions.of(1))

@@ -7,17 +7,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from samza_azure.segments import (
+    Blocked,
     Granted,
-    Lock,
     LockBox,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
     Partitions,
-    Request,
     Revoked,
     Segment,
-    Task,
-    Wait,
+    TableLock,
 )
 from tests.segments import lock_rule
 from tests.segments.histories import Choose
@@ -26,13 +26,13 @@ from tests.segments.script import days
 
 INTERVALS = [days(1, 2), days(2, 3), days(1, 3), days(2, 4), days(0, 5)]
 TASKS = [
-    Task(f"{group}{number}", group, priority, Owner(group, str(number)))
+    LockTask(f"{group}{number}", group, priority, LockOwner(group, str(number)))
     for group, priority in (("a", 5), ("b", 5), ("c", 7), ("d", 3))
     for number in (1, 2)
-] + [Task("odd", "a", 9, Owner("odd"))]
+] + [LockTask("odd", "a", 9, LockOwner("odd"))]
 
 
-def said(box: LockBox, request: Request) -> Said:
+def said(box: LockBox, request: LockRequest) -> Said:
     """What the box answers, and what it does then."""
     before = dict(box.locks)
     try:
@@ -40,9 +40,9 @@ def said(box: LockBox, request: Request) -> Said:
     except ValueError:
         assert box.locks == before, "I4"
         return Said("error")
-    if isinstance(answer, Wait | Revoked):
+    if isinstance(answer, Blocked | Revoked):
         assert box.locks == before, "I4"
-        return Said("wait") if isinstance(answer, Wait) else Said("revoked", answer.lock.id)
+        return Said("wait") if isinstance(answer, Blocked) else Said("revoked", answer.lock.id)
     for number in before.keys() - {answer.lock.id}:
         lock, now = before[number], box.locks.get(number)
         if now is None or now.holders != lock.holders:
@@ -57,7 +57,7 @@ def said(box: LockBox, request: Request) -> Said:
     return Said("grant", revoked=revoked)
 
 
-def is_lost(box: LockBox, before: Lock) -> bool:
+def is_lost(box: LockBox, before: TableLock) -> bool:
     return box.locks[before.id].revoked and not before.revoked
 
 
@@ -97,13 +97,13 @@ def play(choose: Choose, steps: int) -> set[str]:
     return seen
 
 
-def drawn(choose: Choose, task: Task) -> Request:
+def drawn(choose: Choose, task: LockTask) -> LockRequest:
     """A request for an interval or for segments."""
     interval, type = INTERVALS[choose(len(INTERVALS))], list(LockType)[choose(4)]  # noqa: A001
     if choose(2):
-        return Request(task.id, "d", interval, type)
+        return LockRequest(task.id, "d", interval, type)
     first = choose(3)
-    return Request(task.id, "d", interval, type, Partitions.between(first, first + 1 + choose(2)), choose(2))
+    return LockRequest(task.id, "d", interval, type, Partitions.between(first, first + 1 + choose(2)), choose(2))
 
 
 def play_all() -> set[str]:

@@ -17,16 +17,16 @@ from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
-    Lock,
     LockBox,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
     Partitions,
     Published,
-    Request,
     Segment,
     SegmentId,
-    Task,
+    TableLock,
 )
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
@@ -62,7 +62,7 @@ class State:
         return repr((segments, locks, self.at, minds, sorted(self.rows), self.died, self.table.box.granted))
 
 
-def lock_of(lock: Lock) -> tuple[Any, ...]:
+def lock_of(lock: TableLock) -> tuple[Any, ...]:
     return lock.id, lock.type, lock.group, lock.version, str(lock.partitions), lock.revoked, lock.count, str(lock.read)
 
 
@@ -70,8 +70,8 @@ def start() -> State:
     """One row is there already."""
     state = State()
     for name in NAMES:
-        state.table.add(Task(name, name, 9 if name == "high" else 1, Owner(name, "1")))
-    state.table.box.acquire(Request("a1", "d", DAY, LockType.APPEND))
+        state.table.add(LockTask(name, name, 9 if name == "high" else 1, LockOwner(name, "1")))
+    state.table.box.acquire(LockRequest("a1", "d", DAY, LockType.APPEND))
     state.table.publish("a1", [Segment.root("d", DAY, 0, 0, file=File("old"))])
     state.table.box.release("a1", 1)
     state.rows.add("old")
@@ -105,7 +105,7 @@ def locks_inputs(state: State) -> bool:
     assert chunk is not None
     inputs = list(chunk.visible())
     there = Partitions(one.partition for one in inputs)
-    answer = state.table.box.acquire(Request("compact", "d", DAY, partitions=there, version=chunk.version))
+    answer = state.table.box.acquire(LockRequest("compact", "d", DAY, partitions=there, version=chunk.version))
     state.mind["compact"] = inputs
     return isinstance(answer, Granted)
 
@@ -128,7 +128,7 @@ def compacts(state: State) -> bool:
 
 def takes(type: LockType) -> Callable[[State], bool]:  # noqa: A002
     def step(state: State) -> bool:
-        answer = state.table.box.acquire(Request("high", "d", DAY, type))
+        answer = state.table.box.acquire(LockRequest("high", "d", DAY, type))
         if isinstance(answer, Granted):
             inputs = state.table.inputs("high", DAY)
             state.mind["high"] = (answer.lock.version, inputs)
@@ -181,7 +181,7 @@ def following(state: State, steps: dict[str, list[Callable[[State], bool]]]) -> 
         if at and not state.died:
             dead = state.copy()
             dead.died = True
-            dead.table.box.end(Owner(name, "1"))
+            dead.table.box.end(LockOwner(name, "1"))
             yield dead
 
 
@@ -194,7 +194,7 @@ def look(state: State) -> None:
     for one in state.table.box.active():
         for other in state.table.box.active():
             if one.id < other.id and one.group != other.group and not other.is_used_up:
-                asked = Request("", "d", other.interval, other.type, other.partitions, other.version)
+                asked = LockRequest("", "d", other.interval, other.type, other.partitions, other.version)
                 assert not one.looks_at(asked) or one.is_compatible(asked), "I1: both are active"
 
 

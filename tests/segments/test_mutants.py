@@ -7,10 +7,20 @@ from typing import Any
 
 import pytest
 
-from samza_azure.segments import Chunk, Datasource, Granted, Lock, LockBox, Segment, Sequence, Timeline, Wait
+from samza_azure.segments import (
+    Blocked,
+    Chunk,
+    Datasource,
+    Granted,
+    LockBox,
+    Segment,
+    SequenceNumber,
+    TableLock,
+    Timeline,
+)
 from samza_azure.segments import chunk as chunk_module
 from samza_azure.segments import timeline as timeline_module
-from samza_azure.segments.locks import Decision
+from samza_azure.segments.locks import LockDecision
 from tests.segments import encodings, histories
 from tests.segments.world import World
 
@@ -30,11 +40,11 @@ class Mutant:
 
 
 def everything_is_compatible(patch: Patch) -> None:
-    patch.setattr(Lock, "is_compatible", lambda lock, request: True)
+    patch.setattr(TableLock, "is_compatible", lambda lock, request: True)
 
 
 def equals_are_revoked(patch: Patch) -> None:
-    def decide(box: LockBox, request: Any) -> Decision:
+    def decide(box: LockBox, request: Any) -> LockDecision:
         task = box.tasks[request.task]
         box.tasks[request.task] = replace(task, priority=task.priority + 4)
         decision = true(box, request)
@@ -43,16 +53,16 @@ def equals_are_revoked(patch: Patch) -> None:
             replace(lock, priority=task.priority) if lock.group == task.group else lock for lock in decision.changed
         )
         if isinstance(decision.answer, Granted):
-            return Decision(Granted(replace(decision.answer.lock, priority=task.priority)), changed, decision.gone)
+            return LockDecision(Granted(replace(decision.answer.lock, priority=task.priority)), changed, decision.gone)
         return decision
 
     true = LockBox.decide
     patch.setattr(LockBox, "decide", decide)
-    patch.setattr(LockBox, "_again", lambda box, lock, task: Decision(Granted(lock)))
+    patch.setattr(LockBox, "_again", lambda box, lock, task: LockDecision(Granted(lock)))
 
 
 def revoked_locks_come_back(patch: Patch) -> None:
-    def held(box: LockBox, task: str) -> list[Lock]:
+    def held(box: LockBox, task: str) -> list[TableLock]:
         for number, lock in box.locks.items():
             box.locks[number] = replace(lock, revoked=False)
         return true(box, task)
@@ -62,10 +72,10 @@ def revoked_locks_come_back(patch: Patch) -> None:
 
 
 def who_waits_revokes(patch: Patch) -> None:
-    def decide(box: LockBox, request: Any) -> Decision:
+    def decide(box: LockBox, request: Any) -> LockDecision:
         decision = true(box, request)
-        if isinstance(decision.answer, Wait):
-            return Decision(
+        if isinstance(decision.answer, Blocked):
+            return LockDecision(
                 decision.answer, changed=tuple(replace(one, revoked=True) for one in decision.answer.behind)
             )
         return decision
@@ -75,7 +85,7 @@ def who_waits_revokes(patch: Patch) -> None:
 
 
 def asking_again_grants_another(patch: Patch) -> None:
-    patch.setattr(Lock, "serves", lambda lock, request, group: False)
+    patch.setattr(TableLock, "serves", lambda lock, request, group: False)
 
 
 def locks_are_not_stored(patch: Patch) -> None:
@@ -87,13 +97,13 @@ def locks_are_not_stored(patch: Patch) -> None:
 
 
 def versions_do_not_rise(patch: Patch) -> None:
-    def decide(box: LockBox, request: Any) -> Decision:
+    def decide(box: LockBox, request: Any) -> LockDecision:
         decision = true(box, request)
         changed = tuple(
             one if one.id in box.locks or one.partitions else replace(one, version=1) for one in decision.changed
         )
         if isinstance(decision.answer, Granted) and decision.answer.lock.id > box.granted:
-            return Decision(Granted(changed[0]), changed, decision.gone)
+            return LockDecision(Granted(changed[0]), changed, decision.gone)
         return decision
 
     true = LockBox.decide
@@ -145,7 +155,7 @@ def the_position_is_written_later(patch: Patch) -> None:
 
 
 def revoked_locks_do(patch: Patch) -> None:
-    patch.setattr(Lock, "covers", Lock.was_for)
+    patch.setattr(TableLock, "covers", TableLock.was_for)
 
 
 def the_dead_keep_their_locks(patch: Patch) -> None:
@@ -172,8 +182,8 @@ def an_append_is_carried_twice(patch: Patch) -> None:
 
 
 def what_was_read_is_carried_too(patch: Patch) -> None:
-    def carried(table: Datasource, lock: Lock, made: Any, inputs: Any) -> Any:
-        return true(table, replace(lock, read=Sequence(0)), made, ())
+    def carried(table: Datasource, lock: TableLock, made: Any, inputs: Any) -> Any:
+        return true(table, replace(lock, read=SequenceNumber(0)), made, ())
 
     true = Datasource._carried
     patch.setattr(Datasource, "_carried", carried)

@@ -12,21 +12,21 @@ import pytest
 
 from samza_azure.segments import (
     Advance,
+    Blocked,
     Datasource,
     File,
     Granted,
     Granularity,
     Interval,
-    Lock,
+    LockRequest,
+    LockTask,
     LockType,
+    LostRace,
     Partitions,
     Published,
-    Refused,
-    Request,
     Segment,
     SegmentId,
-    Task,
-    Wait,
+    TableLock,
     covering,
 )
 from tests.segments.script import agrees
@@ -43,8 +43,8 @@ def day(text: str) -> Interval:
     return Granularity.DAY.bucket(Interval.of(text, text).start)
 
 
-def lock(interval: Interval, version: int = 1, **fields: object) -> Lock:
-    return Lock(1, LockType.EXCLUSIVE, "g", "d", interval, version, **fields)  # type: ignore[arg-type]
+def lock(interval: Interval, version: int = 1, **fields: object) -> TableLock:
+    return TableLock(1, LockType.EXCLUSIVE, "g", "d", interval, version, **fields)  # type: ignore[arg-type]
 
 
 def root(
@@ -56,10 +56,10 @@ def root(
 class Table(Datasource):
     """A table on which the judge looks after each publish."""
 
-    def publish(self, task: str, outputs: Sequence[Segment], **more: object) -> Published | Refused:  # type: ignore[override]
+    def publish(self, task: str, outputs: Sequence[Segment], **more: object) -> Published | LostRace:  # type: ignore[override]
         before = set(self.timeline)
         answer = super().publish(task, outputs, **more)  # type: ignore[arg-type]
-        if isinstance(answer, Refused):
+        if isinstance(answer, LostRace):
             assert set(self.timeline) == before
         agrees(self.timeline)
         return answer
@@ -68,9 +68,9 @@ class Table(Datasource):
 Make: TypeAlias = Callable[..., Table]
 
 
-def with_tasks(made: Table, *tasks: str | Task) -> Table:
+def with_tasks(made: Table, *tasks: str | LockTask) -> Table:
     for task in tasks:
-        made.add(Task(task, task) if isinstance(task, str) else task)
+        made.add(LockTask(task, task) if isinstance(task, str) else task)
     return made
 
 
@@ -86,8 +86,8 @@ def locked(
     interval: Interval,
     type: LockType = LockType.EXCLUSIVE,  # noqa: A002
     **more: object,
-) -> Lock:
-    answer = of.box.acquire(Request(task, "d", interval, type, **more))  # type: ignore[arg-type]
+) -> TableLock:
+    answer = of.box.acquire(LockRequest(task, "d", interval, type, **more))  # type: ignore[arg-type]
     assert isinstance(answer, Granted), answer
     return answer.lock
 
@@ -132,7 +132,7 @@ def test_s3(table: Make) -> None:
 def test_s4() -> None:
     segment = root(DAY, 7, 0)
     assert not lock(DAY, 7, revoked=True).covers(segment)
-    assert Lock(1, LockType.APPEND, "g", "d", DAY, 0).covers(segment)
+    assert TableLock(1, LockType.APPEND, "g", "d", DAY, 0).covers(segment)
     assert not lock(DAY, 6).covers(segment)
 
 
@@ -199,7 +199,7 @@ def test_s12(table: Make) -> None:
     assert isinstance(of.publish("t1", [root(DAY, version, 0)], advance=Advance("s", None, 10)), Published)
     assert of.positions == {"s": 10}
     refused = of.publish("t1", [root(DAY, version, 1)], advance=Advance("s", 9, 20))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LostRace)
     assert "is at 10" in refused.reason
     assert len(of.timeline) == 1
     assert of.positions == {"s": 10}
@@ -227,7 +227,7 @@ def appended(table: Make, *partitions: int, more: Sequence[str] = ()) -> Table:
         name = allocated(of, "append", previous=name)
         of.publish("append", [root(*name)])
     of.remove("append")
-    of.add(Task("compact", "compact", 1))
+    of.add(LockTask("compact", "compact", 1))
     return of
 
 
@@ -258,12 +258,12 @@ def test_s13_generation(table: Make) -> None:
 
 def test_s13_revoked(table: Make) -> None:
     of = appended(table, 0, 1, more=["high"])
-    of.add(Task("high", "high", 9))
+    of.add(LockTask("high", "high", 9))
     inputs = of.inputs("compact", DAY)
     made = compaction(of, inputs)
     locked(of, "high", DAY)
     refused = of.publish("compact", made, inputs=inputs)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LostRace)
     assert "was revoked" in refused.reason
     assert len(of.timeline) == 2
 
@@ -294,7 +294,7 @@ def test_inputs_that_are_hidden_meanwhile(table: Make) -> None:
     of.publish("compact", made, inputs=inputs)
     late = compaction(of, inputs, generation=7)
     refused = of.publish("compact", late, inputs=inputs)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LostRace)
     assert "no longer visible" in refused.reason
 
 
@@ -304,10 +304,10 @@ def test_inputs_that_are_hidden_meanwhile(table: Make) -> None:
 class Both(Table):
     """R replaces, P appends."""
 
-    def replacing(self, interval: Interval) -> Lock:
+    def replacing(self, interval: Interval) -> TableLock:
         return locked(self, "R", interval, LockType.REPLACE)
 
-    def commit(self, made: Lock, *intervals: Interval) -> None:
+    def commit(self, made: TableLock, *intervals: Interval) -> None:
         answer = self.publish("R", [root(each, made.version, 0, file=f"R {each}") for each in intervals])
         assert isinstance(answer, Published)
 
@@ -387,8 +387,8 @@ def test_c8(both: Both) -> None:
 
 def test_c9(both: Both) -> None:
     both.replacing(DAY)
-    answer = both.box.acquire(Request("P", "d", MONTH, LockType.APPEND))
-    assert isinstance(answer, Wait)
+    answer = both.box.acquire(LockRequest("P", "d", MONTH, LockType.APPEND))
+    assert isinstance(answer, Blocked)
     assert both.allocates(granularity=Granularity.MONTH).interval == DAY
 
 
@@ -397,7 +397,7 @@ def test_c10(both: Both, committed: bool) -> None:
     name = both.allocates(MONTH, Granularity.MONTH)
     if committed:
         both.appends(name)
-    assert isinstance(both.box.acquire(Request("R", "d", DAY, LockType.REPLACE)), Wait)
+    assert isinstance(both.box.acquire(LockRequest("R", "d", DAY, LockType.REPLACE)), Blocked)
     with pytest.raises(ValueError, match="not covered"):
         both.publish("R", [root(DAY, 1, 0)])
 
@@ -466,7 +466,7 @@ def test_a_compaction_under_a_replace_carries_nothing(both: Both) -> None:
     both.replacing(DAY)
     inputs = both.inputs("R", DAY)
     both.appends(both.allocates(previous=name, by_segment=True))
-    both.box.acquire(Request("R", "d", DAY, partitions=Partitions.of(0), version=0))
+    both.box.acquire(LockRequest("R", "d", DAY, partitions=Partitions.of(0), version=0))
     (made,) = both.allocate_outputs("R", DAY, 0, 1)  # type: ignore[misc]
     both.publish("R", [Segment("d", *made, Partitions.of(0), 1, Partitions.of(made.partition))], inputs=inputs)
     assert shows(both) == ["0.1", "0.2"]
@@ -584,4 +584,4 @@ def test_a_lock_of_the_same_group_on_an_equal_interval(both: Both) -> None:
     """Both kinds at once, as a job needs them that is upgraded while it runs."""
     locked(both, "R", DAY)
     locked(both, "R", DAY, partitions=Partitions.of(3), version=1)
-    assert isinstance(both.box.acquire(Request("P", "d", DAY, partitions=Partitions.of(4), version=1)), Wait)
+    assert isinstance(both.box.acquire(LockRequest("P", "d", DAY, partitions=Partitions.of(4), version=1)), Blocked)

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from samza_azure.segments import Granularity, Interval, Partitions, Publish, Segment, Sequence
+from samza_azure.segments import Granularity, Interval, Partitions, Publish, Segment, SequenceNumber
 from samza_azure.segments.interval import microseconds
 
 DAY = Interval.of("2024-01-01", "2024-01-02")
 moments = st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31), timezones=st.just(UTC))  # noqa: DTZ001
-sequences = st.builds(Sequence, st.integers(0, 5), st.dictionaries(st.integers(1, 5), st.integers(0, 3)))
+sequences = st.builds(SequenceNumber, st.integers(0, 5), st.dictionaries(st.integers(1, 5), st.integers(0, 3)))
 
 
 @given(moments, st.sampled_from(Granularity))
@@ -114,15 +114,15 @@ def test_a_segment_is_known_by_its_name() -> None:
 
 
 @given(sequences)
-def test_a_sequence_number_is_written_and_read(sequence: Sequence) -> None:
-    assert Sequence.parse(str(sequence)) == sequence
-    assert sequence <= Sequence.parse(str(sequence))
+def test_a_sequence_number_is_written_and_read(sequence: SequenceNumber) -> None:
+    assert SequenceNumber.parse(str(sequence)) == sequence
+    assert sequence <= SequenceNumber.parse(str(sequence))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["grant", "publish", "release"]), st.integers(0, 9))), st.integers(0, 4))
 def test_what_the_oldest_locks_say_is_in_the_order_of_a_history(acts: list[tuple[str, int]], listed: int) -> None:
     """No later than the point itself, and of two points the later one is not earlier; else garbage goes too early."""
-    points = [Sequence()]
+    points = [SequenceNumber()]
     for act, chosen in acts:
         granted, counts = points[-1].granted, dict(points[-1].counts)
         held = sorted(counts)[chosen % len(counts)] if counts else 0
@@ -133,7 +133,7 @@ def test_what_the_oldest_locks_say_is_in_the_order_of_a_history(acts: list[tuple
             counts[held] += 1
         elif held:
             del counts[held]
-        points.append(Sequence(granted, counts))
+        points.append(SequenceNumber(granted, counts))
     said = [point.of_oldest(listed) for point in points]
     assert all(short <= point and len(short.counts) <= listed for short, point in zip(said, points, strict=True))
     assert all(one <= other for one, other in pairwise(said))
@@ -142,7 +142,7 @@ def test_what_the_oldest_locks_say_is_in_the_order_of_a_history(acts: list[tuple
 
 @given(sequences, sequences, st.lists(st.builds(Publish, st.integers(1, 5), st.integers(1, 3)), max_size=2))
 def test_a_later_sequence_number_includes_what_an_earlier_one_does(
-    one: Sequence, two: Sequence, published: list[Publish]
+    one: SequenceNumber, two: SequenceNumber, published: list[Publish]
 ) -> None:
     segment = Segment.root("d", DAY, 1, 0, published=tuple(published))
     if one <= two and one.includes(segment):
@@ -151,4 +151,4 @@ def test_a_later_sequence_number_includes_what_an_earlier_one_does(
 
 def test_texts_that_are_no_sequence_number() -> None:
     with pytest.raises(ValueError, match="is not a sequence number"):
-        Sequence.parse("seventeen")
+        SequenceNumber.parse("seventeen")

@@ -18,18 +18,18 @@ from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
-    Lock,
     LockBox,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
+    LostRace,
     Partitions,
     Publish,
     Published,
-    Refused,
-    Request,
     Segment,
     SegmentId,
-    Task,
+    TableLock,
 )
 from tests.segments import rule
 from tests.segments.histories import Choose
@@ -57,8 +57,8 @@ class Worker:
     previous: SegmentId | None = None
 
     @property
-    def task(self) -> Task:
-        return Task(f"{self.name}-{self.life}", self.name, self.priority, Owner(self.name, f"life {self.life}"))
+    def task(self) -> LockTask:
+        return LockTask(f"{self.name}-{self.life}", self.name, self.priority, LockOwner(self.name, f"life {self.life}"))
 
 
 class World:
@@ -76,7 +76,7 @@ class World:
         self.given: dict[SegmentId, str] = {}
         self.versions: list[tuple[Interval, int]] = []
         self.ended: set[int] = set()  # locks that a death ended
-        self.seen: dict[int, Lock] = {}  # locks that were there during this act
+        self.seen: dict[int, TableLock] = {}  # locks that were there during this act
         for worker in (*self.appenders, *self.makers):
             self.table.add(worker.task)
 
@@ -202,8 +202,8 @@ class World:
             if any(lock.was_for(one) for one in worker.outputs)
         )
         answer = table.publish(task.id, worker.outputs, inputs=worker.inputs, advance=worker.advance)
-        assert not dead or isinstance(answer, Refused), "I13: a task whose life is over has published"
-        if isinstance(answer, Refused):
+        assert not dead or isinstance(answer, LostRace), "I13: a task whose life is over has published"
+        if isinstance(answer, LostRace):
             assert (set(table.timeline), table.positions) == (before, positions), "I12: refused, and something changed"
         else:
             assert not ended, "I13: a revoked task has published"
@@ -237,7 +237,7 @@ class World:
             worker.previous = found
             twice = [Segment.root(self.table.name, *found, file=self.file(worker.rows))]
             answer = self.table.publish(worker.task.id, twice, advance=worker.advance)
-            assert isinstance(answer, Refused), "I12: published from a position that the stream has left"
+            assert isinstance(answer, LostRace), "I12: published from a position that the stream has left"
 
     def forget(self, worker: Worker) -> None:
         """The work is done, or lost; its locks are given back, or kept for more of it."""
@@ -285,7 +285,7 @@ class World:
 
     # What must hold.
 
-    def look(self, before: dict[int, Lock]) -> None:
+    def look(self, before: dict[int, TableLock]) -> None:
         """All that can be seen from outside, after each act."""
         self.look_at_locks(before)
         timeline = self.table.timeline
@@ -299,7 +299,7 @@ class World:
         assert not hidden, f"I16: rows that were appended are hidden: {sorted(hidden)}"
         assert visible == self.rows, "I23: other rows are shown than were published"
 
-    def look_at_locks(self, before: dict[int, Lock]) -> None:
+    def look_at_locks(self, before: dict[int, TableLock]) -> None:
         box = self.table.box
         for one, other in itertools.combinations(box.active(), 2):
             same = one.group == other.group and one.interval == other.interval
@@ -314,7 +314,7 @@ class World:
                 assert any(one.rank > lock.rank for one in new), f"I2: revoked by no higher priority: {lock}"
 
     def look_at_replaced(
-        self, lock: Lock, outputs: Sequence[Segment], published: Sequence[Segment], before: Counter[Row]
+        self, lock: TableLock, outputs: Sequence[Segment], published: Sequence[Segment], before: Counter[Row]
     ) -> None:
         """Each row where the outputs are is in them if it had come when the lock was granted, and in a copy if not."""
         assert lock.read is not None
@@ -350,11 +350,11 @@ class World:
         type: LockType,  # noqa: A002
         partitions: Partitions | None = None,
         version: int | None = None,
-    ) -> Lock | None:
+    ) -> TableLock | None:
         """Ask for a lock, and look at what the box does with that."""
         box = self.table.box
         before = dict(box.locks)
-        request = Request(worker.task.id, self.table.name, interval, type, partitions, version)
+        request = LockRequest(worker.task.id, self.table.name, interval, type, partitions, version)
         answer = box.acquire(request)
         if not isinstance(answer, Granted):
             assert box.locks == before, "I4: not granted, and something changed"
@@ -395,7 +395,7 @@ class World:
         )
 
 
-def may_be_active(one: Lock, other: Lock) -> bool:
+def may_be_active(one: TableLock, other: TableLock) -> bool:
     """Whether two locks do not look at each other, or are compatible; said once more, in other words."""
     if one.interval.end <= other.interval.start or other.interval.end <= one.interval.start:
         return True

@@ -353,12 +353,12 @@ def created_again(patch: Patch) -> None:
 
 def work_without_a_permit(patch: Patch) -> None:
     """one check too few: the permit is checked before a batch, but not again before its append."""
-    perform = containers.Work._perform
+    perform = containers.TaskAttempt._perform
 
     async def unasked(self: Any, operation: Any) -> Any:
         return await (self._append(operation) if isinstance(operation, Append) else perform(self, operation))
 
-    patch.setattr(containers.Work, "_perform", unasked)
+    patch.setattr(containers.TaskAttempt, "_perform", unasked)
 
 
 # Event time and the drain.
@@ -377,7 +377,7 @@ def silence_is_idleness(patch: Patch) -> None:
         loud = [each for each in producers if each not in state.drained and now < heard[id(self), each][1] + 5]
         return min((state.frontiers.get(each) or -1 for each in loud), default=-1)
 
-    patch.setattr(containers.Work, "progress", progress)
+    patch.setattr(containers.TaskAttempt, "progress", progress)
 
 
 def the_fastest_producer_counts(patch: Patch) -> None:
@@ -386,7 +386,7 @@ def the_fastest_producer_counts(patch: Patch) -> None:
     def progress(self: Any, producers: list[str]) -> int:
         return max((self.state.frontiers.get(each) or -1 for each in producers), default=-1)
 
-    patch.setattr(containers.Work, "progress", progress)
+    patch.setattr(containers.TaskAttempt, "progress", progress)
 
 
 def flushes_too_early(patch: Patch) -> None:

@@ -19,7 +19,7 @@ from samza_azure.group.actions import (
 )
 from samza_azure.group.answers import No, Trouble
 from samza_azure.group.control import BarrierState, Control
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.host import perform as performing
 from samza_azure.host import processor as hosting
 from samza_azure.logs import task_log as logs
@@ -151,7 +151,7 @@ def the_surplus_goes(patch: Patch) -> None:
     verdict = ending.verdict
 
     def impatient(view: Any) -> Finish | None:
-        adopted = view.life.written is not None and view.life.written.state is State.ACTIVE
+        adopted = view.life.written is not None and view.life.written.state is ProcessorState.ACTIVE
         idle = adopted and isinstance(view.control, Control) and view.control.version and not tasks.assigned(view)
         return verdict(view) or (Finish(0, "There is nothing to do.") if idle else None)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, State, request_columns
+from samza_azure.group.rows import MEMBERS, REQUESTS, ProcessorState, RequestKind, request_columns
 from samza_azure.group.view import Settings
 from samza_azure.messages import Phase
 from samza_azure.sim.ledger import demand
@@ -80,7 +80,7 @@ class Story(World):
         )
         victim.freeze(1000.0, supervisor=True, container=False)
         before = victim.processor.view.incarnation
-        await self._until("it is declared dead", lambda: self._row(victim)["state"] == State.DEAD)
+        await self._until("it is declared dead", lambda: self._row(victim)["state"] == ProcessorState.DEAD)
         victim.link.outages.append(Outage("blob", float("inf"), hangs=False))
         victim.supervisor.thaw()
         await self._until("it has come back", lambda: self._row(victim)["incarnation"] != before)

@@ -20,7 +20,7 @@ from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.source.gate_files import PermitFile
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.task.secrets import Secrets
-from samza_azure.spark.task.task import Surroundings, Task
+from samza_azure.spark.task.task import ContainerContext, Task
 from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
@@ -69,7 +69,7 @@ class Fleet:
         self.drain_order = Drain(None)
         self.tasks: dict[str, Task] = {}
         self.generation = 0
-        self._around = Surroundings(
+        self._around = ContainerContext(
             spark=self.spark,
             config=self.config,
             pipeline=self.pipeline,

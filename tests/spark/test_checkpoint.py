@@ -10,12 +10,12 @@ import pytest
 from samza_azure.errors import CorruptState
 from samza_azure.spark.jvm.watermark import INFINITY_MS
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
-from samza_azure.streams.offset import Offset, Place
+from samza_azure.streams.offset import Offset, ProducerPosition
 
 
 def offsets_file(watermark_ms: int, *steps: int) -> bytes:
     lines = ["v1", json.dumps({"batchWatermarkMs": watermark_ms, "conf": {}})]
-    lines += [json.dumps(Offset("s", step, None, (Place((0, 5)),)).to_json()) for step in steps]
+    lines += [json.dumps(Offset("s", step, None, (ProducerPosition((0, 5)),)).to_json()) for step in steps]
     return "\n".join(lines).encode()
 
 
@@ -34,7 +34,7 @@ def test_a_restore_writes_the_commit_that_no_record_can_hold(tmp_path: Path) -> 
 
     last = lay_out(tmp_path / "c", files, 7, 90_500)
 
-    assert last == Planned(20, (Offset("s", 0, None, (Place((0, 5)),)),))
+    assert last == Planned(20, (Offset("s", 0, None, (ProducerPosition((0, 5)),)),))
     assert commit_of(tmp_path / "c", 7) == ["v1", '{"nextBatchWatermarkMs":90}']
     assert {str(path.relative_to(tmp_path / "c")) for path in (tmp_path / "c").rglob("*") if path.is_file()} == {
         *files,

@@ -24,7 +24,7 @@ from samza_azure.logs.record import Kind
 from samza_azure.messages import Phase
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.task import batch
-from samza_azure.spark.task.handler import Calls, Limits
+from samza_azure.spark.task.handler import HandlerCalls, TimeLimits
 from samza_azure.spark.task.handler_task import BATCH_BYTES, HandlerTask
 from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import DELETE_MAX
@@ -706,10 +706,10 @@ def test_a_time_that_python_cannot_hold_is_named_with_its_place(fleet: MakeFleet
     assert "numbers/0 at (0, " in message and "write it as a number" in message
 
 
-def calls_of(handler: Callable[[], Any], at_once: int = 1, process_s: float | None = None) -> Calls:
+def calls_of(handler: Callable[[], Any], at_once: int = 1, process_s: float | None = None) -> HandlerCalls:
     """The calls of a handler, without a task."""
     schema = pa.schema([("n", pa.int32()), ("seen", pa.list_(pa.int32()))])
-    calls = Calls("Watch-0", handler, schema, at_once, Limits(process_s, None))
+    calls = HandlerCalls("Watch-0", handler, schema, at_once, TimeLimits(process_s, None))
     calls.begin(None)
     return calls
 
@@ -781,7 +781,7 @@ def test_a_row_without_columns_is_no_way_to_send_nothing() -> None:
         def process(self, envelope: Envelope, collector: Collector) -> None:
             collector.send({})
 
-    calls = Calls("Watch-0", Watch, pa.schema([]), 1, Limits(None, None))
+    calls = HandlerCalls("Watch-0", Watch, pa.schema([]), 1, TimeLimits(None, None))
     calls.begin(None)
     with pytest.raises(SamzaAzureError, match=r"no stream to put it into.*output=…"):
         calls.process(messages(1), lambda: False)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from samza_azure.application import Application
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.export import export, log_indexes
 from samza_azure.storage.reader import Reader
 
@@ -43,7 +43,7 @@ def test_a_run_deletes_what_it_has_read_and_what_nobody_waits_for(fleet: Callabl
     run = fleet(application, STREAMS)
     blobs, dice = run.account.blobs(), random.Random(1)
     writer = run.writer("kept", 1, flush_rows=1, event_time=None)
-    writer._logs[0].limits = Limits(roll_records=1)
+    writer._logs[0].limits = LogLimits(roll_records=1)
 
     def put(number: int) -> None:
         text = "".join(dice.choices(string.ascii_letters, k=3_000))  # a record is larger than what is kept

@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 
 from samza_azure import tables
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Files, Table
+from samza_azure.config import Config, Files, TableSettings
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Phase, Progress, StartTask
-from samza_azure.segments import Granularity, Interval, Owner, Task
+from samza_azure.segments import Granularity, Interval, LockOwner, LockTask
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.task.sink import SinkTask, after_publish
 from samza_azure.spark.task.tasks import task_of
@@ -62,7 +62,7 @@ def test_a_table_is_a_stage_whose_tasks_run_no_query(spark: SparkSession, tmp_pa
     assert [producer.prefix for producer in read.producers] == ["runs/r1/large-1"]
     assert found.readers_of("runs/r1/large-1", "r1") == ["runs/r1/big-table-1"], "what it has not published is kept"
     table = found.sink_of("big-table-1")
-    assert isinstance(table, Table)
+    assert isinstance(table, TableSettings)
     assert (table.name, table.time) == ("big", "ts")
     assert found.sink_of("large-1") is None
     assert found.plan.described["stage big-table"]["table"] == "big"
@@ -203,7 +203,7 @@ def test_a_table_as_a_data_frame(spark: SparkSession, storage: Settings, account
     store = tables.store_of(account, "frames")
     schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
     tables.create(store, schema, time="at", granularity=Granularity.DAY)
-    appender = tables.Appender(store, Task("a", "a", 0, Owner("a")))
+    appender = tables.Appender(store, LockTask("a", "a", 0, LockOwner("a")))
     for day in range(1, 4):
         rows = pa.table([[datetime(2024, 1, day, hour, tzinfo=UTC) for hour in (1, 2)], [day, 10 * day]], schema=schema)
         appender.append(rows.append_column("more", pa.array(["x", "y"])) if day == 3 else rows)

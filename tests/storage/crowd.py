@@ -23,22 +23,24 @@ from pathlib import Path
 import pyarrow as pa
 
 from samza_azure import tables
-from samza_azure.config import Config, Table
+from samza_azure.config import Config, TableSettings
 from samza_azure.errors import StorageUnavailable, Superseded
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Writer
-from samza_azure.segments import Granularity, Owner, Task
+from samza_azure.segments import Granularity, LockOwner, LockTask
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.connection import Account
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import compaction
-from samza_azure.tables.sink import Place, Sink
+from samza_azure.tables.sink import Sink, SinkPosition
 
 ROOT = Path(__file__).parents[2]
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
-TABLE = Table("t", "at", Granularity.DAY, 0.3, 100_000, 1 << 24, compact=True, target=1 << 20, grace_s=5, keep_s=None)
+TABLE = TableSettings(
+    "t", "at", Granularity.DAY, 0.3, 100_000, 1 << 24, compact=True, target=1 << 20, grace_s=5, keep_s=None
+)
 DAYS = 4
 PATIENCE_S = 120.0
 SUPERSEDED = 3
@@ -80,7 +82,7 @@ def sink(store: SegmentStore, name: str, attempt: int) -> int:
 
 def compact(store: SegmentStore, name: str, attempt: str) -> int:
     """Merge what is small, into several files and with another granularity now and then, until it is killed."""
-    dice, task = random.Random(f"{name}{attempt}"), Task(f"{name}.{attempt}", name, 0, Owner(name, attempt))
+    dice, task = random.Random(f"{name}{attempt}"), LockTask(f"{name}.{attempt}", name, 0, LockOwner(name, attempt))
     while True:
         try:
             day = Granularity.DAY.bucket(round((START + timedelta(days=dice.randrange(DAYS))).timestamp() * 1e6))
@@ -212,7 +214,7 @@ class Crowd:
             self.zombies.append((name, process))
             self.stops += 1
         if name in self.compactors:  # a sink's successor does that itself
-            self.store.end(Owner(name, str(self.attempts[name])))
+            self.store.end(LockOwner(name, str(self.attempts[name])))
         self.start(name)
         if self.zombies and name in self.sinks:
             self._claimed(name)
@@ -220,7 +222,7 @@ class Crowd:
     def _claimed(self, name: str) -> None:
         """Wait until a sink has taken over."""
         deadline = time.monotonic() + PATIENCE_S
-        while Place.parse(self.store.position(f"r/{name}")).writer[1] < self.attempts[name]:
+        while SinkPosition.parse(self.store.position(f"r/{name}")).writer[1] < self.attempts[name]:
             assert time.monotonic() < deadline and self.running[name].poll() is None
             time.sleep(0.05)  # the pace of asking
 
@@ -258,7 +260,7 @@ class Crowd:
                 number
                 for name, text in positions.items()
                 if text is not None
-                for number in self.logs[name].up_to(Place.parse(text).at.get(f"logs/{name}", (0, 0)))
+                for number in self.logs[name].up_to(SinkPosition.parse(text).at.get(f"logs/{name}", (0, 0)))
             )
         snapshot = tables.snapshot_of(store)
         found = Counter(snapshot.to_arrow()["number"].to_pylist())

@@ -24,14 +24,14 @@ from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
-    Refused,
-    Request,
+    LostRace,
     Segment,
-    Task,
+    SequenceNumber,
 )
-from samza_azure.segments import Sequence as SequenceNumber
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.memory import MemoryAccount
@@ -170,7 +170,7 @@ class World:
                 actor.go_on()
         for lock in self.judge.state().box.locks.values():
             for task in lock.holders:
-                self.judge.end(Owner(*task.split("@")))
+                self.judge.end(LockOwner(*task.split("@")))
         self.look("the end")
         if self.judge.state().box.locks:
             raise Violation("locks of the dead stay")
@@ -186,7 +186,7 @@ class World:
             actor.is_killed = True
             actor.go_on()
         if self.dice.random() < 0.7:
-            self.judge.end(Owner(*actor.name.split("@")))
+            self.judge.end(LockOwner(*actor.name.split("@")))
             self.look("end of a life")
 
     def look(self, who: str) -> None:
@@ -257,9 +257,9 @@ class World:
             raise Violation(f"I12: after a write of {who} {never[:3]} are there, which nobody has published")
 
 
-def _task(actor: Actor, priority: int = 0) -> Task:
+def _task(actor: Actor, priority: int = 0) -> LockTask:
     kind, life = actor.name.split("@")
-    return Task(actor.name, kind + life, priority, Owner(kind, life))
+    return LockTask(actor.name, kind + life, priority, LockOwner(kind, life))
 
 
 def _append(actor: Actor, store: SegmentStore) -> None:
@@ -276,7 +276,7 @@ def _append(actor: Actor, store: SegmentStore) -> None:
         ]
         advance = Advance(actor.name, done, part)
         under = [answer.lock.id]
-        if isinstance(_patiently(lambda: store.publish(who.id, made, advance=advance, under=under)), Refused):  # noqa: B023
+        if isinstance(_patiently(lambda: store.publish(who.id, made, advance=advance, under=under)), LostRace):  # noqa: B023
             return
         done = part
         _patiently(lambda: store.release(who.id, answer.lock.id))  # noqa: B023
@@ -306,7 +306,7 @@ def _compact(actor: Actor, store: SegmentStore) -> None:
 def _rewrite(actor: Actor, store: SegmentStore) -> None:
     """A REPLACE with the same granularity or a coarser one; it may give up when it has announced itself."""
     dice, who = actor._world.dice, _task(actor, 6)
-    request = Request(who.id, store.name, dice.choice((DAY, MONTH)), LockType.REPLACE)
+    request = LockRequest(who.id, store.name, dice.choice((DAY, MONTH)), LockType.REPLACE)
     answer = _patiently(lambda: store.acquire(who, request))
     if isinstance(answer, Granted):
         lock = answer.lock
@@ -336,7 +336,7 @@ def _collect(actor: Actor, store: SegmentStore) -> None:
 def _preempt(actor: Actor, store: SegmentStore) -> None:
     """Take an interval from whoever has it."""
     who = _task(actor, 9)
-    _patiently(lambda: store.acquire(who, Request(who.id, store.name, DAY)))
+    _patiently(lambda: store.acquire(who, LockRequest(who.id, store.name, DAY)))
     _release(store, who)
 
 
@@ -351,7 +351,7 @@ def _drop(actor: Actor, store: SegmentStore) -> None:
     _release(store, who)
 
 
-def _release(store: SegmentStore, who: Task) -> None:
+def _release(store: SegmentStore, who: LockTask) -> None:
     for lock in _patiently(lambda: store.state().box.held(who.id)):
         _patiently(lambda: store.release(who.id, lock.id))  # noqa: B023
 

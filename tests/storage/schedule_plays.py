@@ -10,14 +10,14 @@ from samza_azure.segments import (
     Granted,
     Granularity,
     Interval,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
+    LostRace,
     Partitions,
     Published,
-    Refused,
-    Request,
     Segment,
-    Task,
 )
 from samza_azure.storage.segments import SegmentStore
 from tests.storage.schedules import DAY, MOMENT, MONTH, Actor, Life, Play, Scene, rows_of, shown
@@ -25,9 +25,9 @@ from tests.storage.schedules import DAY, MOMENT, MONTH, Actor, Life, Play, Scene
 # What actors do. Each returns what it was told.
 
 
-def _task(me: Actor, priority: int) -> Task:
+def _task(me: Actor, priority: int) -> LockTask:
     kind, _, life = me.name.partition("@")
-    return Task(me.name, me.name, priority, Owner(kind, life))
+    return LockTask(me.name, me.name, priority, LockOwner(kind, life))
 
 
 def append(count: int = 1, parts: int = 1, *, stream: str = "") -> Life:
@@ -50,7 +50,7 @@ def append(count: int = 1, parts: int = 1, *, stream: str = "") -> Life:
                 made.append(Segment.root("t", lock.interval, lock.version, number, file=File(name, 1, 1)))
             advance = Advance(mine, start, part)
             done = store.publish(who.id, made, advance=advance, under=[lock.id])
-            if isinstance(done, Refused):
+            if isinstance(done, LostRace):
                 store.release_all(who.id)
                 return done if not told else Published(tuple(told))
             told, start = [*told, *made], part
@@ -69,7 +69,7 @@ def compact(outputs: int = 1) -> Life:
         if len(inputs) < 2:
             return None
         one, there = inputs[0], Partitions(each.partition for each in inputs)
-        request = Request(who.id, "t", one.interval, LockType.EXCLUSIVE, there, one.version)
+        request = LockRequest(who.id, "t", one.interval, LockType.EXCLUSIVE, there, one.version)
         answer = store.acquire_anew(who, request)
         if not isinstance(answer, Granted):
             return answer
@@ -100,7 +100,7 @@ def rewrite(interval: Interval = MONTH, *, hours: bool = False) -> Life:
 
     def life(store: SegmentStore, me: Actor) -> object:
         who = _task(me, 5)
-        answer = store.acquire_anew(who, Request(who.id, "t", interval, LockType.REPLACE))
+        answer = store.acquire_anew(who, LockRequest(who.id, "t", interval, LockType.REPLACE))
         if not isinstance(answer, Granted):
             return answer
         try:
@@ -164,7 +164,7 @@ def end(name: str) -> Life:
     """Another actor is taken for dead."""
 
     def life(store: SegmentStore, me: Actor) -> object:
-        store.end(Owner(*name.split("@")))
+        store.end(LockOwner(*name.split("@")))
         return None
 
     return life
@@ -174,7 +174,7 @@ def follow(name: str, then: Life) -> Life:
     """The same, and go on in its place."""
 
     def life(store: SegmentStore, me: Actor) -> object:
-        store.end(Owner(*name.split("@")))
+        store.end(LockOwner(*name.split("@")))
         return then(store, me)
 
     return life
@@ -183,7 +183,7 @@ def follow(name: str, then: Life) -> Life:
 def preempt(store: SegmentStore, me: Actor) -> object:
     """Take the day from whoever has it, and give it back."""
     who = _task(me, 9)
-    answer = store.acquire(who, Request(who.id, "t", DAY))
+    answer = store.acquire(who, LockRequest(who.id, "t", DAY))
     store.release_all(who.id)
     return answer
 

@@ -25,12 +25,12 @@ import pytest
 
 from samza_azure.errors import StorageUnavailable, Unsettled
 from samza_azure.segments import (
+    Blocked,
     Interval,
-    Owner,
+    LockOwner,
+    LostRace,
     Published,
-    Refused,
     Segment,
-    Wait,
 )
 from samza_azure.storage import (
     interface,
@@ -357,7 +357,7 @@ class Scene:
         for _ in range(3):  # whoever was ended while he lived may have been granted something since
             for lock in self.judge.state().box.locks.values():
                 for task in sorted(lock.holders):
-                    self.judge.end(Owner(*task.split("@")))
+                    self.judge.end(LockOwner(*task.split("@")))
         self.is_setting_up = True
         self._expect("ends the lives")
         self.setup.store.etags.clear()
@@ -388,7 +388,7 @@ class Scene:
             mine = {row for one in actor.result.segments for row in rows_of(one)}
             if lost := mine - self.truth.ever:
                 self.fail(f"{actor.name} was told that {sorted(lost)} are published, and they never were")
-        if isinstance(actor.result, Refused | Wait) and (there := {f"{actor.name}.0"} & self.truth.ever):
+        if isinstance(actor.result, LostRace | Blocked) and (there := {f"{actor.name}.0"} & self.truth.ever):
             self.fail(f"{actor.name} was told that nothing was published, and {sorted(there)} were")
         if isinstance(actor.result, list) and frozenset(actor.result) not in (actor.window or ()):
             self.fail(f"{actor.name} saw {actor.result}, which was never there while it read: {actor.window}")

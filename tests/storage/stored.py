@@ -6,21 +6,21 @@ from typing import Any
 
 from samza_azure.segments import (
     Advance,
+    Blocked,
     Granted,
     Granularity,
     Interval,
-    Owner,
+    LockOwner,
+    LockRequest,
+    LockTask,
+    LostRace,
     Published,
-    Refused,
-    Request,
     Revoked,
     Segment,
     SegmentId,
-    Task,
     Timeline,
-    Wait,
 )
-from samza_azure.segments.locks import Decision, Lock, LockBox
+from samza_azure.segments.locks import LockBox, LockDecision, TableLock
 from samza_azure.storage.segment_rows import next_key
 from samza_azure.storage.segments import SegmentStore
 from tests.segments import test_publish_cases as cases
@@ -40,31 +40,31 @@ class Locks:
         return box
 
     @property
-    def locks(self) -> Mapping[int, Lock]:
+    def locks(self) -> Mapping[int, TableLock]:
         return self._box.locks
 
     @property
     def granted(self) -> int:
         return self._box.granted
 
-    def decide(self, request: Request) -> Decision:
+    def decide(self, request: LockRequest) -> LockDecision:
         return self._box.decide(replace(request, datasource=self._table.name))
 
-    def acquire(self, request: Request) -> Granted | Revoked | Wait:
+    def acquire(self, request: LockRequest) -> Granted | Revoked | Blocked:
         table = self._table
         return table.store.acquire(table.tasks[request.task], replace(request, datasource=table.name))
 
     def release(self, task: str, lock: int) -> None:
         self._table.store.release(task, lock)
 
-    def end(self, owner: Owner) -> list[Lock]:
+    def end(self, owner: LockOwner) -> list[TableLock]:
         there = dict(self.locks)
         return [there[number] for number in self._table.store.end(owner)]
 
-    def active(self) -> list[Lock]:
+    def active(self) -> list[TableLock]:
         return list(self._box.active())
 
-    def held(self, task: str) -> list[Lock]:
+    def held(self, task: str) -> list[TableLock]:
         return list(self._box.held(task))
 
 
@@ -73,7 +73,7 @@ class Stored(cases.Both):
 
     def __init__(self, store: SegmentStore) -> None:
         store.create()
-        self.name, self.store, self.tasks = store.name, store, dict[str, Task]()
+        self.name, self.store, self.tasks = store.name, store, dict[str, LockTask]()
         self.pending = {}  # the ids that appenders remember: storage knows their locks
         self._pending_of = {}
 
@@ -89,7 +89,7 @@ class Stored(cases.Both):
     def positions(self) -> dict[str, Any]:  # type: ignore[override]
         return self.store.positions()
 
-    def add(self, task: Task) -> None:
+    def add(self, task: LockTask) -> None:
         self.tasks[task.id] = task
 
     def remove(self, task: str) -> None:
@@ -106,7 +106,7 @@ class Stored(cases.Both):
         *,
         previous: SegmentId | None = None,
         **more: object,
-    ) -> SegmentId | Revoked | Wait | None:
+    ) -> SegmentId | Revoked | Blocked | None:
         key = sequence, previous
         if key in self.pending:
             return self.pending[key]
@@ -125,7 +125,7 @@ class Stored(cases.Both):
 
     def allocate_outputs(
         self, task: str, interval: Interval, version: int, count: int
-    ) -> list[SegmentId] | Revoked | Wait:
+    ) -> list[SegmentId] | Revoked | Blocked:
         answer = self.store.allocate_outputs(self.tasks[task], interval, version, count)
         if not isinstance(answer, Granted):
             return answer
@@ -139,12 +139,12 @@ class Stored(cases.Both):
         *,
         inputs: Iterable[Segment] = (),
         advance: Advance | None = None,
-    ) -> Published | Refused:
+    ) -> Published | LostRace:
         before = set(self.timeline)
         self._take_numbers(outputs)
         mine = [[replace(one, datasource=self.store.name) for one in segments] for segments in (outputs, inputs)]
         answer = self.store.publish(task, mine[0], inputs=mine[1], advance=advance)
-        if isinstance(answer, Refused):
+        if isinstance(answer, LostRace):
             assert set(self.timeline) == before
         agrees(self.timeline)
         return answer

@@ -17,7 +17,7 @@ from samza_azure.host.perform import perform
 from samza_azure.host.runs import RunLogs
 from samza_azure.host.status import document
 from samza_azure.logs.record import FORMAT, Slice, Writer, header_size
-from samza_azure.logs.task_log import INTERMEDIATE, Limits
+from samza_azure.logs.task_log import INTERMEDIATE, LogLimits
 from samza_azure.sim.sdk import SdkAccount
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import take_over
@@ -25,7 +25,7 @@ from samza_azure.storage.memory import MemoryAccount, MemoryStorage
 from tests.storage.conftest import AnyAccount
 
 #: Large batches go to blobs of their own, and a few records fill a blob.
-LIMITS = Limits(roll_records=3, record_bytes=600)
+LIMITS = LogLimits(roll_records=3, record_bytes=600)
 HELD = "BlobImmutableDueToPolicy"
 
 

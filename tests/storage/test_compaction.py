@@ -10,21 +10,21 @@ import pytest
 
 from samza_azure import tables
 from samza_azure.commands.table import dropped
-from samza_azure.config import Table
+from samza_azure.config import TableSettings
 from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.segments import (
     ETERNITY,
     Granted,
     Granularity,
     Interval,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
+    LostRace,
     Partitions,
     Published,
-    Refused,
-    Request,
     Segment,
-    Task,
 )
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables import compaction, files
@@ -52,7 +52,7 @@ def rows(*days: int, first: int = 0) -> pa.Table:
 
 
 def appender(store: SegmentStore, name: str = "a") -> tables.Appender:
-    return tables.Appender(store, Task(name, name, 50, Owner(name)))
+    return tables.Appender(store, LockTask(name, name, 50, LockOwner(name)))
 
 
 def appended(store: SegmentStore, *parts: pa.Table) -> None:
@@ -68,10 +68,12 @@ def numbers(store: SegmentStore, interval: Interval | None = None) -> list[int]:
 
 
 def house(store: SegmentStore, **more: object) -> Housekeeping:
-    table = Table("t", "at", Granularity.DAY, 60, 10, 10, compact=True, target=1 << 20, grace_s=100, keep_s=None)
+    table = TableSettings(
+        "t", "at", Granularity.DAY, 60, 10, 10, compact=True, target=1 << 20, grace_s=100, keep_s=None
+    )
     for name, value in more.items():
         object.__setattr__(table, name, value)
-    return Housekeeping(store, table, "sink-0", Owner("run/sink-0", "1.1"), lambda: True)
+    return Housekeeping(store, table, "sink-0", LockOwner("run/sink-0", "1.1"), lambda: True)
 
 
 def segments_of(store: SegmentStore, day: int) -> int:
@@ -134,7 +136,7 @@ def test_a_date_is_not_divided_by_hours(segment_stores: Stores) -> None:
     one.append(pa.table({"day": pa.array([START.date()], pa.date32())}))
     one.close()
     with pytest.raises(ConfigError, match=r"'day' of .* is a date, .* cannot divide the table by hour"):
-        compaction.rewrite(store, Task("w", "w", 60, Owner("w")), ETERNITY, Granularity.HOUR)
+        compaction.rewrite(store, LockTask("w", "w", 60, LockOwner("w")), ETERNITY, Granularity.HOUR)
     assert store.state().box.locks == {}
 
 
@@ -196,12 +198,14 @@ def test_a_higher_priority_takes_the_interval_from_a_compaction(
 
     def late(self: SegmentStore, *arguments: object, **more: object) -> object:
         monkeypatch.setattr(SegmentStore, "publish", publish)
-        answer = other.acquire(Task("x", "x", 99, Owner("x")), Request("x", store.name, DAYS[0], LockType.REPLACE))
+        answer = other.acquire(
+            LockTask("x", "x", 99, LockOwner("x")), LockRequest("x", store.name, DAYS[0], LockType.REPLACE)
+        )
         assert isinstance(answer, Granted)
         return publish(self, *arguments, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(SegmentStore, "publish", late)
-    (done,) = tables.compact(store, Task("c", "c", 0, Owner("c")))
+    (done,) = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")))
     assert "revoked" in done.refused
     assert segments_of(store, 0) == 2
     assert [lock.holders for lock in store.state().box.locks.values()] == [{"x"}]
@@ -211,9 +215,9 @@ def test_two_compactors_with_one_plan(store: SegmentStore, segment_stores: Store
     """Who comes second finds it done, and merges nothing only to be refused."""
     appended(store, rows(0), rows(0, first=1))
     groups = tables.plan(store)
-    (first,) = tables.compact(store, Task("c", "c", 0, Owner("c")), groups=groups)
+    (first,) = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")), groups=groups)
     files = store.blobs.list(store.prefix)
-    (second,) = tables.compact(segment_stores(), Task("d", "d", 0, Owner("d")), groups=groups)
+    (second,) = tables.compact(segment_stores(), LockTask("d", "d", 0, LockOwner("d")), groups=groups)
     assert (first.inputs, first.outputs) == (2, 1)
     assert "another task has merged" in second.refused
     assert store.blobs.list(store.prefix) == files
@@ -229,7 +233,7 @@ def test_a_damaged_file_stops_neither_the_rest_nor_the_garbage(store: SegmentSto
     keeper = house(store, keep_s=86_400.0 * 365)
     assert keeper.turn(LATER)
     assert [segments_of(store, day) for day in range(2)] == [2, 1]
-    damaged, *_ = tables.compact(store, Task("c", "c", 0, Owner("c")))
+    damaged, *_ = tables.compact(store, LockTask("c", "c", 0, LockOwner("c")))
     assert broken.name in damaged.refused
     assert store.state().box.locks == {}
     minutes = 10 * 60_000_000
@@ -248,7 +252,7 @@ def test_a_clock_that_is_set_back_does_not_put_garbage_off(store: SegmentStore) 
 
 def test_days_become_months_and_days_again(store: SegmentStore) -> None:
     appended(store, rows(0, 5, 30, 31, 35), rows(5, 31, first=5))
-    task = Task("c", "c", 0, Owner("c"))
+    task = LockTask("c", "c", 0, LockOwner("c"))
     january = Granularity.MONTH.bucket(DAYS[0].start)
     done = tables.rewrite(store, task, DAYS[5], Granularity.MONTH)
     assert (done.inputs, done.outputs) == (4, 1)
@@ -266,7 +270,7 @@ def test_days_become_months_and_days_again(store: SegmentStore) -> None:
 def test_a_granularity_that_makes_too_many_intervals(store: SegmentStore) -> None:
     appended(store, rows(0, 1))
     with pytest.raises(ConfigError, match="more than 900 intervals by second"):
-        tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.SECOND)
+        tables.rewrite(store, LockTask("c", "c", 0, LockOwner("c")), DAYS[0], Granularity.SECOND)
     assert store.state().box.locks == {}
 
 
@@ -282,7 +286,7 @@ def test_what_is_appended_while_it_is_written_anew_is_carried_over(
         return put(self)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compaction._Output, "finish", meanwhile)
-    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[1], Granularity.MONTH)
+    done = tables.rewrite(store, LockTask("c", "c", 0, LockOwner("c")), DAYS[1], Granularity.MONTH)
     assert (done.inputs, done.outputs, done.refused) == (3, 1, "")
     assert isinstance(other.append(rows(2, first=4)), Published)
     assert numbers(store) == list(range(5))
@@ -311,7 +315,7 @@ def test_more_large_files_than_are_merged_at_once(
         minutes = range(10 * part, 10 * part + 10) if is_in_turn else range(part, 70, 7)
         times = [START + timedelta(minutes=minute) for minute in minutes]
         appended(store, pa.table([times, [*minutes]], schema=SCHEMA))
-    done = tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.MONTH, target_bytes=1)
+    done = tables.rewrite(store, LockTask("c", "c", 0, LockOwner("c")), DAYS[0], Granularity.MONTH, target_bytes=1)
     assert done.refused == ""
     assert numbers(store) == list(range(70))
     assert max(counts) == at_once
@@ -367,8 +371,8 @@ def test_a_zombie_of_the_housekeeping_is_refused(store: SegmentStore, segment_st
     appended(store, rows(0), rows(0, first=1))
     inputs = store.snapshot().timeline.visible(DAYS[0])
     keeper = house(store)
-    task = Task("h", "sink-0.housekeeping", 0, keeper.owner)
-    request = Request("h", store.name, DAYS[0], LockType.EXCLUSIVE, inputs[0].covers | inputs[1].covers, 0)
+    task = LockTask("h", "sink-0.housekeeping", 0, keeper.owner)
+    request = LockRequest("h", store.name, DAYS[0], LockType.EXCLUSIVE, inputs[0].covers | inputs[1].covers, 0)
     answer = store.acquire(task, request)
     assert isinstance(answer, Granted)
     numbers_lock = store.allocate_outputs(task, DAYS[0], 0, 1)
@@ -379,7 +383,7 @@ def test_a_zombie_of_the_housekeeping_is_refused(store: SegmentStore, segment_st
     made = [Segment(store.name, DAYS[0], 0, group.least, covers, 1, group, covers)]
     segment_stores().end(keeper.owner)
     under = (answer.lock.id, numbers_lock.lock.id)
-    assert isinstance(store.publish("h", made, inputs=inputs, under=under), Refused)
+    assert isinstance(store.publish("h", made, inputs=inputs, under=under), LostRace)
     assert numbers(store) == [0, 1]
 
 
@@ -387,7 +391,7 @@ def test_an_interval_that_too_many_append_to_is_not_written_anew(
     store: SegmentStore, segment_stores: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The locks to append to it learn of it in one transaction."""
-    month, who = Interval(DAYS[0].start, DAYS[30].end), Task("m", "m", 0, Owner("m"))
+    month, who = Interval(DAYS[0].start, DAYS[30].end), LockTask("m", "m", 0, LockOwner("m"))
     writers = [appender(segment_stores(), name) for name in ("a", "b", "c", "d")]
     for number, one in enumerate(writers[:3]):
         one.append(rows(*range(31), first=number * 31))
@@ -413,15 +417,15 @@ def test_a_revoked_lock_that_was_not_given_back_is_asked_for_again(segment_store
     """Whoever could not give it back in an outage was answered that it is revoked, for all its life."""
     tables.create(store := segment_stores(), SCHEMA, time="at", granularity=Granularity.DAY)
     appended(store, rows(0), rows(0, first=1))
-    low, high = Task("low", "low", 0, Owner("low")), Task("high", "high", 9, Owner("high"))
+    low, high = LockTask("low", "low", 0, LockOwner("low")), LockTask("high", "high", 9, LockOwner("high"))
     segments = store.snapshot().timeline.visible()
     there = Partitions(one.partition for one in segments)
-    store.acquire(low, Request("low", store.name, DAYS[0], LockType.EXCLUSIVE, there, segments[0].version))
-    store.acquire(high, Request("high", store.name, DAYS[0]))
+    store.acquire(low, LockRequest("low", store.name, DAYS[0], LockType.EXCLUSIVE, there, segments[0].version))
+    store.acquire(high, LockRequest("high", store.name, DAYS[0]))
     store.release_all("high")
     assert [(one.inputs, one.outputs) for one in tables.compact(store, low)] == [(2, 1)]
-    store.acquire(low, Request("low", store.name, DAYS[0]))
-    store.acquire(high, Request("high", store.name, DAYS[0]))
+    store.acquire(low, LockRequest("low", store.name, DAYS[0]))
+    store.acquire(high, LockRequest("high", store.name, DAYS[0]))
     store.release_all("high")
     assert isinstance(store.drop(low, DAYS[0]), Published)
     assert store.state().box.locks == {}
@@ -430,7 +434,7 @@ def test_a_revoked_lock_that_was_not_given_back_is_asked_for_again(segment_store
 def test_an_empty_interval_of_what_was_written_anew_is_no_drop(store: SegmentStore) -> None:
     """It was listed as one, and to take it back deleted a row of the REPLACE."""
     appended(store, rows(0))
-    assert tables.rewrite(store, Task("c", "c", 0, Owner("c")), DAYS[0], Granularity.HOUR).outputs == 24
+    assert tables.rewrite(store, LockTask("c", "c", 0, LockOwner("c")), DAYS[0], Granularity.HOUR).outputs == 24
     timeline = store.latest().timeline
     assert dropped(timeline, DAYS[0]) == []
     empty = [entry.interval for entry in timeline.lookup(DAYS[0]) if not any(one.file for one in entry.segments)]
@@ -443,7 +447,7 @@ def test_what_was_written_anew_has_no_drop_any_more(store: SegmentStore) -> None
     """It said that there was no drop of the day, with the garbage not collected and nothing about what to do."""
     appended(store, rows(0, 1))
     before = store.snapshot().sequence
-    writer = Task("c", "c", 0, Owner("c"))
+    writer = LockTask("c", "c", 0, LockOwner("c"))
     assert isinstance(store.drop(writer, DAYS[0]), Published)
     month = Interval(DAYS[0].start, DAYS[30].end)
     assert isinstance(store.drop(writer, month), Published)

@@ -5,11 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from samza_azure.segments import Lock, Segment
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import Segment, SequenceNumber, TableLock
 from samza_azure.storage import segment_publishing as publishing
 from samza_azure.storage import segment_reading as reading
-from samza_azure.storage.segments import Table
+from samza_azure.storage.segments import SegmentTable
 from samza_azure.storage.transactions import MemoryTransactions, Write
 from tests.storage.datasource import Violation, World
 from tests.storage.test_segments_mutants import (
@@ -102,7 +101,9 @@ def a_copy_that_was_taken_back_counts(patch: Patch) -> None:
 def what_was_read_is_carried_too(patch: Patch) -> None:
     true = publishing._carried
 
-    def carried(table: Table, lead: Lock, made: Sequence[Segment], inputs: Sequence[Segment]) -> list[Segment]:
+    def carried(
+        table: SegmentTable, lead: TableLock, made: Sequence[Segment], inputs: Sequence[Segment]
+    ) -> list[Segment]:
         return true(table, replace(lead, read=SequenceNumber()), made, ())
 
     patch.setattr(publishing, "_carried", carried)

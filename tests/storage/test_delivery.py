@@ -15,12 +15,12 @@ from samza_azure.application import Stage
 from samza_azure.config import Config, Files
 from samza_azure.errors import CorruptState, Superseded
 from samza_azure.logs.record import Kind, Writer
-from samza_azure.logs.task_log import NEEDS, Limits
+from samza_azure.logs.task_log import NEEDS, LogLimits
 from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.task.delivery_task import DeliveryTask
-from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Chunk
 from samza_azure.storage.log import LogReader, LogWriter, take_over
@@ -47,7 +47,7 @@ class World:
             {"out": AnalysedStream(1, COLUMNS, None, 0.0, "count", ())},
             {"out-files": FILES},
         )
-        self.around = Surroundings(
+        self.around = ContainerContext(
             spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
             pipeline=pipeline,
@@ -66,7 +66,7 @@ class World:
     def _log(self, number: int, roll_records: int) -> LogWriter:
         writer, _ = take_over(
             self.blobs, f"runs/r1/count-{number}", group_id=GROUP, task=f"count-{number}", writer=Writer(1, 1),
-            first=True, may_append=lambda: True, meta={"stream": "out"}, limits=Limits(roll_records=roll_records),
+            first=True, may_append=lambda: True, meta={"stream": "out"}, limits=LogLimits(roll_records=roll_records),
         )  # fmt: skip
         return writer
 

@@ -7,7 +7,7 @@ import pytest
 
 from samza_azure.errors import ConfigError
 from samza_azure.logs.record import Slice, Writer
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import encode
 from samza_azure.storage.export import export, first_blobs, streams
 from samza_azure.storage.interface import Blobs
@@ -21,7 +21,7 @@ def blobs(account: AnyAccount) -> Blobs:
     return account.blobs()
 
 
-def task(blobs: Blobs, run: str, name: str, stream: str, limits: Limits | None = None) -> LogWriter:
+def task(blobs: Blobs, run: str, name: str, stream: str, limits: LogLimits | None = None) -> LogWriter:
     """A task that writes a stream."""
     writer, _ = take_over(
         blobs,
@@ -65,14 +65,14 @@ def test_only_the_logs_of_the_stream_are_read(blobs: Blobs) -> None:
 
 
 def test_rows_in_many_blobs_and_beside_the_log_are_read(blobs: Blobs) -> None:
-    writer = task(blobs, "r", "count-0", "counts", Limits(roll_records=4, record_bytes=100))
+    writer = task(blobs, "r", "count-0", "counts", LogLimits(roll_records=4, record_bytes=100))
     for number in range(12):
         writer.append(number, slices=(part(0, [number]),))
     assert values(blobs, "counts") == list(range(12))
 
 
 def test_blobs_that_retention_has_deleted_are_no_longer_part_of_it(blobs: Blobs) -> None:
-    writer = task(blobs, "r", "count-0", "counts", Limits(roll_records=4))
+    writer = task(blobs, "r", "count-0", "counts", LogLimits(roll_records=4))
     for number in range(6):
         writer.append(number, slices=(part(0, [number]),))
     blobs.delete("runs/r/count-0/00000000")

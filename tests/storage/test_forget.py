@@ -10,7 +10,7 @@ from samza_azure.errors import Superseded
 from samza_azure.logs.operations import Rule, blob_name, large_prefix
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice, Writer
-from samza_azure.logs.task_log import INTERMEDIATE, Limits, TaskLog, append, log_record
+from samza_azure.logs.task_log import INTERMEDIATE, LogLimits, TaskLog, append, log_record
 from samza_azure.logs.task_log import take_over as take_over_rule
 from samza_azure.storage.driver import perform
 from samza_azure.storage.interface import Blobs, Missing
@@ -20,14 +20,14 @@ from tests.storage.conftest import AnyAccount
 
 GROUP = b"the group's id.."
 #: A few batches fill a blob, and large batches and states go to blobs of their own.
-LIMITS = Limits(roll_records=6, record_bytes=600)
+LIMITS = LogLimits(roll_records=6, record_bytes=600)
 #: Large states stay in their records.
-WIDE = Limits(roll_records=6)
+WIDE = LogLimits(roll_records=6)
 FROM, TO = "runs/r/clean-0", "runs/r/count-0"
 
 
 def own(
-    blobs: Blobs, prefix: str, generation: int, *, first: bool | None = None, limits: Limits = LIMITS
+    blobs: Blobs, prefix: str, generation: int, *, first: bool | None = None, limits: LogLimits = LIMITS
 ) -> tuple[LogWriter, dict[str, bytes]]:
     log, restored = _own(blobs, prefix, generation, first=first, limits=limits)
     return log, dict(restored.files)
@@ -39,7 +39,7 @@ def own_lazily(blobs: Blobs, prefix: str, generation: int) -> Restored:
 
 
 def _own(
-    blobs: Blobs, prefix: str, generation: int, *, first: bool | None, limits: Limits
+    blobs: Blobs, prefix: str, generation: int, *, first: bool | None, limits: LogLimits
 ) -> tuple[LogWriter, Restored]:
     return take_over(
         blobs,

@@ -18,7 +18,7 @@ from samza_azure.errors import (
 )
 from samza_azure.logs.operations import CHUNK, INDEX, large_prefix
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.interface import Blobs, Chunk, Missing, Refused
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.storage.memory import MemoryAccount
@@ -101,7 +101,7 @@ def own(
     *,
     first: bool = False,
     permit: Callable[[], bool] = lambda: True,
-    limits: Limits | None = None,
+    limits: LogLimits | None = None,
 ) -> tuple[LogWriter, Restored]:
     """Take the log over."""
     return take_over(
@@ -389,7 +389,7 @@ def test_a_take_over_gives_up_when_its_permit_ends(troubled: Troubled) -> None:
 
 def test_a_batch_that_is_built_again_does_not_find_the_rows_of_the_first_try(troubled: Troubled) -> None:
     permit = Permit()
-    limits = Limits(record_bytes=5)
+    limits = LogLimits(record_bytes=5)
     writer, _ = own(troubled, OLD, first=True, permit=permit, limits=limits)
     permit.given = False
     with pytest.raises(PermitExpired):
@@ -411,7 +411,7 @@ def test_a_first_owner_takes_over_what_an_earlier_incarnation_created(blobs: Blo
 
 
 def test_a_first_owner_finds_a_log_whose_first_blob_was_deleted_long_ago(blobs: Blobs) -> None:
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(roll_records=2))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=2))
     for number in range(4):
         writer.append(**batch(number))
     blobs.delete(f"{PREFIX}/00000000")
@@ -440,7 +440,7 @@ def test_a_drained_task_is_done(blobs: Blobs) -> None:
 
 
 def test_a_log_rolls_and_restore_and_readers_follow(blobs: Blobs) -> None:
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(roll_bytes=2000))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_bytes=2000))
     ends = [writer.append(**batch(number)) for number in range(20)]
     assert ends[-1][0] >= 2
     assert rows(blobs) == [b"zero %d" % number for number in range(20)]
@@ -458,7 +458,7 @@ def half_rolled(blobs: Blobs) -> None:
         raise KeyboardInterrupt
 
     rolling = Troubled(blobs, [fine, fine, fine, fine, fine, crash])
-    writer, _ = own(rolling, OLD, first=True, limits=Limits(roll_records=4))
+    writer, _ = own(rolling, OLD, first=True, limits=LogLimits(roll_records=4))
     for number in range(3):
         writer.append(**batch(number))
     with pytest.raises(KeyboardInterrupt):
@@ -482,7 +482,7 @@ def test_only_batches_frontiers_and_the_end_are_appended_by_hand(blobs: Blobs) -
 
 def test_large_rows_and_files_lie_beside_the_log(blobs: Blobs) -> None:
     large, small = bytes(range(256)) * 4000, b"small"
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(record_bytes=100_000))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(record_bytes=100_000))
     slices = (Slice(0, large, 1), Slice(1, small, 1))
     writer.append(0, slices=slices, files={"state/0/0/1.delta": large, "offsets/0": small})
 
@@ -494,7 +494,7 @@ def test_large_rows_and_files_lie_beside_the_log(blobs: Blobs) -> None:
 
 
 def test_a_large_file_is_uploaded_once_however_often_the_log_rolls(blobs: Blobs) -> None:
-    limits = Limits(record_bytes=100, roll_records=4)
+    limits = LogLimits(record_bytes=100, roll_records=4)
     writer, _ = own(blobs, OLD, first=True, limits=limits)
     writer.append(0, files={"state/0/0/1.snapshot": bytes(1000)})
     for number in range(1, 12):
@@ -507,7 +507,7 @@ def test_a_large_file_is_uploaded_once_however_often_the_log_rolls(blobs: Blobs)
 def test_a_file_that_lasts_has_a_blob_of_its_own_and_a_delta_has_none(blobs: Blobs) -> None:
     """However often the log rolls, each is written once. Memory holds neither."""
     sst, delta = bytes(range(256)) * 300, bytes(range(256)) * 200
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(roll_records=4))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=4))
     writer.append(0, files={"state/0/0/SSTs/000008-a.sst": memoryview(sst), "state/0/0/1.changelog": memoryview(delta)})
     for number in range(1, 12):
         writer.append(number, files={f"offsets/{number}": b"", f"state/0/0/{number + 1}.changelog": b"little"})
@@ -556,7 +556,7 @@ def test_a_scan_stops_before_it_has_too_many_bytes_but_takes_one_record(blobs: B
 
 
 def test_a_scan_goes_no_further_than_it_is_told(blobs: Blobs) -> None:
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(roll_records=4))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=4))
     ends = [writer.append(**batch(number)) for number in range(6)]
     reader = LogReader(blobs, PREFIX, frozenset({0}))
     assert [reader.scan((0, 0), until=end).end for end in ends] == ends
@@ -660,7 +660,7 @@ def test_a_long_scan_ends_early_and_goes_on_from_there() -> None:
 def test_the_tail_is_found_from_the_end(blobs: Blobs) -> None:
     reader = LogReader(blobs, PREFIX)
     assert reader.tail() is None
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(roll_records=3))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(roll_records=3))
     for number in range(4):
         end = writer.append(number, slices=(Slice(0, bytes(300_000), 1),))
         for last in (reader.tail(), reader.tail(0)):
@@ -777,7 +777,7 @@ def test_a_log_cut_off_anywhere_inside_a_record_is_corruption() -> None:
 
 def test_damage_beside_the_log_is_noticed_too() -> None:
     blobs = MemoryAccount().blobs()
-    writer, _ = own(blobs, OLD, first=True, limits=Limits(record_bytes=0))
+    writer, _ = own(blobs, OLD, first=True, limits=LogLimits(record_bytes=0))
     writer.append(0, slices=(Slice(0, b"rows", 1),), files={"offsets/0": b"offset"})
     ((large, _),) = blobs.list(large_prefix(PREFIX))
     blobs.delete(large)

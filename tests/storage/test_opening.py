@@ -15,12 +15,12 @@ from samza_azure.segments import (
     File,
     Granted,
     Granularity,
+    LockRequest,
+    LockTask,
     LockType,
+    LostRace,
     Published,
-    Refused,
-    Request,
     Segment,
-    Task,
 )
 from samza_azure.storage.interface import Missing, Row
 from samza_azure.storage.memory import MemoryAccount
@@ -289,7 +289,9 @@ class History:
                 self.compact(store, task("compact", 1, life))
             case 6:
                 who = task("replace", 9, life)
-                answer = store.acquire(who, Request(who.id, store.name, dice.choice((DAY, MONTH)), LockType.REPLACE))
+                answer = store.acquire(
+                    who, LockRequest(who.id, store.name, dice.choice((DAY, MONTH)), LockType.REPLACE)
+                )
                 if isinstance(answer, Granted):
                     replaced(store, who.id, answer, dice)
             case 7:
@@ -311,7 +313,7 @@ class History:
             case _:
                 self.readers[dice.randrange(4)] = self.stores()
 
-    def append(self, store: SegmentStore, who: Task, *, is_dead: bool = False) -> None:
+    def append(self, store: SegmentStore, who: LockTask, *, is_dead: bool = False) -> None:
         """One publish under a new lock, with a position that may be another one by now."""
         answer = store.allocate(who, DAY.start, Granularity.DAY, self.dice.choice((1, 3, 120)))
         if not isinstance(answer, Granted):
@@ -322,14 +324,14 @@ class History:
         made = rooted(store, answer.lock, files=[name])
         under, end = [answer.lock.id], (self.position or 0) + 1
         published = store.publish(who.id, made, advance=Advance("s", start, end), under=under)
-        assert isinstance(published, Refused) == (is_dead or start != self.position), "I13: who is dead has published"
+        assert isinstance(published, LostRace) == (is_dead or start != self.position), "I13: who is dead has published"
         if isinstance(published, Published):
             self.published.append(name)
             self.position = end
         if not is_dead:
             self.open_locks.append((who.id, answer.lock.id))
 
-    def compact(self, store: SegmentStore, who: Task) -> None:
+    def compact(self, store: SegmentStore, who: LockTask) -> None:
         """Two groups of the first version that is shown."""
         visible = store.latest().timeline.visible(DAY)
         inputs = [one for one in visible if one.version == visible[0].version and one.interval == DAY]

@@ -8,7 +8,7 @@ import pytest
 
 from samza_azure.errors import ConfigError, RowsGone
 from samza_azure.logs.record import Slice, Writer
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import encode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogWriter, take_over
@@ -27,7 +27,7 @@ def blobs(account: MemoryAccount) -> Blobs:
     return account.blobs()
 
 
-def task(blobs: Blobs, run: str, name: str = "count-0", limits: Limits | None = None) -> LogWriter:
+def task(blobs: Blobs, run: str, name: str = "count-0", limits: LogLimits | None = None) -> LogWriter:
     """A task that writes the stream "out"."""
     writer, _ = take_over(
         blobs, f"runs/{run}/{name}", group_id=bytes(16), task=name, writer=Writer(1, 1), first=True,
@@ -115,7 +115,7 @@ def test_it_can_be_read_by_an_event_loop(blobs: Blobs) -> None:
 
 
 def test_rows_that_were_deleted_before_they_were_read_are_an_error(blobs: Blobs) -> None:
-    writer = task(blobs, "1-a", limits=Limits(roll_records=4))
+    writer = task(blobs, "1-a", limits=LogLimits(roll_records=4))
     writer.append(0, slices=(part(0),))
     reader = Reader(blobs, "out", until_now=True)
     assert values(reader) == [0]
@@ -131,7 +131,7 @@ def test_a_log_that_came_after_the_token_and_lost_its_beginning_is_no_gap_either
     task(blobs, "1-a").append(0, slices=(part(0),))
     reader = Reader(blobs, "out", until_now=True)
     assert values(reader) == [0]
-    writer = task(blobs, "2-b", limits=Limits(roll_records=4))
+    writer = task(blobs, "2-b", limits=LogLimits(roll_records=4))
     for number in range(6):
         writer.append(number, slices=(part(number),))
     blobs.delete("runs/2-b/count-0/00000000")

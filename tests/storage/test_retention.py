@@ -13,7 +13,7 @@ from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import decode, encode
 from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
@@ -27,11 +27,11 @@ from samza_azure.storage.token import encode as token_of
 from tests.storage.conftest import AnyAccount
 
 GROUP = b"the group's id.."
-ROLLS = Limits(roll_records=4)
+ROLLS = LogLimits(roll_records=4)
 LIMIT = 3_000
 
 
-def producer(account: AnyAccount, partitions: int = 1, stream: str = "s", limits: Limits = ROLLS) -> SourceWriter:
+def producer(account: AnyAccount, partitions: int = 1, stream: str = "s", limits: LogLimits = ROLLS) -> SourceWriter:
     """One whose blobs are full after a few records."""
     writer = SourceWriter(
         account.blobs(), account.hints(), stream, partitions, flush_rows=1 << 20, wait=lambda tries: None

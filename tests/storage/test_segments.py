@@ -15,20 +15,20 @@ import pytest
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable, Unsettled
 from samza_azure.segments import (
     Advance,
+    Blocked,
     File,
     Granted,
     Granularity,
     Interval,
-    Lock,
+    LockOwner,
+    LockRequest,
+    LockTask,
     LockType,
-    Owner,
+    LostRace,
     Partitions,
     Published,
-    Refused,
-    Request,
     Segment,
-    Task,
-    Wait,
+    TableLock,
 )
 from samza_azure.storage import interface, limits, segment_garbage, segment_reading
 from samza_azure.storage.interface import Row
@@ -57,11 +57,11 @@ def store(stores: Stores) -> SegmentStore:
     return stores()
 
 
-def task(name: str, priority: int = 0, life: str = "1") -> Task:
-    return Task(f"{name}.{life}", name, priority, Owner(name, life))
+def task(name: str, priority: int = 0, life: str = "1") -> LockTask:
+    return LockTask(f"{name}.{life}", name, priority, LockOwner(name, life))
 
 
-def rooted(store: SegmentStore, lock: Lock, *, files: Sequence[str] = ()) -> list[Segment]:
+def rooted(store: SegmentStore, lock: TableLock, *, files: Sequence[str] = ()) -> list[Segment]:
     """Roots for all partitions of an APPEND lock, or as many as there are files."""
     assert lock.partitions is not None
     numbers = list(lock.partitions)
@@ -71,13 +71,15 @@ def rooted(store: SegmentStore, lock: Lock, *, files: Sequence[str] = ()) -> lis
     ]
 
 
-def allocated(store: SegmentStore, who: Task, count: int = 1, granularity: Granularity = Granularity.DAY) -> Lock:
+def allocated(
+    store: SegmentStore, who: LockTask, count: int = 1, granularity: Granularity = Granularity.DAY
+) -> TableLock:
     answer = store.allocate(who, DAY.start + HOUR_US, granularity, count)
     assert isinstance(answer, Granted), answer
     return answer.lock
 
 
-def appended(store: SegmentStore, *files: str, who: Task | None = None) -> list[Segment]:
+def appended(store: SegmentStore, *files: str, who: LockTask | None = None) -> list[Segment]:
     """Segments of these files, published; the lock is given back."""
     who = who or task("append")
     lock = allocated(store, who, len(files))
@@ -87,16 +89,16 @@ def appended(store: SegmentStore, *files: str, who: Task | None = None) -> list[
     return made
 
 
-def acquired(store: SegmentStore, who: Task, interval: Interval, type: LockType, **more: object) -> Lock:  # noqa: A002
-    answer = store.acquire(who, Request(who.id, store.name, interval, type, **more))  # type: ignore[arg-type]
+def acquired(store: SegmentStore, who: LockTask, interval: Interval, type: LockType, **more: object) -> TableLock:  # noqa: A002
+    answer = store.acquire(who, LockRequest(who.id, store.name, interval, type, **more))  # type: ignore[arg-type]
     assert isinstance(answer, Granted), answer
     return answer.lock
 
 
-def compaction(store: SegmentStore, who: Task, inputs: Sequence[Segment], count: int = 1) -> list[Segment] | None:
+def compaction(store: SegmentStore, who: LockTask, inputs: Sequence[Segment], count: int = 1) -> list[Segment] | None:
     """Outputs that carry the rows of these inputs, under locks on both; None if they are locked."""
     one, there = inputs[0], Partitions(segment.partition for segment in inputs)
-    request = Request(who.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
+    request = LockRequest(who.id, store.name, one.interval, LockType.EXCLUSIVE, there, one.version)
     if not isinstance(store.acquire(who, request), Granted):
         return None
     answer = store.allocate_outputs(who, one.interval, one.version, count)
@@ -192,7 +194,7 @@ def test_a_publish_and_its_position_are_one(store: SegmentStore) -> None:
     assert isinstance(store.publish(who.id, made[:1], advance=Advance("s", None, [0, 10])), Published)
     assert store.position("s") == [0, 10]
     refused = store.publish(who.id, made[1:2], advance=Advance("s", None, [0, 20]))
-    assert isinstance(refused, Refused), "I12: published from a position that the stream has left"
+    assert isinstance(refused, LostRace), "I12: published from a position that the stream has left"
     assert "is at [0, 10]" in refused.reason
     again = store.publish(who.id, made[:1], advance=Advance("s", None, [0, 10]))
     assert isinstance(again, Published)
@@ -207,7 +209,7 @@ def test_a_zombie_is_refused(stores: Stores) -> None:
     assert isinstance(zombie.publish(who.id, made[:1]), Published)
     assert other.end(who.owner) == [1]
     refused = zombie.publish(who.id, made[1:])
-    assert isinstance(refused, Refused), "I13: a zombie has published"
+    assert isinstance(refused, LostRace), "I13: a zombie has published"
     assert "its life was ended" in refused.reason
     assert len(other.snapshot().timeline) == 1
 
@@ -219,9 +221,9 @@ def test_who_is_revoked_is_refused_and_a_higher_priority_is_not(stores: Stores) 
     assert made is not None
     acquired(high, task("high", 9), DAY, LockType.EXCLUSIVE)
     refused = low.publish("low.1", made, inputs=inputs)
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, LostRace)
     assert "was revoked" in refused.reason
-    assert isinstance(low.acquire(task("third", 9), Request("third.1", low.name, DAY, LockType.EXCLUSIVE)), Wait)
+    assert isinstance(low.acquire(task("third", 9), LockRequest("third.1", low.name, DAY, LockType.EXCLUSIVE)), Blocked)
 
 
 def test_who_has_published_before_learns_that_it_was_revoked(stores: Stores) -> None:
@@ -232,7 +234,7 @@ def test_who_has_published_before_learns_that_it_was_revoked(stores: Stores) -> 
     assert isinstance(sink.publish(who.id, made[:1]), Published)
     acquired(high, task("high", 9), DAY, LockType.EXCLUSIVE)
     refused = sink.publish(who.id, made[1:])
-    assert isinstance(refused, Refused), "I13: one whose lock was revoked has published"
+    assert isinstance(refused, LostRace), "I13: one whose lock was revoked has published"
     assert "was revoked" in refused.reason
     assert len(high.snapshot().timeline) == 1
 
@@ -312,7 +314,7 @@ def test_a_replace_that_gives_up_leaves_nothing(stores: Stores) -> None:
     announce(store, held, [Segment.root(store.name, *name)])
     other.publish(sink.id, made[:1])
     assert len(store.snapshot().staged) == 1
-    store.end(Owner("replace", "1"))
+    store.end(LockOwner("replace", "1"))
     other.publish(sink.id, made[1:2])
     snapshot = store.snapshot()
     assert (rows(snapshot), snapshot.staged) == (["a", "b", "before"], ()), "I12: what was given up is there"
@@ -397,7 +399,7 @@ def test_places_of_many_moments_are_taken_in_one_write(stores: Stores) -> None:
         one.lock.interval for one in again.values() if isinstance(one, Granted)
     }
     (blocked,) = store.allocate_many(who, [sixth.start], Granularity.DAY).values()
-    assert isinstance(blocked, Wait)
+    assert isinstance(blocked, Blocked)
     store.release_all(who.id, [lock.id for lock in locks[1:]])
     assert store.state().box.locks[locks[0].id] == locks[0]
     store.release_all(who.id)
@@ -781,8 +783,8 @@ def test_garbage_goes_however_many_locks_there_are(
     for module in (limits, segment_garbage):
         monkeypatch.setattr(module, "TEXT_MAX", 600)  # with what the service takes, 400 locks are too many for all
     for number in range(locks):
-        held = Lock(1_000_000_000 + number, LockType.APPEND, "g", store.name, LATER, 0, Partitions.of(number))
-        row = lock_values(replace(held, holders=frozenset({"g"}), count=1_234_567), {"g": Owner("g")})
+        held = TableLock(1_000_000_000 + number, LockType.APPEND, "g", store.name, LATER, 0, Partitions.of(number))
+        row = lock_values(replace(held, holders=frozenset({"g"}), count=1_234_567), {"g": LockOwner("g")})
         store.rows.transact([Write(Act.INSERT, lock_key(held.id), row)])
     compacted(store, appended(store, "a", "b"))
     assert sum(store.collect(now, 1_000).segments for now in range(0, 6_000, 500)) == 2
@@ -813,16 +815,18 @@ def test_what_a_lock_publishes_after_a_mark_waits_for_its_grace(store: SegmentSt
 @pytest.mark.parametrize("segment_stores", ["memory"], indirect=True)
 def test_more_locks_than_a_sequence_number_has_room_for(store: SegmentStore) -> None:
     """What the oldest have published is collected, and what the youngest have waits. A pin keeps what is before it."""
-    idle = Lock(1, LockType.APPEND, "g", store.name, LATER, 0, Partitions(), holders=frozenset({"g"}), count=1_234_567)
+    idle = TableLock(
+        1, LockType.APPEND, "g", store.name, LATER, 0, Partitions(), holders=frozenset({"g"}), count=1_234_567
+    )
     compacted(store, appended(store, "a", "b"))
     for number in range(3_000):
-        row = lock_values(idle, {"g": Owner("g", str(number))})
+        row = lock_values(idle, {"g": LockOwner("g", str(number))})
         store.rows.transact([Write(Act.INSERT, lock_key(100_000_000_000 + number), row)])
     store.rows.transact([Write(Act.MERGE, HEAD, {"granted": 100_000_002_999})])
     with pytest.raises(ConfigError, match=r"^3,00\d locks of .* too many for a REPLACE"):
         store.acquire(
-            Task("replace", "replace", 0),
-            Request("replace", store.name, Interval.of("2030-01-01", "2030-01-02"), LockType.REPLACE),
+            LockTask("replace", "replace", 0),
+            LockRequest("replace", store.name, Interval.of("2030-01-01", "2030-01-02"), LockType.REPLACE),
         )
     before = store.snapshot()
     store.pin("reader", before, 100_000)
@@ -898,7 +902,7 @@ def test_a_drop_whose_life_is_ended_is_refused(stores: Stores) -> None:
         return calls.count("query head") == 3
 
     other.rows = Meanwhile(other.rows, third, lambda: store.end(who.owner))
-    assert isinstance(other.drop(who, DAY), Refused)
+    assert isinstance(other.drop(who, DAY), LostRace)
     assert rows(store.snapshot()) == ["a"]
     assert not store.state().box.locks
 
@@ -970,7 +974,7 @@ class Crowd:
     def replace(self, store: SegmentStore, name: str) -> None:
         who = task(name, 5)
         for number in range(self.rounds):
-            answer = store.acquire(who, Request(who.id, store.name, MONTH, LockType.REPLACE))
+            answer = store.acquire(who, LockRequest(who.id, store.name, MONTH, LockType.REPLACE))
             if not isinstance(answer, Granted):
                 continue
             held = answer.lock

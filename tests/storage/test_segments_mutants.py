@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.segments import Lock, Timeline
-from samza_azure.segments import Sequence as SequenceNumber
+from samza_azure.segments import SequenceNumber, TableLock, Timeline
 from samza_azure.storage import segment_allocation as allocation
 from samza_azure.storage import segment_garbage as garbage
 from samza_azure.storage import segment_locks as locks
@@ -158,7 +157,7 @@ def an_old_place_is_good_enough(patch: Patch) -> None:
 
 
 def what_is_published_stays_locked(patch: Patch) -> None:
-    patch.setattr(Lock, "after", lambda lock, published: lock)
+    patch.setattr(TableLock, "after", lambda lock, published: lock)
 
 
 def granularities_may_cross(patch: Patch) -> None:

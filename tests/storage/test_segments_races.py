@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import tables
-from samza_azure.config import Table
+from samza_azure.config import TableSettings
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
-from samza_azure.segments import Granularity, LockType, Owner, Published, Revoked, Segment, Task
+from samza_azure.segments import Granularity, LockOwner, LockTask, LockType, Published, Revoked, Segment
 from samza_azure.storage import interface
 from samza_azure.storage.interface import Row
 from samza_azure.storage.segments import SegmentStore
@@ -66,7 +66,7 @@ def three_appends(store: SegmentStore) -> list[Segment]:
 
 
 #: One that was stopped, and wakes up when its successor is at work.
-ZOMBIE, SUCCESSOR = (Task(f"house@{life}", "house", 0, Owner("house", life)) for life in ("1", "2"))
+ZOMBIE, SUCCESSOR = (LockTask(f"house@{life}", "house", 0, LockOwner("house", life)) for life in ("1", "2"))
 
 
 def test_two_compactions_of_one_group(segment_stores: Stores) -> None:
@@ -238,8 +238,10 @@ def test_a_housekeeper_gives_back_what_it_could_not_give_back_before(segment_sto
     wanted to merge these segments by hand was told that others hold them."""
     store, other = segment_stores(), segment_stores()
     three_appends(store)
-    table = Table("t", "at", Granularity.DAY, 60, 10, 10, compact=True, target=1 << 20, grace_s=100, keep_s=None)
-    keeper = Housekeeping(store, table, "sink-0", Owner("run/sink-0", "1.1"), lambda: True)
+    table = TableSettings(
+        "t", "at", Granularity.DAY, 60, 10, 10, compact=True, target=1 << 20, grace_s=100, keep_s=None
+    )
+    keeper = Housekeeping(store, table, "sink-0", LockOwner("run/sink-0", "1.1"), lambda: True)
     now = DAY.end + 1
     outage = Outage(store.rows, "INSERT change.")
     store.rows = outage  # type: ignore[assignment]

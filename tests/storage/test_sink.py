@@ -13,7 +13,7 @@ import pytest
 
 from samza_azure import segments, tables
 from samza_azure.application import Stage
-from samza_azure.config import Config, Files, Stream, Table, files_of, table_of
+from samza_azure.config import Config, Files, Stream, TableSettings, files_of, table_of
 from samza_azure.errors import (
     ConfigError,
     PipelineRefused,
@@ -24,9 +24,9 @@ from samza_azure.errors import (
     Unsettled,
 )
 from samza_azure.logs.record import Kind, Writer
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.messages import StagePlan
-from samza_azure.segments import Granted, Granularity, Interval, Owner, Request, Task
+from samza_azure.segments import Granted, Granularity, Interval, LockOwner, LockRequest, LockTask
 from samza_azure.spark.pipeline.sinks import check_producers, name_mistakes
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.interface import Refused
@@ -34,13 +34,15 @@ from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import Write
 from samza_azure.tables.housekeeping import Housekeeping
-from samza_azure.tables.sink import Place, Sink
+from samza_azure.tables.sink import Sink, SinkPosition
 from samza_azure.tables.write import UNUSED_S
 from tests.storage.conftest import Stores
 
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("at", pa.timestamp("us", "UTC")), ("number", pa.int64())])
-TABLE = Table("out", "at", Granularity.DAY, 60.0, 1_000, 1 << 20, compact=True, target=1 << 20, grace_s=60, keep_s=None)
+TABLE = TableSettings(
+    "out", "at", Granularity.DAY, 60.0, 1_000, 1 << 20, compact=True, target=1 << 20, grace_s=60, keep_s=None
+)
 
 
 def log_of(store: SegmentStore, name: str = "count-0", *, whole: bool = False) -> LogWriter:
@@ -165,7 +167,7 @@ def test_a_lock_that_is_lost_is_asked_for_again(segment_stores: Stores) -> None:
     sink = sink_of(store)
     sink.claim(first=True)
     assert turn(sink, store)
-    segment_stores().end(Owner("r1/out-table-0", "1.1"))
+    segment_stores().end(LockOwner("r1/out-table-0", "1.1"))
     put(log, 1)
     assert not turn(sink, store)
     assert sink.flush()
@@ -179,8 +181,8 @@ def test_an_interval_that_is_dropped_meanwhile(segment_stores: Stores) -> None:
     put(log, 0)
     sink = sink_of(store)
     sink.claim(first=True)
-    request = Request("x", store.name, Granularity.DAY.bucket(round(START.timestamp() * 1e6)))
-    granted = other.acquire(Task("x", "x", 99, Owner("x")), request)
+    request = LockRequest("x", store.name, Granularity.DAY.bucket(round(START.timestamp() * 1e6)))
+    granted = other.acquire(LockTask("x", "x", 99, LockOwner("x")), request)
     assert isinstance(granted, Granted)
     assert not turn(sink, store)
     other.release("x", granted.lock.id)
@@ -198,7 +200,7 @@ def test_rows_of_a_day_that_was_written_anew_by_hour(segment_stores: Stores, is_
     sink = sink_of(store)
     sink.claim(first=True)
     assert turn(sink, store)
-    who = Task("c", "c", 0, Owner("c"))
+    who = LockTask("c", "c", 0, LockOwner("c"))
     assert not tables.rewrite(segment_stores(), who, Interval.of("2024", "2025"), Granularity.HOUR).refused
     if is_new_owner:
         sink = sink_of(store, 2)
@@ -215,12 +217,14 @@ def test_rows_of_a_week_that_was_written_anew_by_month(segment_stores: Stores) -
     tables.create(store, shape, time="at", granularity=Granularity.WEEK)
     days = [START + timedelta(days=28 + day) for day in range(7)]  # 29 January to 4 February
     week = pa.table([days, [*range(7)]], schema=shape)
-    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
-    assert not isinstance(appender.append(week), segments.Refused)
+    appender = tables.Appender(store, LockTask("a", "a", 50, LockOwner("a")))
+    assert not isinstance(appender.append(week), segments.LostRace)
     appender.close()
-    rewritten = tables.rewrite(store, Task("c", "c", 0, Owner("c")), Interval.of("2024", "2025"), Granularity.MONTH)
+    rewritten = tables.rewrite(
+        store, LockTask("c", "c", 0, LockOwner("c")), Interval.of("2024", "2025"), Granularity.MONTH
+    )
     assert not rewritten.refused
-    assert not isinstance(appender.append(week), segments.Refused)
+    assert not isinstance(appender.append(week), segments.LostRace)
     assert numbers(store) == sorted([*range(7)] * 2)
 
 
@@ -234,7 +238,7 @@ def test_days_by_hour_are_more_than_one_publish_may_have(segment_stores: Stores)
     first.claim(first=True)
     assert turn(first, store)
     first.close()
-    who = Task("c", "c", 0, Owner("c"))
+    who = LockTask("c", "c", 0, LockOwner("c"))
     assert not tables.rewrite(other, who, Interval.of("2024", "2025"), Granularity.HOUR).refused
     put(log, *range(50), hours=1)
     first.read(f"{store.name}/count-0")
@@ -250,10 +254,10 @@ def test_days_by_hour_are_more_than_one_publish_may_have(segment_stores: Stores)
 def test_rows_outside_their_interval_are_not_published(segment_stores: Stores) -> None:
     store = segment_stores()
     tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
-    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    appender = tables.Appender(store, LockTask("a", "a", 50, LockOwner("a")))
     rows = pa.table([[START], [0]], schema=SCHEMA)
     placed = appender.place([(Granularity.DAY.bucket(round(START.timestamp() * 1e6)), rows)], 1)
-    assert not isinstance(placed, segments.Refused)
+    assert not isinstance(placed, segments.LostRace)
     elsewhere = replace(placed[0][0], rows=pa.table([[START + timedelta(days=1)], [1]], schema=SCHEMA))
     with pytest.raises(SamzaAzureError, match="readers would not show them"):
         appender.append_parts([elsewhere])
@@ -373,7 +377,7 @@ def test_a_sink_without_rows_moves_past_old_blobs(segment_stores: Stores) -> Non
     store = segment_stores()
     writer, _ = take_over(
         store.blobs, f"{store.name}/count-0", group_id=bytes(16), task="count-0", writer=Writer(1, 1), first=True,
-        may_append=lambda: True, meta={"stream": "out"}, limits=Limits(roll_records=1),
+        may_append=lambda: True, meta={"stream": "out"}, limits=LogLimits(roll_records=1),
     )  # fmt: skip
     rows = pa.table([[START], [0]], schema=SCHEMA)
     for batch in range(3):
@@ -392,8 +396,8 @@ def test_a_sink_without_rows_moves_past_old_blobs(segment_stores: Stores) -> Non
 
 
 def test_a_place_is_read_as_it_was_written() -> None:
-    place = Place((2, 3), {"a": (0, 7)}, {"a": (1, 0)}, 5)
-    assert Place.parse(str(place)) == place
+    place = SinkPosition((2, 3), {"a": (0, 7)}, {"a": (1, 0)}, 5)
+    assert SinkPosition.parse(str(place)) == place
 
 
 class _Faulty:
@@ -442,7 +446,7 @@ def test_owners_come_and_go_over_a_bad_network(segment_stores: Stores, seed: int
             case 0 if len(sinks) < 6:
                 another()
             case 1:
-                tables.compact(store, Task("c", "c", 0, Owner("c")), Interval.of("2024", "2025"))
+                tables.compact(store, LockTask("c", "c", 0, LockOwner("c")), Interval.of("2024", "2025"))
             case 2 | 3:
                 new = [len(put_so_far) + number for number in range(dice.randrange(5))]
                 put_so_far.update(new)
@@ -500,7 +504,7 @@ def test_housekeeping_looks_again_soon_where_rows_come(segment_stores: Stores) -
     log = log_of(store)
     sink = sink_of(store)
     sink.claim(first=True)
-    house = Housekeeping(store, TABLE, "out-table-0", Owner("r1/out-table-0", "1.1"), lambda: True)
+    house = Housekeeping(store, TABLE, "out-table-0", LockOwner("r1/out-table-0", "1.1"), lambda: True)
     put(log, 0)
     assert turn(sink, store)
     house.turn(0)
@@ -536,7 +540,7 @@ def test_a_stream_of_more_tasks_than_a_position_holds() -> None:
     plan = StagePlan("count", (), "out", 238, partitions=2)
     check_producers("out", plan)
     logs = {f"runs/{'r' * 32}/count-{number}": (999, 99_999_999) for number in range(238)}
-    assert len(json.dumps(str(Place((999, 999), logs, logs, START.year * 10**15)))) < 32_768
+    assert len(json.dumps(str(SinkPosition((999, 999), logs, logs, START.year * 10**15)))) < 32_768
     with pytest.raises(PipelineRefused, match=r"written by the 999 tasks of stage count.* at most 238 tasks"):
         check_producers("out", replace(plan, tasks=999))
 

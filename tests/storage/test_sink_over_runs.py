@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from samza_azure import tables
-from samza_azure.config import Table
+from samza_azure.config import TableSettings
 from samza_azure.errors import Superseded
 from samza_azure.logs.record import Kind
-from samza_azure.segments import Advance, Granularity, Interval, Owner, Published, Task
+from samza_azure.segments import Advance, Granularity, Interval, LockOwner, LockTask, Published
 from samza_azure.storage.interface import Refused, Row
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.segment_rows import HEAD
@@ -30,7 +30,7 @@ FIRST = Granularity.DAY.bucket(round(START.timestamp() * 1e6))
 KEPT = replace(TABLE, keep_s=3 * 86_400.0)
 
 
-def sink_of(store: SegmentStore, run: str = "r1", table: Table = TABLE, attempt: int = 1) -> Sink:
+def sink_of(store: SegmentStore, run: str = "r1", table: TableSettings = TABLE, attempt: int = 1) -> Sink:
     reader = LogReader(store.blobs, f"runs/{run}/count-0", frozenset({0}))
     return Sink(store, table, SCHEMA, run=run, task="out-table-0", writer=(1, attempt), readers=[reader])
 
@@ -40,8 +40,8 @@ def flushed(sink: Sink, run: str = "r1", expired_us: int | None = None) -> None:
     assert sink.flush(expired_us)
 
 
-def house(store: SegmentStore, run: str = "r1", table: Table = TABLE) -> Housekeeping:
-    return Housekeeping(store, table, "out-table-0", Owner(f"{run}/out-table-0", "1.1"), lambda: True)
+def house(store: SegmentStore, run: str = "r1", table: TableSettings = TABLE) -> Housekeeping:
+    return Housekeeping(store, table, "out-table-0", LockOwner(f"{run}/out-table-0", "1.1"), lambda: True)
 
 
 def test_a_row_of_an_interval_that_has_expired_is_left_out(segment_stores: Stores) -> None:
@@ -177,11 +177,11 @@ def test_rows_of_one_interval_are_one_file(segment_stores: Stores) -> None:
     """Also where the rows are divided more finely than the table is by now."""
     store = segment_stores()
     tables.create(store, SCHEMA, time="at", granularity=Granularity.DAY)
-    appender = tables.Appender(store, Task("a", "a", 50, Owner("a")))
+    appender = tables.Appender(store, LockTask("a", "a", 50, LockOwner("a")))
     rows = pa.table([[START + timedelta(days=day) for day in range(40)], [*range(40)]], schema=SCHEMA)
     appender.append(rows)
     appender.close()
-    assert not tables.rewrite(store, Task("c", "c"), Interval.of("2024", "2025"), Granularity.MONTH).refused
+    assert not tables.rewrite(store, LockTask("c", "c"), Interval.of("2024", "2025"), Granularity.MONTH).refused
     answer = appender.append(rows)
     assert isinstance(answer, Published)
     assert [one.file.rows for one in answer.segments if one.file] == [31, 9]

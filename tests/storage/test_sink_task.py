@@ -12,13 +12,13 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from samza_azure.application import Stage
 from samza_azure.config import Config
 from samza_azure.logs.record import Writer
-from samza_azure.logs.task_log import NEEDS, Limits
+from samza_azure.logs.task_log import NEEDS, LogLimits
 from samza_azure.messages import Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.task import table_task
 from samza_azure.spark.task.table_task import TableTask
-from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
 from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
@@ -55,7 +55,7 @@ class World:
         monkeypatch.setattr(table_task, "segments", lambda name: SegmentStore(rows, self.blobs, name))
         self.changed = threading.Event()
         self.permit: Callable[[], bool] = yes
-        self.around = Surroundings(
+        self.around = ContainerContext(
             spark=None,  # type: ignore[arg-type]  # it runs no query
             config=Config.parse(JOB),
             pipeline=pipeline,
@@ -81,7 +81,7 @@ def test_a_sink_without_rows_lets_the_logs_go(tmp_path: Path, monkeypatch: pytes
     world = World(tmp_path, monkeypatch)
     writer, _ = take_over(
         world.blobs, PRODUCER, group_id=GROUP, task="count-0", writer=Writer(1, 1), first=True, may_append=yes,
-        meta={"stream": "out"}, limits=Limits(roll_records=1),
+        meta={"stream": "out"}, limits=LogLimits(roll_records=1),
     )  # fmt: skip
     rows = pa.table([[START], [0]], schema=SCHEMA)
     for batch in range(3):

@@ -15,7 +15,7 @@ from samza_azure.logs.operations import Rule
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind, Slice
 from samza_azure.logs.source_log import SharedLog, append_shared
-from samza_azure.logs.task_log import Limits
+from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.driver import perform
 from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
@@ -214,7 +214,7 @@ def test_producers_in_any_mixture_of_turns_append_each_record_once(seed: int) ->
     storage = MemoryStorage()
     blobs = MemoryAccount(storage, link=Lossy(chance)).blobs()
     ids = itertools.count(1)
-    logs = [SharedLog("streams/s/0", name, bytes([next(ids)]) * 16, limits=Limits(roll_records=4)) for name in "abc"]
+    logs = [SharedLog("streams/s/0", name, bytes([next(ids)]) * 16, limits=LogLimits(roll_records=4)) for name in "abc"]
     lives = {log.producer: life(log, 5) for log in logs}
     asked = {name: next(each) for name, each in lives.items()}
     while asked:

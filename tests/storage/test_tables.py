@@ -9,7 +9,17 @@ import pytest
 
 from samza_azure import tables
 from samza_azure.errors import ConfigError, CorruptState
-from samza_azure.segments import Advance, Granularity, Interval, LockType, Owner, Published, Refused, Request, Task
+from samza_azure.segments import (
+    Advance,
+    Granularity,
+    Interval,
+    LockOwner,
+    LockRequest,
+    LockTask,
+    LockType,
+    LostRace,
+    Published,
+)
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
 from samza_azure.tables import compaction, files
@@ -35,8 +45,8 @@ def store(stores: Stores) -> SegmentStore:
     return stores()
 
 
-def task(name: str, priority: int = 0) -> Task:
-    return Task(name, name, priority, Owner(name, "1"))
+def task(name: str, priority: int = 0) -> LockTask:
+    return LockTask(name, name, priority, LockOwner(name, "1"))
 
 
 def made(first: int, count: int, *, every: timedelta = timedelta(hours=7)) -> pa.Table:
@@ -111,7 +121,7 @@ def test_who_compacts_what_another_has_locked_says_so(stores: Stores) -> None:
     one, other = stores(), stores()
     appended(one, made(0, 2), made(2, 2))
     inputs = one.snapshot().timeline.visible()
-    request = Request("x", one.name, FIRST, LockType.EXCLUSIVE, inputs[0].covers, inputs[0].version)
+    request = LockRequest("x", one.name, FIRST, LockType.EXCLUSIVE, inputs[0].covers, inputs[0].version)
     one.acquire(task("x"), request)
     (done,) = tables.compact(other, task("compact"), JANUARY)
     assert "another task holds a lock" in done.refused
@@ -183,11 +193,11 @@ def test_a_refused_append_leaves_nothing_and_can_be_sent_again(stores: Stores) -
     store, other = stores(), stores()
     appender = tables.Appender(store, task("sink"))
     assert isinstance(appender.append(made(0, 2), Advance("s", None, 2)), Published)
-    other.end(Owner("sink", "1"))
-    successor = tables.Appender(other, Task("sink 2", "sink", 0, Owner("sink", "2")))
+    other.end(LockOwner("sink", "1"))
+    successor = tables.Appender(other, LockTask("sink 2", "sink", 0, LockOwner("sink", "2")))
     assert isinstance(successor.append(made(2, 2), Advance("s", 2, 4)), Published)
-    assert isinstance(appender.append(made(2, 2), Advance("s", 2, 4)), Refused)
-    assert isinstance(successor.append(made(2, 2), Advance("s", 2, 4)), Refused)
+    assert isinstance(appender.append(made(2, 2), Advance("s", 2, 4)), LostRace)
+    assert isinstance(successor.append(made(2, 2), Advance("s", 2, 4)), LostRace)
     assert numbers(store) == [0, 1, 2, 3]
 
 

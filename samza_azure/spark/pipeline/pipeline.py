@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from samza_azure.application import Application, Stage
-from samza_azure.config import Config, Files, Stream, Table
+from samza_azure.config import Config, Files, Stream, TableSettings
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import Plan, StagePlan, partitions_of
@@ -83,9 +83,9 @@ class Pipeline:
     plan: Plan
     stages: Mapping[str, AnalysedStage]
     streams: Mapping[str, "AnalysedStream"]
-    sinks: Mapping[str, Table | Files] = field(default_factory=dict)  # by the stage that puts rows there
+    sinks: Mapping[str, TableSettings | Files] = field(default_factory=dict)  # by the stage that puts rows there
 
-    def sink_of(self, task: str) -> Table | Files | None:
+    def sink_of(self, task: str) -> TableSettings | Files | None:
         """The table or folder that a task writes rows to. None if the task runs a query or a handler."""
         return self.sinks.get(self.plan.stage_of(task).name)
 
@@ -140,7 +140,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
     writers = {stage.output: stage for stage in stages}
     streams: dict[str, AnalysedStream] = {}
     analysed: dict[str, AnalysedStage] = {}
-    sinks: list[tuple[StagePlan, Table | Files]] = []
+    sinks: list[tuple[StagePlan, TableSettings | Files]] = []
     sink_names = [sink for name in config.streams for sink in sinks_of(name, config.streams)]
     for stage in stages:
         for name in stage.inputs:
@@ -168,7 +168,7 @@ def analyse_pipeline(spark: SparkSession, application: Application, config: Conf
         if goes_to or any(stage.output in other.inputs for other in stages):
             streams[stage.output] = _intermediate_stream(done, config, _key_of_output(done, streams))
         for sink, to in goes_to.items():
-            if isinstance(to, Table):
+            if isinstance(to, TableSettings):
                 check_time(stage.output, to, analysis.schema)
                 if done.partitions is not None:  # each sink reads all tasks of the stage then
                     check_producers(stage.output, done.plan)
@@ -373,7 +373,7 @@ def _task_count(stage: Stage, inputs: Sequence[str], streams: Mapping[str, Analy
 
 def _plan(
     stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, Table | Files]],
+    sinks: Sequence[tuple[StagePlan, TableSettings | Files]],
     sources: Mapping[str, int],
     streams: Mapping[str, AnalysedStream],
     config: Config,
@@ -409,7 +409,7 @@ def _plan(
             for name, stream in streams.items()
         },
     }
-    if tables := [(sink, to) for sink, to in sinks if isinstance(to, Table)]:
+    if tables := [(sink, to) for sink, to in sinks if isinstance(to, TableSettings)]:
         described["tables"] = [
             {"stream": sink.inputs[0], "tasks": sink.tasks, "table": table.name, "time": table.time}
             for sink, table in tables
@@ -429,7 +429,7 @@ def _plan(
 
 def _described(
     stages: Sequence[AnalysedStage],
-    sinks: Sequence[tuple[StagePlan, Table | Files]],
+    sinks: Sequence[tuple[StagePlan, TableSettings | Files]],
     streams: Mapping[str, AnalysedStream],
 ) -> dict[str, dict[str, str]]:
     """All facts of the pipeline. Empty if they are too large to be stored with the run."""
@@ -451,7 +451,7 @@ def _described(
         if stage.plan.output not in streams:
             found[f"stream {stage.plan.output}"] = columns(stage.analysis.schema)
     for sink, to in sinks:
-        goes = {"table": to.name, "time": to.time} if isinstance(to, Table) else {"files": to.folder}
+        goes = {"table": to.name, "time": to.time} if isinstance(to, TableSettings) else {"files": to.folder}
         found[f"stage {sink.name}"] = {"inputs": sink.inputs[0], "tasks": str(sink.tasks), **goes}
     for name, stream in streams.items():
         found[f"stream {name}"] = _said(

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, TimestampType
 
 from samza_azure.application import Stage
-from samza_azure.config import Config, Files, Stream, Table, files_of, table_of
+from samza_azure.config import Config, Files, Stream, TableSettings, files_of, table_of
 from samza_azure.errors import PipelineRefused
 from samza_azure.messages import StagePlan
 from samza_azure.tables.write import WITHIN_A_DAY
@@ -14,7 +14,7 @@ from samza_azure.tables.write import WITHIN_A_DAY
 _POSITION_MAX, _RUN_MAX = 32_000, 32
 
 
-def sinks_of(stream: str, streams: Mapping[str, Stream]) -> dict[str, Table | Files]:
+def sinks_of(stream: str, streams: Mapping[str, Stream]) -> dict[str, TableSettings | Files]:
     """Where the rows of a stream go, by the name of the stage that puts them there."""
     declared = streams.get(stream, Stream())
     found = {f"{stream}-table": table_of(stream, declared), f"{stream}-files": files_of(declared)}
@@ -31,9 +31,9 @@ def name_mistakes(stages: Sequence[Stage], streams: Mapping[str, Stream]) -> Ite
 
 
 def _sink_mistakes(
-    stream: str, sink: str, to: Table | Files, written_by: Stage | None, taken: Collection[str]
+    stream: str, sink: str, to: TableSettings | Files, written_by: Stage | None, taken: Collection[str]
 ) -> Iterator[str]:
-    if isinstance(to, Table):
+    if isinstance(to, TableSettings):
         said, made = f"streams.{stream}.table is {to.name!r}", "A table is made"
     else:
         said, made = f"streams.{stream}.files is {to.folder!r}", "Files are made"
@@ -42,7 +42,7 @@ def _sink_mistakes(
             f"{said}, but no stage writes this stream. {made} from the output of a stage; a stage that returns its "
             "input unchanged will do."
         )
-    elif isinstance(to, Table) and written_by.output_mode == "update":
+    elif isinstance(to, TableSettings) and written_by.output_mode == "update":
         yield (
             f"{said}, but stage {written_by.name} writes a row for each change of a group (output mode update), and "
             "the table would keep them all. Use output mode append."
@@ -54,7 +54,7 @@ def _sink_mistakes(
         )
 
 
-def check_time(stream: str, table: Table, schema: StructType) -> None:
+def check_time(stream: str, table: TableSettings, schema: StructType) -> None:
     """Raise `PipelineRefused` unless the table can be divided into segments by its time column."""
     if table.time not in schema.names:
         raise PipelineRefused(
@@ -86,7 +86,7 @@ def check_producers(stream: str, written_by: StagePlan) -> None:
         )
 
 
-def sink_plan(name: str, stream: str, to: Table | Files, written_by: StagePlan, config: Config) -> StagePlan:
+def sink_plan(name: str, stream: str, to: TableSettings | Files, written_by: StagePlan, config: Config) -> StagePlan:
     """The stage of a table or folder. It has a task per partition of the stream, but at most `task.count`."""
     most = config.task.count or written_by.partitions
     return StagePlan(
@@ -95,7 +95,7 @@ def sink_plan(name: str, stream: str, to: Table | Files, written_by: StagePlan, 
         output=name,
         tasks=min(written_by.partitions, most),
         schema=written_by.schema,
-        table=to.name if isinstance(to, Table) else "",
+        table=to.name if isinstance(to, TableSettings) else "",
         files=to.folder if isinstance(to, Files) else "",
         flush_s=to.flush_s,
     )

@@ -33,8 +33,8 @@ from samza_azure.storage.arrow import decode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.streams.idleness import in_question, is_quiet
-from samza_azure.streams.offset import Offset, Place, State
-from samza_azure.streams.pace import Pace, Progress, next_offset, unasked_s
+from samza_azure.streams.offset import Offset, ProducerPosition, ProducerState
+from samza_azure.streams.pace import Pace, SourceProgress, next_offset, unasked_s
 
 #: `latest` waits this long for a round, whatever the storage does.
 PATIENCE_S = 0.8
@@ -131,7 +131,7 @@ class Poller:
         self._acknowledge(Acknowledgement(version=-1))
         self.hints = HintFile(Path(spec.files["hints"]), [prefix for prefix, _, _ in spec.producers])
         self.based_on: tuple[Offset, Gate] | None = None
-        self.heads: list[Place] = []
+        self.heads: list[ProducerPosition] = []
         self.parts: list[list[Part]] = []
         self.due = [0.0] * len(self.readers)
         self.silent_since: list[float | None] = [None] * len(self.readers)
@@ -147,7 +147,7 @@ class Poller:
 
     def initial(self) -> dict[str, Any]:
         """The offset at which a task without a batch begins."""
-        places = tuple(Place((blob, position)) for blob, position in self.spec.starts)
+        places = tuple(ProducerPosition((blob, position)) for blob, position in self.spec.starts)
         return Offset(self.spec.stream, 0, None, places).to_json()
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -250,7 +250,7 @@ class Poller:
         self.at_end_since = (self.at_end_since or now) if is_at_end else None
         if self.new_since is None and self.heads != list(start.at):
             self.new_since = now
-        found = Progress(
+        found = SourceProgress(
             heads=tuple(self.heads),
             rows=sum(part.rows for parts in self.parts for part in parts),
             is_at_end=is_at_end,
@@ -274,7 +274,7 @@ class Poller:
         for number in questioned:
             head = self.heads[number]
             is_idle = is_due and self.readers[number].is_unchanged(head.position)
-            self.heads[number] = replace(head, state=State.IDLE if is_idle else State.DOUBTED)
+            self.heads[number] = replace(head, state=ProducerState.IDLE if is_idle else ProducerState.DOUBTED)
 
     def _scan_all(self, gate: Gate, now: float) -> None:
         room = (gate.batch_bytes or self.spec.batch_bytes) - sum(
@@ -289,7 +289,7 @@ class Poller:
 
     def _is_due(self, number: int, gate: Gate, hints: Sequence[Position | None], now: float) -> bool:
         head = self.heads[number]
-        if head.state is State.DRAINED:
+        if head.state is ProducerState.DRAINED:
             return False
         end = self._end(number, gate)
         if self.spec.is_source_stream and gate.frozen:
@@ -310,15 +310,17 @@ class Poller:
         found = self.readers[number].scan(head.position, room, self._end(number, gate))
         now = boot_time()
         if found.records:
-            state = State.DRAINED if found.drained else State.IDLE if found.idle else State.ACTIVE
+            state = (
+                ProducerState.DRAINED if found.drained else ProducerState.IDLE if found.idle else ProducerState.ACTIVE
+            )
             frontier = head.frontier_us
             if found.frontier_us is not None:
                 frontier = max(found.frontier_us, found.frontier_us if frontier is None else frontier)
-            self.heads[number] = Place(found.end, frontier, state)
+            self.heads[number] = ProducerPosition(found.end, frontier, state)
             self.parts[number] += found.parts
             self.silent_since[number] = None
         elif found.end != head.position:
-            self.heads[number] = Place(found.end, head.frontier_us, head.state)
+            self.heads[number] = ProducerPosition(found.end, head.frontier_us, head.state)
         if found.at_end:
             self._at_its_end(number, now, hints)
             if gate.ends is not None:  # the producers are about to append their last records
@@ -354,15 +356,19 @@ class Poller:
         since = self.silent_since[number]
         if since is None:
             self.silent_since[number] = now
-        elif self.spec.is_source_stream and head.state is State.ACTIVE and now - since >= self.spec.idle_timeout_s:
-            self.heads[number] = Place(head.position, head.frontier_us, State.IDLE)
+        elif (
+            self.spec.is_source_stream
+            and head.state is ProducerState.ACTIVE
+            and now - since >= self.spec.idle_timeout_s
+        ):
+            self.heads[number] = ProducerPosition(head.position, head.frontier_us, ProducerState.IDLE)
 
-    def _is_at_end(self, places: Sequence[Place], gate: Gate) -> bool:
+    def _is_at_end(self, places: Sequence[ProducerPosition], gate: Gate) -> bool:
         """Whether a drain can flush: source streams are read to their ends, and all producing tasks are drained."""
         if gate.ends is None:
             return False
         if not self.spec.is_source_stream:
-            return all(place.state is State.DRAINED for place in places)
+            return all(place.state is ProducerState.DRAINED for place in places)
         ends = [self._end(number, gate) or (0, 0) for number in range(len(places))]
         for (prefix, _, _), end, place in zip(self.spec.producers, ends, places, strict=True):
             if place.position > end:

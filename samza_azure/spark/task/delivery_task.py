@@ -8,7 +8,7 @@ from samza_azure.logs.record import Buffer
 from samza_azure.messages import StartTask
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.task.sink import SinkTask
-from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.log import LogReader, Restored
 from samza_azure.tables.delivery import Delivery
 
@@ -21,7 +21,7 @@ class DeliveryTask(SinkTask):
 
     _sink: Delivery | None
 
-    def __init__(self, around: Surroundings, start: StartTask, to: Files) -> None:
+    def __init__(self, around: ContainerContext, start: StartTask, to: Files) -> None:
         super().__init__(around, start)
         self._to = to
 

@@ -1,8 +1,8 @@
 """The handler of a low-level task: made, called and watched, in a thread of its own with an event loop.
 
 Promised: calls begin in the order of the messages; never more are in flight than allowed, and none when a method of
-`Calls` returns. A call that takes too long, or raises, fails the task; the error names task and message. Python cannot
-end a call that hangs: it is abandoned, and what it sends later is refused.
+`HandlerCalls` returns. A call that takes too long, or raises, fails the task; the error names task and message. Python
+cannot end a call that hangs: it is abandoned, and what it sends later is refused.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TimeLimits:
     """Time limits in seconds. None is no limit."""
 
     process_s: float | None
@@ -82,11 +82,11 @@ class _Collector:
         self.rows.append(copy.deepcopy(dict(row)))  # laid out at the commit; a list in it may change until then
 
 
-class Calls:
+class HandlerCalls:
     """All calls of one handler. Its methods are for the task's thread, and return when their calls have ended."""
 
     def __init__(
-        self, task: str, factory: Callable[[], Handler], schema: pa.Schema, at_once: int, limits: Limits
+        self, task: str, factory: Callable[[], Handler], schema: pa.Schema, at_once: int, limits: TimeLimits
     ) -> None:
         self._task, self._factory, self._schema = task, factory, schema
         self._at_once, self._limits = at_once, limits

@@ -29,8 +29,8 @@ from samza_azure.spark.pipeline.pipeline import Producer, TaskInput
 from samza_azure.spark.pipeline.schema import arrow_schema, fitted
 from samza_azure.spark.source.poller import Poller, patiently
 from samza_azure.spark.task.checkpoint import Planned
-from samza_azure.spark.task.handler import CLOSE_S, Calls, Limits
-from samza_azure.spark.task.task import Counted, Surroundings, Task
+from samza_azure.spark.task.handler import CLOSE_S, HandlerCalls, TimeLimits
+from samza_azure.spark.task.task import ContainerContext, Counted, Task
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.source_stream import partition_numbers
 from samza_azure.streams.offset import Offset
@@ -91,16 +91,16 @@ class Piece:
 class HandlerTask(Task):
     """One low-level task under one writer."""
 
-    def __init__(self, around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> None:
+    def __init__(self, around: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
         super().__init__(around, start, tried_bytes)
         self._most_bytes = min(self._most_bytes, BATCH_BYTES)
         config, stage = around.config.task, self.stage
-        self._calls = Calls(
+        self._calls = HandlerCalls(
             self.name,
             stage.stage.function,
             arrow_schema(stage.analysis.schema),
             stage.plan.at_once,
-            Limits(config.callback_timeout_s, config.callback_drain_timeout_s),
+            TimeLimits(config.callback_timeout_s, config.callback_drain_timeout_s),
         )
         self._pollers: list[Poller] = []
         self._closing = threading.Event()

@@ -24,7 +24,7 @@ from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.source.source import LogSource
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.secrets import Secrets
-from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.task import ContainerContext
 from samza_azure.spark.task.tasks import Tasks
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ def serve(config: Config, directory: Path, settings: Mapping[str, str], jvm: jav
 
     board = HintBoard(hints(), directory / "hints", changed)
     board.start()
-    around = Surroundings(
+    around = ContainerContext(
         spark=spark,
         config=config,
         pipeline=pipeline,

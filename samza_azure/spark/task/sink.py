@@ -26,7 +26,7 @@ from samza_azure.messages import (
     TaskReport,
 )
 from samza_azure.spark.task.failure import reported
-from samza_azure.spark.task.task import PACE_S, Surroundings
+from samza_azure.spark.task.task import PACE_S, ContainerContext
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.streams.pace import unasked_s
 
@@ -69,7 +69,7 @@ class SinkTask(ABC):
 
     tried_bytes = None  # it has no batch that could be too large
 
-    def __init__(self, around: Surroundings, start: StartTask) -> None:
+    def __init__(self, around: ContainerContext, start: StartTask) -> None:
         self.start_message = start
         self.name = start.task
         to = around.pipeline.sink_of(start.task)

@@ -10,15 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from samza_azure.config import Table
+from samza_azure.config import TableSettings
 from samza_azure.errors import CorruptState
 from samza_azure.machine import boot_time
 from samza_azure.messages import StartTask, stage_and_number
-from samza_azure.segments import Owner
+from samza_azure.segments import LockOwner
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.source.account import segments
 from samza_azure.spark.task.sink import SinkTask
-from samza_azure.spark.task.task import Surroundings
+from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.log import LogReader, Restored
 from samza_azure.tables.housekeeping import LOOK_MOST_S, LOOK_S, Housekeeping
 from samza_azure.tables.sink import Sink
@@ -31,7 +31,7 @@ class TableTask(SinkTask):
 
     _sink: Sink | None
 
-    def __init__(self, around: Surroundings, start: StartTask, table: Table) -> None:
+    def __init__(self, around: ContainerContext, start: StartTask, table: TableSettings) -> None:
         super().__init__(around, start)
         self._table = table
         self._house: threading.Thread | None = None
@@ -88,7 +88,7 @@ class TableTask(SinkTask):
     def _keep_house(self) -> None:
         """Compaction, retention and garbage collection, besides the publishes. Its failures do not fail the task."""
         table, incarnation = self._table, f"{self.start_message.generation}.{self.start_message.attempt}"
-        owner = Owner(f"{self.start_message.run_id}/{self.name}", incarnation)
+        owner = LockOwner(f"{self.start_message.run_id}/{self.name}", incarnation)
         house = Housekeeping(segments(table.name), table, self.name, owner, self._may_keep_house)
         pause = LOOK_S
         while not self._house_ends.wait(pause):

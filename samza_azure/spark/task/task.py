@@ -24,7 +24,7 @@ from samza_azure.logs.position import Ends, Position, bytes_between
 from samza_azure.logs.record import Writer
 from samza_azure.logs.retention import Keeps
 from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, Limits
+from samza_azure.logs.task_log import BATCH_BYTES_MIN, INTERMEDIATE, LogLimits
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     BATCH_PHASES,
@@ -73,7 +73,7 @@ ASK_AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ContainerContext:
     """What all tasks of a container share."""
 
     spark: SparkSession
@@ -106,7 +106,7 @@ class Query(Protocol):
 class Task:
     """One task under one writer."""
 
-    def __init__(self, around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> None:
+    def __init__(self, around: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> None:
         """`tried_bytes` of input in one batch were too much for this machine before."""
         self.start_message = start
         self.tried_bytes = tried_bytes
@@ -827,7 +827,7 @@ def _state(operators: Sequence[Any], late: Sequence[int]) -> tuple[int, int, int
 
 def _roll_bytes(producer: Producer) -> int:
     """The length at which its log begins a new blob."""
-    return (SOURCE_LIMITS if producer.source is not None else Limits()).roll_bytes
+    return (SOURCE_LIMITS if producer.source is not None else LogLimits()).roll_bytes
 
 
 def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:

@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from samza_azure.config import Files, Table
+from samza_azure.config import Files, TableSettings
 from samza_azure.machine import boot_time
 from samza_azure.messages import (
     Alive,
@@ -29,7 +29,7 @@ from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
 from samza_azure.spark.task.sink import SinkTask
 from samza_azure.spark.task.table_task import TableTask
-from samza_azure.spark.task.task import COUNT_LOOK_S, Surroundings, Task
+from samza_azure.spark.task.task import COUNT_LOOK_S, ContainerContext, Task
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ DRAINED_S = 5.0
 class Tasks:
     """The tasks of one processor, on one Spark session."""
 
-    def __init__(self, channel: Channel, around: Surroundings, permit: PermitFile) -> None:
+    def __init__(self, channel: Channel, around: ContainerContext, permit: PermitFile) -> None:
         self._channel = channel
         self._around = around
         self._patience_s = around.config.task.shutdown_ms / 1000
@@ -184,10 +184,10 @@ class Tasks:
                 task.is_finished.wait(max(until - boot_time(), 0))
 
 
-def task_of(around: Surroundings, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
+def task_of(around: ContainerContext, start: StartTask, tried_bytes: int | None = None) -> Task | SinkTask:
     """Make a task of the stage's kind: a Spark query, a handler, or a writer to a table or a folder."""
     match around.pipeline.sink_of(start.task):
-        case Table() as table:
+        case TableSettings() as table:
             return TableTask(around, start, table)
         case Files() as files:
             return DeliveryTask(around, start, files)
@@ -212,6 +212,6 @@ def _without_batches(report: TaskReport) -> TaskReport:
     return replace(report, batch=-1, late=0, read=None, progress=None, last_batch=None)
 
 
-def _failed(command: StartTask, error: Exception, around: Surroundings) -> TaskReport:
+def _failed(command: StartTask, error: Exception, around: ContainerContext) -> TaskReport:
     said = reported(error, around.clean)
     return TaskReport(command.task, command.generation, command.attempt, Phase.FAILED, error=said)

@@ -12,7 +12,7 @@ from samza_azure.group import actions as a
 from samza_azure.group import decide, election, ending, housekeeping, membership, next_run, publish, tasks
 from samza_azure.group.answers import Absent
 from samza_azure.group.control import Control, Member, RunPhase, signal
-from samza_azure.group.rows import LeaderRow, ProcessorRow, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState
 from samza_azure.group.view import Campaign, Lease, View
 from samza_azure.sim.ledger import demand
 
@@ -70,7 +70,7 @@ def _drawn(drawn: Drawn) -> View:
         view.calls.unsettled = a.WriteControl(control, "c1", "l")
     if dice.random() < 0.3:
         own = membership.own_row(view)
-        view.life.written = drawn.often(own, replace(own, state=State.LEFT), 0.8)
+        view.life.written = drawn.often(own, replace(own, state=ProcessorState.LEFT), 0.8)
     for name in (a.LEADER_ROW, a.CONTROL, a.LEASE, a.REQUESTS):
         if dice.random() < 0.1:
             view.calls.busy[name] = drawn.before()
@@ -363,7 +363,7 @@ def _end(view: View) -> list[Any]:
         found = view.life.found
         if not _free(view, a.OWN_ROW) or found is None or _is_fenced(view) or view.life.etag is None:
             return []
-        last = replace(membership.own_row(view), beat=view.life.beat + 1, state=State.LEFT, ending="0 bye")
+        last = replace(membership.own_row(view), beat=view.life.beat + 1, state=ProcessorState.LEFT, ending="0 bye")
         return [a.MergeOwnRow(last, view.life.etag)]
     if waits is ending.Wait.LEASE:
         return _hand_over(view, None)

@@ -35,7 +35,7 @@ from samza_azure.logs.record import (
     last_length,
 )
 from samza_azure.logs.restart_files import is_lasting, needed, snapshot_parts, state_kind
-from samza_azure.logs.retention import Keeps, Piece, past
+from samza_azure.logs.retention import Keeps, LogBlob, past
 from samza_azure.sim.ledger import Violation, demand
 
 from . import plain
@@ -270,7 +270,7 @@ def check_files(dice: Random) -> None:
 def check_retention(dice: Random) -> None:
     """Plain: which blobs of a log are past the retention of its stream."""
     kept = [
-        Piece("log", index, dice.randrange(1, 4), float(dice.randrange(5)), ())
+        LogBlob("log", index, dice.randrange(1, 4), float(dice.randrange(5)), ())
         for index in range(dice.randrange(3), dice.randrange(3, 9))
     ]
     keeps = Keeps(dice.choice([None, 1.0, 2.0]), dice.choice([None, 2, 4, 6]))

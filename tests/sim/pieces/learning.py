@@ -15,15 +15,15 @@ from samza_azure.group import learn
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, ControlRead, Denied, Kept, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import Control, Member
-from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request
 from samza_azure.group.view import (
     Campaign,
     Denial,
     Failing,
     Leadership,
     Lease,
-    Life,
     LocalTask,
+    OwnIncarnation,
     View,
     Well,
 )
@@ -575,7 +575,7 @@ def member(case: Case) -> None:
         answer = Absent()
     case.answered(action, answer)
     if answer == "n" and name in others:
-        marked = replace(others[name], state=State.DEAD, etag="n", epoch=3)
+        marked = replace(others[name], state=ProcessorState.DEAD, etag="n", epoch=3)
         case.change["others.members"] = {**others, name: marked}
     elif kind == 2 and (answer is None or isinstance(answer, Absent)):
         case.change["others.members"] = {each: one for each, one in others.items() if each != name}
@@ -668,7 +668,7 @@ def locally(case: Case) -> None:
             case.demoted()
         case a.Rejoin():
             case.demoted()
-            fresh = Life(before["fresh_id"])
+            fresh = OwnIncarnation(before["fresh_id"])
             case.change |= {f"life.{each.name}": getattr(fresh, each.name) for each in fields(fresh)}
             case.change["work.tasks"] = {
                 each: replace(local, former=True) for each, local in tasks.items() if not closed(local)

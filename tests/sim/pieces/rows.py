@@ -40,8 +40,8 @@ from samza_azure.group.reports import counts, report_of
 from samza_azure.group.rows import (
     LeaderRow,
     ProcessorRow,
+    ProcessorState,
     RequestKind,
-    State,
     columns,
     leader_columns,
     leader_row,
@@ -108,7 +108,7 @@ def drawn_row(dice: Random) -> ProcessorRow:
         "",
         dice.randrange(1 << 50),
         dice.randrange(1 << 50),
-        dice.choice(list(State)),
+        dice.choice(list(ProcessorState)),
         {f"t-{number}{dice.randbytes(20).hex()}": number for number in range(dice.choice([0, 2, 2, 2, 2, 2, 2500]))},
         tasks,
         dice.choice(["", "ab" * 32]),

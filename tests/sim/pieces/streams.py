@@ -20,7 +20,7 @@ from samza_azure.logs.reading import Scan, fetch_part, opening, scan, tail, unch
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.source_log import SharedLog, append_shared, in_words, partitioning_of
 from samza_azure.logs.task_log import (
-    Limits,
+    LogLimits,
 )
 from samza_azure.sim.ledger import Violation, demand
 from samza_azure.storage.driver import drive, perform
@@ -103,7 +103,7 @@ def check_streams(dice: Random) -> None:
     storage = MemoryStorage(lambda: 0.0)
     blobs = MemoryAccount(storage).blobs()
     large = dice.random() < 0.25
-    limits = Limits(roll_bytes=dice.choice([600, 1500, 4 * LARGE]), roll_records=dice.choice([3, 6, 40]))
+    limits = LogLimits(roll_bytes=dice.choice([600, 1500, 4 * LARGE]), roll_records=dice.choice([3, 6, 40]))
     meta = dice.choice([{}, {"key": ["a", "b"], "partitions": 3}])
     logs = [
         SharedLog(STREAM, f"p{number}", dice.randbytes(16), meta, limits) for number in range(dice.choice([1, 2, 3]))
@@ -147,7 +147,7 @@ def _said(dice: Random, *, large: bool) -> dict[str, Any]:
 
 
 def _check_stream(
-    found: list[dict[str, Any]], told: dict[str, list[Any]], limits: Limits, meta: dict[str, Any]
+    found: list[dict[str, Any]], told: dict[str, list[Any]], limits: LogLimits, meta: dict[str, Any]
 ) -> None:
     """Every append that was reported is there once, in its producer's order, and blobs are as long as they may be."""
     groups = {each["group_id"] for each in found}
@@ -169,7 +169,7 @@ def _check_stream(
             demand(same, "Form: the frontier of a stream's record")
 
 
-def check_blobs(found: list[dict[str, Any]], limits: Limits) -> None:
+def check_blobs(found: list[dict[str, Any]], limits: LogLimits) -> None:
     """Records are counted in their blob, and only a full blob is followed by another."""
     since, number, index = 0, 0, 0
     for each in found:

@@ -14,7 +14,7 @@ from samza_azure.errors import CorruptState, StateLost, Superseded
 from samza_azure.logs.forget import kept, outdated
 from samza_azure.logs.operations import (
     Append,
-    Denied,
+    AppendRefused,
     Sent,
     blob_index,
     blob_name,
@@ -24,7 +24,7 @@ from samza_azure.logs.operations import (
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, encode
 from samza_azure.logs.task_log import (
     INTERMEDIATE,
-    Limits,
+    LogLimits,
     TaskLog,
     append,
     log_record,
@@ -47,7 +47,7 @@ def check_task_logs(dice: Random) -> None:
     """S2, S8, S9: owners follow each other, each may be overtaken in mid-call, and nothing that was told is lost."""
     storage = MemoryStorage(lambda: 0.0)
     blobs = MemoryAccount(storage).blobs()
-    limits = Limits(
+    limits = LogLimits(
         roll_bytes=dice.choice([1_200, 3_000, 1 << 20]),
         roll_records=dice.choice([4, 9, 100]),
         record_bytes=dice.choice([200, 3_000, 1 << 20]),
@@ -98,7 +98,7 @@ def copy_of(storage: MemoryStorage) -> MemoryStorage:
 class TaskWorld:
     """One task's log, what its owners were told, and what the log must therefore hold."""
 
-    def __init__(self, dice: Random, storage: MemoryStorage, blobs: Blobs, limits: Limits) -> None:
+    def __init__(self, dice: Random, storage: MemoryStorage, blobs: Blobs, limits: LogLimits) -> None:
         self.dice, self.storage, self.blobs, self.limits = dice, storage, blobs, limits
         self.prefix, self.task = "runs/r/clean-0", "clean-0"
         self.meta = {INTERMEDIATE: True} if dice.random() < 0.7 else {}
@@ -246,7 +246,7 @@ class TaskWorld:
                     blobs.append(name, added, position)
                     added = b""
 
-        demand(insisted(4, Denied("x")) == (CorruptState, 3), "Form: who is refused three times goes on")
+        demand(insisted(4, AppendRefused("x")) == (CorruptState, 3), "Form: who is refused three times goes on")
         demand(insisted(5, Sent.UNKNOWN) == (CorruptState, 1), "S8: a log that became shorter is not noticed")
         more = self.dice.choice([data, data + b"x", b"other bytes, and more", b"some"])
         demand(insisted(4, Sent.UNKNOWN, more) == (more.startswith(data), 2), f"S2: {more!r} is taken for ours, or not")

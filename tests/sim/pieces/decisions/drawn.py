@@ -27,15 +27,15 @@ from samza_azure.group.control import (
     Stop,
 )
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.rows import LeaderRow, ProcessorRow, Request, RequestKind, State
+from samza_azure.group.rows import LeaderRow, ProcessorRow, ProcessorState, Request, RequestKind
 from samza_azure.group.timing import Timing
 from samza_azure.group.view import (
     Denial,
     Failing,
     Leadership,
     Lease,
-    Life,
     LocalTask,
+    OwnIncarnation,
     Settings,
     View,
     Well,
@@ -106,7 +106,7 @@ class Drawn:
             dice.choice(["e1", "e2"]),
             3,
             dice.choice([0, 4, 5, 6]),
-            State.ACTIVE if dice.random() < share else dice.choice(list(State)),
+            ProcessorState.ACTIVE if dice.random() < share else dice.choice(list(ProcessorState)),
             {task: dice.randrange(1, 4) for task in TASKS if dice.random() < 0.3},
             {task: self.report(task) for task in TASKS if dice.random() < 0.4},
             dice.choice(["f", "f", "f", "g", ""]),
@@ -206,7 +206,7 @@ class Drawn:
             holds_directory=dice.random() < 0.5,
         )
         rows = {name: self.row(name) for name in NAMES if dice.random() < 0.85}
-        view = View(settings, Life(LIVES[0]))
+        view = View(settings, OwnIncarnation(LIVES[0]))
         view.life.control = self.control() if dice.random() < 0.93 else self.often(Absent(), None)
         view.life.accepted_at, view.life.beat = self.before(), 3
         view.life.etag = self.often("e", None, 0.9)
@@ -287,7 +287,7 @@ def present(view: View) -> dict[str, ProcessorRow]:
     rows = {name: row for name, row in view.others.members.items() if alive(row) and name != "p0"}
     own = view.life.written
     if own is not None and alive(own):
-        rows["p0"] = replace(own, state=State.LEAVING) if view.ending is not None else own
+        rows["p0"] = replace(own, state=ProcessorState.LEAVING) if view.ending is not None else own
     return rows
 
 

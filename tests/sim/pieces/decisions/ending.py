@@ -15,7 +15,7 @@ from samza_azure.group.control import (
     Control,
     Member,
 )
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.view import (
     Campaign,
     Candidacy,
@@ -49,7 +49,9 @@ def _check_last(view: View, *, leads: bool, hands_over: bool, is_candidate: bool
     lease = Lease("lease", NOW)
     over = replace(
         view,
-        life=replace(view.life, etag="e", written=replace(membership.own_row(view), state=State.LEFT), control=None),
+        life=replace(
+            view.life, etag="e", written=replace(membership.own_row(view), state=ProcessorState.LEFT), control=None
+        ),
         work=Work(),
         leadership=Leadership(lease, NOW, NOW) if leads else None,
         handing_over=lease if hands_over else None,

@@ -9,7 +9,7 @@ from samza_azure.group.control import (
     Control,
     Member,
 )
-from samza_azure.group.rows import ProcessorRow, State
+from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.view import (
     View,
 )
@@ -89,7 +89,9 @@ def _gone(view: View, before: Control, member: Member) -> tuple[str, str]:
     who = member.processor
     row, age = view.others.members.get(who), view.others.ages.get(who)
     if who == "p0":
-        row = ProcessorRow("p0", LIVES[0], state=State.LEAVING, ending=f"1 {view.gave_up}" if view.gave_up else "")
+        row = ProcessorRow(
+            "p0", LIVES[0], state=ProcessorState.LEAVING, ending=f"1 {view.gave_up}" if view.gave_up else ""
+        )
     if row is not None and row.incarnation != member.incarnation:
         return "died", f"{who} came back as a new incarnation, which is not a member yet."
     if row is not None and row.ending not in ("", "0 bye"):
