@@ -17,7 +17,6 @@ from samza_azure.machine import die_with_parent
 from samza_azure.storage.connection import Account
 from samza_azure.storage.log import LogReader
 
-Say = Callable[[str], None]
 POLL_S = 0.1
 
 

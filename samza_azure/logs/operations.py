@@ -106,7 +106,7 @@ class AppendRefused:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a blob, and the size of the whole blob."""
+    """Bytes of a blob, and the size of the whole blob. `data` is empty at or past the end."""
 
     data: bytes
     size: int

@@ -30,7 +30,6 @@ from samza_azure.logs.operations import (
     Read,
     Rule,
     Sent,
-    Span,
 )
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.record import Kind, Slice, Writer
@@ -62,7 +61,7 @@ from samza_azure.sim.ledger import Violation, demand
 from samza_azure.sim.loop import Process
 from samza_azure.sim.steps import Steps
 from samza_azure.storage.driver import drive
-from samza_azure.storage.interface import Chunk, Missing, Refused
+from samza_azure.storage.interface import Missing, Refused
 from samza_azure.storage.memory import SimulatedAccount
 
 T = TypeVar("T")
@@ -621,7 +620,7 @@ class TaskAttempt:
                 await account.carry("blobs.put", lambda: storage.put(name, data), CALL_S)
             case Read(name, start, length):
                 found = await account.carry("blobs.read", lambda: storage.read(name, start, length), CALL_S)
-                return Span(found.data, found.size) if isinstance(found, Chunk) else None
+                return None if isinstance(found, Missing) else found
             case Enumerate(prefix):
                 return await account.carry("blobs.list", lambda: storage.list(prefix), CALL_S)
         return None

@@ -15,7 +15,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from samza_azure.group.control import NAME
-from samza_azure.storage.interface import Chunk, Content, Missing, NotModified, Refused, Row, Value
+from samza_azure.logs.operations import Span
+from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value
 from samza_azure.storage.memory import MemoryStorage
 
 #: Where the other leased blobs are, those of `samza_azure.library.lease_lock`.
@@ -245,7 +246,7 @@ def _whole_properties(found: Content | NotModified | Missing | Refused) -> Respo
     return replace(_whole(found), status=200, body=b"") if isinstance(found, Content) else _refused(found)
 
 
-def _part(found: Chunk | Missing, start: int) -> Response:
+def _part(found: Span | Missing, start: int) -> Response:
     if isinstance(found, Missing):
         return _refused(found)
     if not found.data:
@@ -254,7 +255,7 @@ def _part(found: Chunk | Missing, start: int) -> Response:
     return Response(206, {"Content-Range": f"bytes {start}-{end}/{found.size}"}, found.data)
 
 
-def _properties(found: Chunk | Missing) -> Response:
+def _properties(found: Span | Missing) -> Response:
     return _refused(found) if isinstance(found, Missing) else Response(200, {"Content-Length": str(found.size)})
 
 

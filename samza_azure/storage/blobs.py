@@ -15,10 +15,11 @@ from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
 from samza_azure.storage.answers import AccountCalls, error_code
-from samza_azure.storage.interface import DELETE_MAX, Chunk, Missing, Refused
+from samza_azure.storage.interface import DELETE_MAX, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 
 #: The SDK counts sending a block as connecting, so that timeout grows with the block, by this least speed.
@@ -59,7 +60,7 @@ class AzureBlobs:
         )
         return answer if isinstance(answer, Refused | Missing) else position + len(data)
 
-    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         blob = self._client(name)
         checked_length(length)
         try:
@@ -67,7 +68,7 @@ class AzureBlobs:
             data = download.readall()
         except AzureError as error:
             if isinstance(error, HttpResponseError) and error.status_code == 416:
-                return Chunk(b"", self._size(name, error))
+                return Span(b"", self._size(name, error))
             answer = self._calls.reading(error, f"Reading {name} from {start}", write=False)
             if isinstance(answer, Missing):
                 return answer
@@ -75,7 +76,7 @@ class AzureBlobs:
         if len(data) != max(download.size, 0):
             # If a body breaks off, the SDK reads it once more, finds it empty, and takes that for its end.
             raise StorageUnavailable(f"Reading {name} from {start}: the answer broke off.")
-        return Chunk(data, _total(download.properties.content_range or ""))
+        return Span(data, _total(download.properties.content_range or ""))
 
     def put(self, name: str, data: Buffer) -> bool:
         blob = self._client(name)

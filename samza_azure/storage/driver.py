@@ -19,9 +19,8 @@ from samza_azure.logs.operations import (
     Read,
     Rule,
     Sent,
-    Span,
 )
-from samza_azure.storage.interface import Blobs, Chunk, Missing, Refused
+from samza_azure.storage.interface import Blobs, Missing, Refused
 
 T = TypeVar("T")
 
@@ -71,11 +70,8 @@ def perform(operation: Operation, blobs: Blobs) -> Any:
         case Put(name, data):
             blobs.put(name, data)
         case Read(name, start, length):
-            match blobs.read(name, start, length):
-                case Chunk(data, size):
-                    return Span(data, size)
-                case Missing():
-                    return None
+            found = blobs.read(name, start, length)
+            return None if isinstance(found, Missing) else found
         case Enumerate(prefix):
             return blobs.list(prefix)
         case Pause():

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
+from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
 
@@ -45,14 +46,6 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Bytes from a position on, and the size of the whole blob. `data` is empty at or past the end."""
-
-    data: bytes
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
 class Row:
     """One table row. Integers are 64 bit."""
 
@@ -74,7 +67,7 @@ class Blobs(Protocol):
     def append(self, name: str, data: bytes, position: int) -> int | Refused | Missing:
         """Append at exactly `position`. Return the new length, or why not. One call, one block, at most 100 MiB."""
 
-    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         """Read at most `length` bytes from `start`. At or past the end: no bytes, and the size."""
 
     def put(self, name: str, data: Buffer) -> bool:

@@ -17,11 +17,11 @@ from typing import Protocol, TypeVar
 
 from samza_azure.errors import SamzaAzureError
 from samza_azure.group.control import NAME
+from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
 from samza_azure.storage.interface import (
     Blobs,
-    Chunk,
     Content,
     ControlBlob,
     Missing,
@@ -134,13 +134,13 @@ class MemoryStorage:
         blob.etag, blob.written_at = self._next_etag(), self._clock()
         return len(blob.data)
 
-    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         """Get Blob, a range of it."""
         blob = self._blobs.get(name)
         if blob is None:
             return Missing()
         end = len(blob.data) if length is None else start + length
-        return Chunk(bytes(blob.data[start:end]), len(blob.data))
+        return Span(bytes(blob.data[start:end]), len(blob.data))
 
     def put(self, name: str, data: Buffer) -> bool:
         """Put Blob (block blob), If-None-Match: *."""
@@ -434,7 +434,7 @@ class MemoryBlobs:
         checked_append(data)
         return self._account.call("blobs.append", lambda: self._storage.append(name, data, position))
 
-    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         checked_length(length)
         return self._account.call("blobs.read", lambda: self._storage.read(name, start, length))
 

@@ -5,7 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from samza_azure.errors import SamzaAzureError
-from samza_azure.storage.interface import Chunk, Missing, Refused
+from samza_azure.logs.operations import Span
+from samza_azure.storage.interface import Missing, Refused
 from tests.storage.conftest import A, AnyAccount
 
 
@@ -14,7 +15,7 @@ def test_a_blob_is_created_once_and_the_second_creation_does_not_empty_it(accoun
     assert blobs.create("log/0") is True
     assert blobs.append("log/0", b"rows", 0) == 4
     assert blobs.create("log/0") is False
-    assert blobs.read("log/0", 0) == Chunk(b"rows", 4)
+    assert blobs.read("log/0", 0) == Span(b"rows", 4)
 
 
 def test_an_append_at_the_end_extends_the_blob_and_any_other_is_refused(account: AnyAccount) -> None:
@@ -24,7 +25,7 @@ def test_an_append_at_the_end_extends_the_blob_and_any_other_is_refused(account:
     assert blobs.append("log/0", b"two", 3) == 6
     assert blobs.append("log/0", b"two", 3) == Refused("AppendPositionConditionNotMet")
     assert blobs.append("log/0", b"three", 7) == Refused("AppendPositionConditionNotMet")
-    assert blobs.read("log/0", 0) == Chunk(b"onetwo", 6)
+    assert blobs.read("log/0", 0) == Span(b"onetwo", 6)
 
 
 def test_an_append_to_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
@@ -49,7 +50,7 @@ def test_an_append_may_have_100_mebibytes(account: AnyAccount) -> None:
     blobs = account.blobs()
     blobs.create("log/0")
     assert blobs.append("log/0", bytes(100 << 20), 0) == 100 << 20
-    assert blobs.read("log/0", (100 << 20) - 2) == Chunk(bytes(2), 100 << 20)
+    assert blobs.read("log/0", (100 << 20) - 2) == Span(bytes(2), 100 << 20)
 
 
 @pytest.mark.parametrize(
@@ -72,15 +73,15 @@ def test_a_read_gives_the_bytes_that_are_there_and_the_size_of_all(
     blobs = account.blobs()
     blobs.create("log/0")
     blobs.append("log/0", b"0123456789", 0)
-    assert blobs.read("log/0", start, length) == Chunk(expected, 10)
+    assert blobs.read("log/0", start, length) == Span(expected, 10)
 
 
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_read_of_an_empty_blob_gives_nothing(account: AnyAccount, start: int) -> None:
     blobs = account.blobs()
     blobs.create("log/0")
-    assert blobs.read("log/0", start) == Chunk(b"", 0)
-    assert blobs.read("log/0", start, 16) == Chunk(b"", 0)
+    assert blobs.read("log/0", start) == Span(b"", 0)
+    assert blobs.read("log/0", start, 16) == Span(b"", 0)
 
 
 def test_a_read_of_no_blob_says_that_it_is_missing(account: AnyAccount) -> None:
@@ -99,16 +100,16 @@ async def test_a_blob_that_is_leased_is_not_deleted(account: AnyAccount) -> None
     await control.acquire(A, seconds=60, timeout=5)
     with pytest.raises(SamzaAzureError, match="LeaseIdMissing"):
         account.blobs().delete("control.json")
-    assert account.blobs().read("control.json", 0) == Chunk(b"0", 1)
+    assert account.blobs().read("control.json", 0) == Span(b"0", 1)
 
 
 def test_an_immutable_blob_is_written_once(account: AnyAccount) -> None:
     blobs = account.blobs()
     assert blobs.put("large/1", b"first") is True
     assert blobs.put("large/1", b"second") is False
-    assert blobs.read("large/1", 0) == Chunk(b"first", 5)
+    assert blobs.read("large/1", 0) == Span(b"first", 5)
     assert blobs.put("large/empty", b"") is True
-    assert blobs.read("large/empty", 0) == Chunk(b"", 0)
+    assert blobs.read("large/empty", 0) == Span(b"", 0)
 
 
 def test_a_large_blob_is_written_in_blocks_and_only_once(account: AnyAccount) -> None:
@@ -117,7 +118,7 @@ def test_a_large_blob_is_written_in_blocks_and_only_once(account: AnyAccount) ->
     first = bytes(range(256)) * (1 << 16) + b"and the rest"
     assert blobs.put("large/2", memoryview(first)) is True
     assert blobs.put("large/2", memoryview(first[:-1])) is False
-    assert blobs.read("large/2", 0) == Chunk(first, len(first))
+    assert blobs.read("large/2", 0) == Span(first, len(first))
 
 
 def test_a_listing_has_the_names_below_the_prefix_in_order_with_their_sizes(account: AnyAccount) -> None:

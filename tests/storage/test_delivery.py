@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from samza_azure.application import Stage
 from samza_azure.config import Config, Files
 from samza_azure.errors import CorruptState, Superseded
+from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Kind, Writer
 from samza_azure.logs.task_log import NEEDS, LogLimits
 from samza_azure.messages import Drain, DrainStep, Phase, Plan, StagePlan, StartTask
@@ -22,7 +23,6 @@ from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.task.delivery_task import DeliveryTask
 from samza_azure.spark.task.task import ContainerContext
 from samza_azure.storage.arrow import one_slice
-from samza_azure.storage.interface import Chunk
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.memory import MemoryAccount
 from tests.storage.conftest import AnyAccount
@@ -104,7 +104,7 @@ class World:
 
     def bytes_of(self, name: str) -> bytes:
         found = self.blobs.read(name, 0)
-        assert isinstance(found, Chunk)
+        assert isinstance(found, Span)
         return found.data
 
     def last(self) -> tuple[Kind, dict[str, int]]:

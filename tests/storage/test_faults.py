@@ -12,8 +12,9 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.errors import AccessDenied, SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Chunk, Content, Refused, Row
+from samza_azure.storage.interface import Content, Refused, Row
 
 from .proxy import Answering, Mode, Proxy
 
@@ -64,7 +65,7 @@ def test_an_append_whose_answer_is_lost_is_unsettled_and_a_read_settles_it(accou
     to_blobs.mode = Mode.LOSE_ONE_ANSWER
     with pytest.raises(Unsettled, match="Appending 4 bytes to log/0"):
         blobs.append("log/0", b"rows", 0)
-    assert blobs.read("log/0", 0) == Chunk(b"rows", 4)
+    assert blobs.read("log/0", 0) == Span(b"rows", 4)
 
 
 def test_a_request_that_is_lost_is_unsettled_too_and_a_read_settles_it(account: Account, to_blobs: Proxy) -> None:
@@ -74,7 +75,7 @@ def test_a_request_that_is_lost_is_unsettled_too_and_a_read_settles_it(account: 
     with pytest.raises(Unsettled):
         blobs.append("log/0", b"rows", 0)
     to_blobs.mode = Mode.PASS
-    assert blobs.read("log/0", 0) == Chunk(b"", 0)
+    assert blobs.read("log/0", 0) == Span(b"", 0)
 
 
 def test_an_answer_that_does_not_come_ends_the_wait_in_time(account: Account, to_blobs: Proxy) -> None:
@@ -88,7 +89,7 @@ def test_an_answer_that_does_not_come_ends_the_wait_in_time(account: Account, to
         blobs.read("log/0", 0)
     assert time.monotonic() - began < IN_TIME_S
     to_blobs.mode = Mode.PASS
-    assert blobs.read("log/0", 0) == Chunk(b"rows", 4)
+    assert blobs.read("log/0", 0) == Span(b"rows", 4)
 
 
 def test_a_download_that_breaks_off_is_not_taken_for_the_whole(account: Account, to_blobs: Proxy) -> None:
@@ -240,7 +241,7 @@ async def test_a_storage_that_stands_still_and_goes_on_is_settled_by_reading(con
         with pytest.raises(Unsettled):
             await rows.merge("members", "one", {"beat": 2}, etag=etag, timeout=0.5)
         os.kill(azurite.pid, signal.SIGCONT)
-        assert blobs.read("log/0", 0) in (Chunk(b"", 0), Chunk(b"rows", 4))
+        assert blobs.read("log/0", 0) in (Span(b"", 0), Span(b"rows", 4))
         read = await rows.get("members", "one", timeout=SECONDS)
         assert isinstance(read, Row) and read.values in ({"beat": 1}, {"beat": 2})
 
@@ -364,7 +365,7 @@ def test_the_size_is_asked_for_if_the_answer_to_a_read_behind_the_end_does_not_t
 ) -> None:
     with Answering(416, "InvalidRange") as server:
         blobs = connect(with_ports(azurite, server.port, server.port)).blobs()
-        assert blobs.read("log/0", 3) == Chunk(b"", 3)
+        assert blobs.read("log/0", 3) == Span(b"", 3)
 
 
 # The account refuses us.

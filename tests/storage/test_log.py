@@ -16,10 +16,10 @@ from samza_azure.errors import (
     Superseded,
     Unsettled,
 )
-from samza_azure.logs.operations import CHUNK, INDEX, large_prefix
+from samza_azure.logs.operations import CHUNK, INDEX, Span, large_prefix
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.storage.interface import Blobs, Chunk, Missing, Refused
+from samza_azure.storage.interface import Blobs, Missing, Refused
 from samza_azure.storage.log import LogReader, LogWriter, Restored, take_over
 from samza_azure.storage.memory import MemoryAccount
 from tests.storage.conftest import AnyAccount
@@ -55,7 +55,7 @@ class Troubled:
 
         return self.troubles.pop(0)(send) if self.troubles else send()
 
-    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         return self._reach().read(name, start, length)
 
     def put(self, name: str, data: bytes) -> bool:
@@ -578,9 +578,9 @@ class Counted(Troubled):
 
     reads: list[int] = field(default_factory=list)
 
-    def read(self, name: str, start: int, length: int | None = None) -> Chunk | Missing:
+    def read(self, name: str, start: int, length: int | None = None) -> Span | Missing:
         answer = self.blobs.read(name, start, length)
-        self.reads.append(len(answer.data) if isinstance(answer, Chunk) else 0)
+        self.reads.append(len(answer.data) if isinstance(answer, Span) else 0)
         return answer
 
 
@@ -739,7 +739,7 @@ def test_no_reader_takes_a_damaged_byte_for_a_good_one() -> None:
     writer.append(**batch(1), kind=Kind.DRAINED)
     name = f"{PREFIX}/00000000"
     whole = blobs.read(name, 0)
-    assert isinstance(whole, Chunk)
+    assert isinstance(whole, Span)
     intact, unnoticed = read_all(blobs), 0
     for _, data in damaged(whole.data):
         with suppress(CorruptState):
@@ -755,7 +755,7 @@ def test_no_new_owner_takes_a_damaged_header_or_file_for_a_good_one() -> None:
     writer.append(0, files={"offsets/0": b"offset"})
     name = f"{PREFIX}/00000000"
     whole = blobs.read(name, 0)
-    assert isinstance(whole, Chunk)
+    assert isinstance(whole, Span)
     for _, data in damaged(whole.data):
         with pytest.raises(CorruptState, match=f"blob {name}, position "):
             own(memory_of({name: data}), NEW)
@@ -767,7 +767,7 @@ def test_a_log_cut_off_anywhere_inside_a_record_is_corruption() -> None:
     boundaries = {0, writer.position[1], writer.append(**batch(0))[1]}
     name = f"{PREFIX}/00000000"
     whole = blobs.read(name, 0)
-    assert isinstance(whole, Chunk)
+    assert isinstance(whole, Span)
     for length in sorted(set(range(1, len(whole.data))) - boundaries):
         memory = memory_of({name: whole.data[:length]})
         for attempt in (lambda memory=memory: read_all(memory), lambda memory=memory: own(memory, NEW)):
