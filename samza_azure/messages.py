@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+from samza_azure.logs.names import stage_and_number, task_name
 from samza_azure.logs.position import Ends
 
 #: The exit code of a container whose JVM ran out of memory: the JVM's own.
@@ -80,7 +81,7 @@ class Plan:
 
     def tasks(self) -> list[str]:
         """All tasks, in the order of stages and numbers."""
-        return [f"{stage.name}-{number}" for stage in self.stages for number in range(stage.tasks)]
+        return [task_name(stage.name, number) for stage in self.stages for number in range(stage.tasks)]
 
     def stage_of(self, task: str) -> StagePlan:
         """The stage that a task belongs to."""
@@ -108,12 +109,6 @@ def changes(there: Mapping[str, Mapping[str, str]], here: Mapping[str, Mapping[s
         if lines:
             found.append(f"{name}: {'; '.join(lines)}")
     return found
-
-
-def stage_and_number(task: str) -> tuple[str, int]:
-    """The stage in a task's name, and the task's number in that stage."""
-    stage, _, number = task.rpartition("-")
-    return stage, int(number)
 
 
 def partitions_of(number: int, tasks: int, partitions: int) -> range:

@@ -26,9 +26,10 @@ from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.tasks import assigned
 from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import View
+from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.position import bytes_between
 from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.messages import DrainStep, Phase, Progress, TaskReport, stage_and_number
+from samza_azure.messages import DrainStep, Phase, Progress, TaskReport
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from samza_azure.logs.names import source_log, stream_and_partition
 from samza_azure.logs.position import Position
 from samza_azure.storage.export import log_sizes
 from samza_azure.storage.interface import Blobs
@@ -29,7 +30,7 @@ def behind(blobs: Blobs, shown: Mapping[str, Any]) -> dict[str, Behind]:
     found = {}
     stands = shown["positions"] if shown["phase"] == "DRAINED" else shown["read"]
     for partition, (index, position) in {**shown["read"], **stands}.items():
-        prefix = f"streams/{partition}"
+        prefix = source_log(partition)
         sizes = log_sizes(blobs, prefix)
         left = {
             number: size - (position if number == index else 0) for number, size in sizes.items() if number >= index
@@ -43,7 +44,7 @@ def by_stream(found: Mapping[str, Behind]) -> dict[str, Behind]:
     """The sums per stream."""
     total: dict[str, Behind] = {}
     for partition, each in found.items():
-        stream = partition.rpartition("/")[0]
+        stream, _ = stream_and_partition(partition)
         so_far = total.get(stream, Behind(0, True, 0))
         total[stream] = Behind(so_far.rows + each.rows, so_far.is_all and each.is_all, so_far.size + each.size)
     return total
@@ -51,7 +52,7 @@ def by_stream(found: Mapping[str, Behind]) -> dict[str, Behind]:
 
 def ends_of(blobs: Blobs, partitions: Iterable[str]) -> dict[str, Position]:
     """The present ends of the logs of these source partitions, for those that have a log."""
-    tails = {partition: LogReader(blobs, f"streams/{partition}").tail() for partition in partitions}
+    tails = {partition: LogReader(blobs, source_log(partition)).tail() for partition in partitions}
     return {partition: last.end for partition, last in tails.items() if last is not None}
 
 
@@ -62,7 +63,7 @@ def rows_before(blobs: Blobs, shown: Mapping[str, Any], ends: Mapping[str, Posit
         index, position = shown["read"].get(partition, (0, 0))
         if (index, position) < end:
             # By rows, not by positions: after the last row a producer appends the event time, which no task reads.
-            found = LogReader(blobs, f"streams/{partition}").scan((index, position), COUNTED_BYTES, until=end)
+            found = LogReader(blobs, source_log(partition)).scan((index, position), COUNTED_BYTES, until=end)
             rows += found.rows or (0 if found.end >= end or found.at_end else 1)
     return rows
 

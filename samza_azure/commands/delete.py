@@ -18,9 +18,18 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.control import NAME, Control, RunPhase
 from samza_azure.group.drain import is_forgotten
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
-from samza_azure.host.runs import run_prefix
 from samza_azure.host.status import CALL_S
-from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.names import (
+    FILES,
+    LOCKS,
+    RUNS,
+    STREAMS,
+    TABLES,
+    large_prefix,
+    run_folder,
+    stream_and_partition,
+    stream_folder,
+)
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.interface import DELETE_MAX, Blobs
@@ -29,7 +38,7 @@ from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of
 
 #: The prefixes of all that a job writes, except its control blob.
-OURS = ("runs/", "streams/", "tables/", "files/", "locks/")
+OURS = (RUNS, STREAMS, TABLES, FILES, LOCKS)
 
 NamesAndSizes = Sequence[tuple[str, int]]
 
@@ -70,7 +79,7 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
     past = () if control is None else control.past
     blobs = account.blobs()
     if run not in past and not (is_forgotten(past, run) and run in runs_in(blobs)):
-        left = [each for each in past if blobs.list(run_prefix(each))]
+        left = [each for each in past if blobs.list(run_folder(each))]
         current = control is not None and run == control.run_id and control.phase is not RunPhase.NONE
         why = (
             f"Run {run} is not drained: samza-azure drain {config.path.name} --wait ends it, --all deletes it with the "
@@ -79,7 +88,7 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
             else f"No drained run has the id {run!r}."
         )
         raise ConfigError(f"{why} Drained runs with rows: {', '.join(left) or 'none'}.")
-    found = blobs.list(run_prefix(run))
+    found = blobs.list(run_folder(run))
     confirm(f"This deletes {sized(found)} of the drained run {run}.", run, yes=yes)
     return deleted(f"run {run}", found, delete(blobs, found, lambda: None))
 
@@ -87,9 +96,9 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
 def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -> str:
     """Delete the logs of a source stream, or of an output stream in all runs, and forget its named readers."""
     blobs = account.blobs()
-    found = list(blobs.list(f"streams/{stream}/"))
+    found = list(blobs.list(stream_folder(stream)))
     is_source = bool(found)
-    for prefix, indexes in {} if is_source else log_indexes(blobs, "runs/").items():
+    for prefix, indexes in {} if is_source else log_indexes(blobs, RUNS).items():
         if stream_of(blobs, prefix, indexes[0]) == stream:
             found += [*blobs.list(f"{prefix}/"), *blobs.list(f"{large_prefix(prefix)}/")]
     if not found:
@@ -104,10 +113,10 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
         if not kept and held.control is not None and is_source:
             # After the logs: a crash in between leaves a run that cannot begin, rather than one that reads rows twice.
-            left = {name: at for name, at in held.control.positions.items() if name.rpartition("/")[0] != stream}
+            left = {name: at for name, at in held.control.positions.items() if stream_and_partition(name)[0] != stream}
             await held.write(replace(held.control, positions=left))
         for row in await held.table.query(HINTS, timeout=CALL_S):
-            if hint_name(row.key).startswith(f"streams/{stream}/"):
+            if hint_name(row.key).startswith(stream_folder(stream)):
                 await held.table.delete(HINTS, row.key, etag=row.etag, timeout=CALL_S)
         for name in named:
             forget_reader(account.readers(), stream, name)
@@ -121,7 +130,7 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
     blobs = account.blobs()
     every = blobs.list("")
     found = [each for each in every if each[0].startswith(OURS)]
-    tables = {name.split("/")[1] for name, _ in found if name.startswith("tables/")}
+    tables = {name.split("/")[1] for name, _ in found if name.startswith(TABLES)}
     tables |= {table.name for name, each in config.streams.items() if (table := table_of(name, each)) is not None}
     others = len(every) - len(found) - sum(name == NAME for name, _ in every)
 

@@ -13,6 +13,7 @@ from typing import Any
 from samza_azure.config import Config
 from samza_azure.errors import TimedOut
 from samza_azure.host.status import document, read
+from samza_azure.logs.names import source_log, source_partition
 from samza_azure.machine import die_with_parent
 from samza_azure.storage.connection import Account
 from samza_azure.storage.log import LogReader
@@ -91,11 +92,15 @@ class Fleet:
     def unread(self, shown: Mapping[str, Any]) -> int:
         """Rows of the source streams that no appended batch has read yet. `shown` is a status document."""
         sources = {name: stream.partitions for name, stream in self.config.streams.items() if stream.schema}
-        begin = {f"{name}/{number}": (0, 0) for name, partitions in sources.items() for number in range(partitions)}
+        begin = {
+            source_partition(name, number): (0, 0)
+            for name, partitions in sources.items()
+            for number in range(partitions)
+        }
         account = Account.from_config(self.config.storage)
         try:
             return sum(
-                LogReader(account.blobs(), f"streams/{partition}").scan((blob, position)).rows
+                LogReader(account.blobs(), source_log(partition)).scan((blob, position)).rows
                 for partition, (blob, position) in {**begin, **shown["read"]}.items()
             )
         finally:

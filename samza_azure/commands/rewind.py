@@ -12,6 +12,7 @@ from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import reach
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
+from samza_azure.logs.names import source_log, source_partition, stream_and_partition
 from samza_azure.logs.position import Position
 from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs
@@ -83,12 +84,12 @@ def sources(control: Control, stream: str) -> list[str]:
             f"The drained run read no source stream {stream!r}. It read {', '.join(control.sources) or 'none'}."
         )
     wanted = [stream] if stream else list(control.sources)
-    return [f"{name}/{number}" for name in wanted for number in range(control.sources[name])]
+    return [source_partition(name, number) for name in wanted for number in range(control.sources[name])]
 
 
 def beginning(blobs: Blobs, partition: str, time_us: int | None) -> Position:
     """The beginning of a source partition's log, or its first record with a row of that event time or later."""
-    prefix = f"streams/{partition}"
+    prefix = source_log(partition)
     position: Position = log_indexes(blobs, f"{prefix}/").get(prefix, [0])[0], 0
     if time_us is None:
         return position
@@ -98,8 +99,9 @@ def beginning(blobs: Blobs, partition: str, time_us: int | None) -> Position:
         for part in found.parts:
             if part.greatest_us is None and part.least_us is None:
                 raise ConfigError(
-                    f"The rows of {partition.rpartition('/')[0]!r} have no event time (streams.<id>.event_time), so "
-                    "they cannot be found by time. Use --to earliest, or name another --stream."
+                    f"The rows of {stream_and_partition(partition)[0]!r} have no event time "
+                    "(streams.<id>.event_time), so they cannot be found by time. Use --to earliest, or name another "
+                    "--stream."
                 )
             if part.greatest_us is not None and part.greatest_us >= time_us:
                 return part.position
@@ -112,7 +114,7 @@ def rows_between(blobs: Blobs, back: Mapping[str, Position], stood: Mapping[str,
     """The number of rows of each stream between the positions, for a message; empty if there are none."""
     rows: dict[str, int] = {}
     for partition, begin in back.items():
-        scans = LogReader(blobs, f"streams/{partition}").scans(begin, stood[partition])
-        stream = partition.rpartition("/")[0]
+        scans = LogReader(blobs, source_log(partition)).scans(begin, stood[partition])
+        stream, _ = stream_and_partition(partition)
         rows[stream] = rows.get(stream, 0) + sum(found.rows for found in scans)
     return ", ".join(f"{number:,} rows of {stream}" for stream, number in rows.items() if number)

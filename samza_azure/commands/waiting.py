@@ -17,6 +17,7 @@ from samza_azure.group.control import Control, Member, RunPhase
 from samza_azure.group.requests import CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.host.status import document
+from samza_azure.logs.names import source_log
 from samza_azure.logs.position import Position
 from samza_azure.messages import DrainPhase
 from samza_azure.storage.connection import Account
@@ -263,7 +264,7 @@ class RowsLeft:
         place = (partition, start, end)
         if place not in self._known:
             try:
-                scans = LogReader(self._blobs, f"streams/{partition}").scans(start, end)
+                scans = LogReader(self._blobs, source_log(partition)).scans(start, end)
                 self._known[place] = sum(found.rows for found in scans)
             except SamzaAzureError:
                 return 0  # it is only displayed

@@ -16,8 +16,9 @@ from dataclasses import replace
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
+from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.position import Ends
-from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of, stage_and_number
+from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of
 
 #: How many drained runs with generated ids are remembered; such an id is never generated again. Ids chosen by a person
 #: are remembered for ever, since they may be chosen again. The same number of pipelines is remembered.

@@ -31,8 +31,9 @@ from samza_azure.group.rows import ProcessorRow, ProcessorState, Request
 from samza_azure.group.tasks import has_let_go, starts_again
 from samza_azure.group.timing import FORGIVE_AFTER_S
 from samza_azure.group.view import View
+from samza_azure.logs.names import stage_and_number
 from samza_azure.logs.position import Ends
-from samza_azure.messages import Phase, stage_and_number
+from samza_azure.messages import Phase
 
 
 def next_control(view: View, control: Control, now: float) -> Control:

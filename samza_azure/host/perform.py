@@ -36,7 +36,8 @@ from samza_azure.group.actions import (
 from samza_azure.group.answers import Absent, Answer, ControlRead, Later, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS, ProcessorRow
 from samza_azure.group.timing import LEASE_S
-from samza_azure.host.runs import RunLogs, run_prefix
+from samza_azure.host.runs import RunLogs
+from samza_azure.logs.names import run_folder
 from samza_azure.storage.interface import ControlBlob, Missing, NotModified, Refused, Row, Rows, Value
 from samza_azure.storage.limits import HINTS, hint_name
 
@@ -143,7 +144,7 @@ async def _perform(
         case CleanRun(run_id=run_id):
             kept = await runs.clean(run_id)
             for hint in await table.query(HINTS, timeout=timeout):
-                if hint_name(hint.key).startswith(run_prefix(run_id)):
+                if hint_name(hint.key).startswith(run_folder(run_id)):
                     await table.delete(HINTS, hint.key, etag=hint.etag, timeout=timeout)
             return kept
 

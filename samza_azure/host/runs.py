@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, StorageUnavailable, TooOld
 from samza_azure.group.answers import Kept
-from samza_azure.logs.operations import blob_name, large_prefix
+from samza_azure.logs.names import RUNS, blob_name, large_prefix, run_folder, stage_and_number
 from samza_azure.logs.record import Header
 from samza_azure.logs.task_log import INTERMEDIATE
 from samza_azure.storage.export import first_blobs
@@ -21,14 +21,8 @@ from samza_azure.storage.log import LogReader
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-PREFIX = "runs/"
 #: How often a long clean-up logs its progress, in seconds.
 TELL_EVERY_S = 10.0
-
-
-def run_prefix(run_id: str) -> str:
-    """The prefix of the names of all logs of a run."""
-    return f"{PREFIX}{run_id}/"
 
 
 class RunLogs:
@@ -39,7 +33,7 @@ class RunLogs:
 
     async def refuse_if_any(self) -> None:
         """Raise `StateLost` if task logs exist: a new control blob must not be created beside them."""
-        found = await asyncio.to_thread(self._blobs.list, PREFIX)
+        found = await asyncio.to_thread(self._blobs.list, RUNS)
         if found:
             raise StateLost(
                 "There are task logs, but no control blob. Restore control.json, or delete the logs to start afresh",
@@ -56,7 +50,7 @@ class RunLogs:
 
     def _clean(self, run_id: str, over: threading.Event) -> Kept | None:
         logs, unread = self._intermediate(run_id)
-        names_of = Listing(name for name, _ in self._blobs.list(run_prefix(run_id)))
+        names_of = Listing(name for name, _ in self._blobs.list(run_folder(run_id)))
         large = {prefix: names_of.below(large_prefix(prefix)) for prefix in logs}
         kept = self._delete(run_id, list(chain(*large.values())), over)
         names: list[str] = []
@@ -86,8 +80,8 @@ class RunLogs:
         it is damaged or of a later release, must not end the leader: each leader after it would find the same.
         """
         by_stage: dict[str, list[tuple[str, int]]] = {}
-        for prefix, index in first_blobs(self._blobs, run_prefix(run_id)):
-            by_stage.setdefault(prefix.rpartition("-")[0], []).append((prefix, index))
+        for prefix, index in first_blobs(self._blobs, run_folder(run_id)):
+            by_stage.setdefault(stage_and_number(prefix)[0], []).append((prefix, index))
         found: list[str] = []
         unread: dict[str, str] = {}
         for logs in by_stage.values():

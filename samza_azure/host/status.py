@@ -13,7 +13,8 @@ from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.tasks import PATIENCE
-from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport, stage_and_number
+from samza_azure.logs.names import stage_and_number
+from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
 CALL_S = 5.0

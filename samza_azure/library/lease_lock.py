@@ -26,6 +26,7 @@ from typing import Protocol
 
 from samza_azure.coordinator import Lock
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
+from samza_azure.logs.names import LOCKS
 from samza_azure.machine import boot_time
 from samza_azure.storage.address import StorageSettings
 from samza_azure.storage.connection import Account
@@ -104,7 +105,7 @@ class LeaseLock(Lock):
     ) -> None:
         if not LEASE_S[0] <= lease_s <= LEASE_S[1]:
             raise ConfigError(f"lease_s is {lease_s}, but Azure leases for 15 to 60 s. Use a number in that range.")
-        self._name, self._storage, self._lease_s, self._on_lost = f"locks/{name}", storage, lease_s, on_lost
+        self._name, self._storage, self._lease_s, self._on_lost = f"{LOCKS}{name}", storage, lease_s, on_lost
         self._now = now
         self._life: _Life | None = None
         self._guard = threading.Lock()

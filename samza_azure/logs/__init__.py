@@ -12,5 +12,6 @@ Not promised: that a record whose append failed is not in the log. The next read
 Who deletes: the owner of a log between stages (`forget`); of source and output streams the tasks that read or write
 them (`storage/retention.py`); after a drain the leader (`host/runs.py`).
 
-Start reading at the docstring of `task_log`, then `task_log.take_over` and `task_log.send`; `record` has the format.
+Start reading at the docstring of `task_log`, then `task_log.take_over` and `task_log.send`; `record` has the format,
+`names` the names of logs and blobs.
 """

@@ -8,7 +8,8 @@ delete late, or again. Not promised: that a blob is named soon. A reader without
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from samza_azure.logs.operations import Enumerate, Rule, blob_index, large_index, large_prefix
+from samza_azure.logs.names import blob_index, large_index, large_prefix
+from samza_azure.logs.operations import Enumerate, Rule
 from samza_azure.logs.reading import tail
 from samza_azure.logs.record import Reference
 from samza_azure.logs.task_log import NEEDS, TaskLog

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, TypeAlias, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost
+from samza_azure.logs.names import blob_index
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import (
     PREFIX_LENGTH,
@@ -110,36 +111,6 @@ class Span:
 
     data: bytes
     size: int
-
-
-def blob_name(prefix: str, index: int) -> str:
-    """The name of a log's blob with this number."""
-    return f"{prefix}/{index:08d}"
-
-
-def blob_index(prefix: str, name: str) -> int | None:
-    """The number of a log's blob, or None for a name that is not one of its blobs."""
-    leaf = name.removeprefix(f"{prefix}/")
-    return int(leaf) if name != leaf and len(leaf) == 8 and leaf.isdecimal() else None
-
-
-def large_prefix(prefix: str) -> str:
-    """The prefix of the immutable blobs that a log's records refer to.
-
-    Not below the log's own prefix, so that a listing of the log shows only its own blobs. Deleting a log deletes both.
-    """
-    parent, _, leaf = prefix.rpartition("/")
-    return f"{parent}/large/{leaf}"
-
-
-def large_index(prefix: str, name: str) -> int | None:
-    """The number of the log's blob whose record refers to this immutable blob; None if it is none of this log."""
-    return blob_index(large_prefix(prefix), name.rpartition("/")[0])
-
-
-def large_name(prefix: str, index: int, mark: str) -> str:
-    """The name of an immutable blob that a record of blob `index` refers to."""
-    return f"{large_prefix(prefix)}/{index:08d}/{mark}"
 
 
 def indexes(prefix: str) -> Rule[list[tuple[int, int]]]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from samza_azure.errors import CorruptState
-from samza_azure.logs.operations import CHUNK, INDEX, Read, Rule, Span, Window, blob_name, fetch, indexes, next_blob
+from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import CHUNK, INDEX, Read, Rule, Span, Window, fetch, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import (
     TRAILER_LENGTH,

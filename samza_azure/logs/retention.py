@@ -10,7 +10,7 @@ Not promised: that a blob is named soon. The blob that a log is written to is ne
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from samza_azure.logs.operations import blob_index, large_prefix
+from samza_azure.logs.names import blob_index, large_index
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def pieces(prefix: str, listed: Sequence[Listed]) -> list[LogBlob]:
     for each in sorted(listed, key=lambda each: each.name):
         index = blob_index(prefix, each.name)
         if index is None:
-            index = blob_index(large_prefix(prefix), each.name.rpartition("/")[0])
+            index = large_index(prefix, each.name)
         if index is not None:
             found.setdefault(index, []).append(each)
     return [

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
-from samza_azure.logs.operations import Create, Rule, Window, blob_name, indexes, next_blob
+from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import Create, Rule, Window, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import last_record, opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode

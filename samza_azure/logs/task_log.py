@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
+from samza_azure.logs.names import blob_index, blob_name, large_name
 from samza_azure.logs.operations import (
     Append,
     AppendRefused,
@@ -37,11 +38,8 @@ from samza_azure.logs.operations import (
     Sent,
     Span,
     Window,
-    blob_index,
-    blob_name,
     fetch,
     indexes,
-    large_name,
     next_blob,
 )
 from samza_azure.logs.position import Position

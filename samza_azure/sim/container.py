@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 from samza_azure.errors import CorruptState, PermitExpired, StateLost, StorageUnavailable, Superseded, Unsettled
 from samza_azure.logs.forget import kept, outdated
+from samza_azure.logs.names import run_folder, stage_and_number, task_log, task_name
 from samza_azure.logs.operations import (
     Append,
     AppendRefused,
@@ -242,7 +243,7 @@ class TaskAttempt:
 
     def __init__(self, container: Container, start: StartTask) -> None:
         self.container, self.start = container, start
-        self.task, self.number = start.task, int(start.task.rpartition("-")[2])
+        self.task, self.number = start.task, stage_and_number(start.task)[1]
         self.query: asyncio.Task[None] | None = None
         self.news = asyncio.Event()  # the supervisor has said something
         self.released_at: float | None = None
@@ -250,7 +251,7 @@ class TaskAttempt:
         self.ends: dict[str, tuple[int, int]] | None = None
         self.frozen_for = ""  # the drain that `ends` is for
         self.log = TaskLog(
-            f"runs/{start.run_id}/{start.task}",
+            task_log(start.run_id, start.task),
             bytes.fromhex(start.group_id),
             start.task,
             Writer(start.generation, start.attempt),
@@ -449,12 +450,12 @@ class TaskAttempt:
         """Read one partition of what the stage before has written: pass it on, or count it and let windows go."""
         habits, counts = self.container.habits, bool(stage.stateful)
         before = next(each for each in habits.plan.stages if each.output in stage.inputs)
-        producers = [f"{before.name}-{number}" for number in (range(before.tasks) if counts else [self.number])]
+        producers = [task_name(before.name, number) for number in (range(before.tasks) if counts else [self.number])]
         while True:
             await self.gate()
             state, news = self.state, 0
             self.rows = []
-            run = f"runs/{self.start.run_id}/"
+            run = run_folder(self.start.run_id)
             self.needs = {run + producer: blob for producer, (blob, _) in state.inputs.items() if blob > 0}
             for producer in producers:
                 if producer not in state.drained and state.step == 0:
@@ -485,7 +486,7 @@ class TaskAttempt:
         """What a producer's log has for us; how many records there were."""
         state = self.state
         blob, position = state.inputs.get(producer, [0, 0])
-        prefix = f"runs/{self.start.run_id}/{producer}"
+        prefix = task_log(self.start.run_id, producer)
         try:
             found = await self.drive(
                 scan(prefix, (blob, position), destinations=frozenset([self.number]), group_id=self.log.group_id)
@@ -554,7 +555,7 @@ class TaskAttempt:
         """Delete what is no longer needed of a log between the stages, now or much later, under any owner."""
         if not self.task.startswith(CLEANERS):
             return
-        readers = [f"runs/{self.start.run_id}/daily-{number}" for number in range(self.tasks_of("daily"))]
+        readers = [task_log(self.start.run_id, task_name("daily", number)) for number in range(self.tasks_of("daily"))]
         storage = self.container.account.storage
         for name in drive(outdated(kept(self.log), readers), storage):
             delay = self.container.dice.choice([0.0, self.container.dice.uniform(0, 60)])

@@ -14,6 +14,7 @@ from samza_azure.group.control import BarrierState, Control, Owner, RunPhase, de
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorState, processor_row
 from samza_azure.group.timing import FORGIVE_AFTER_S, SELF_STOP, Timing
+from samza_azure.logs.names import RUNS, run_of, task_log
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
 from samza_azure.messages import DrainStep, Phase
 from samza_azure.sim.cost import Cost
@@ -345,7 +346,7 @@ class Ledger(MemoryStorage):
             demand(not open_logs, f"S12: DRAINED, but the logs of {open_logs} are not")
 
     def _log(self, run_id: str, task: str) -> Log:
-        return self.logs.get(f"runs/{run_id}/{task}", Log())
+        return self.logs.get(task_log(run_id, task), Log())
 
     def _tell(self, before: Control, after: Control) -> None:
         seen, note = self.seen, self.facts.note
@@ -385,7 +386,7 @@ class Ledger(MemoryStorage):
             note(f"run {after.run_id} is {after.phase}")
         for task, assignment in after.tasks.items():
             if assignment.owner is not None:
-                where = (f"runs/{after.run_id}/{task}", assignment.owner.generation)
+                where = (task_log(after.run_id, task), assignment.owner.generation)
                 self._owners[where] = assignment.owner.incarnation
                 self._given_at.setdefault(where, self.facts.instant())
                 self._given.add((assignment.owner.incarnation, task, assignment.owner.generation))
@@ -525,12 +526,12 @@ class Ledger(MemoryStorage):
 
     def published_at(self, run_id: str, task: str, generation: int) -> float | None:
         """When a task was given to its owner of this generation."""
-        return self._given_at.get((f"runs/{run_id}/{task}", generation))
+        return self._given_at.get((task_log(run_id, task), generation))
 
     def owns_alive(self, processor: str, run_id: str, task: str, generation: int) -> bool:
         """Whether the incarnation that was given this generation of a task lives, as its row says."""
         values = self._member(processor)
-        return _alive(values) and values.get("incarnation") == self._owners.get((f"runs/{run_id}/{task}", generation))
+        return _alive(values) and values.get("incarnation") == self._owners.get((task_log(run_id, task), generation))
 
     def asked(self, kind: str) -> bool:
         """Does such a request wait for its answer?"""
@@ -605,14 +606,14 @@ class Ledger(MemoryStorage):
 
     def delete(self, name: str) -> None:
         control = self.control
-        if name.startswith("runs/") and control is not None:
-            run_id = name.split("/")[1]
+        if name.startswith(RUNS) and control is not None:
+            run_id = run_of(name)
             demand(run_id in (control.run_id, *control.past), f"S12: {name} was deleted, and its run is not drained")
             if run_id == control.run_id and run_id in control.past and _sender():  # else a container forgets a blob
                 working = [each.processor for each in self._workers(control) if each.processor != _sender()]
                 demand(not working, f"S12: {name} was deleted, and {working} have not left the run")
             if run_id not in control.past and name in self._blobs:
-                trouble = self.deletions.trouble(name, dict(self.list("runs/")), control.tasks)
+                trouble = self.deletions.trouble(name, dict(self.list(RUNS)), control.tasks)
                 demand(trouble is None, f"S9: {name} was deleted, and {trouble}")
                 self.deletions.blobs[name] = bytes(self._blobs[name].data)
                 self.seen["blob forgotten"] += 1

@@ -11,7 +11,8 @@ from samza_azure.group.answers import Kept
 from samza_azure.group.rows import REQUESTS
 from samza_azure.group.view import Settings
 from samza_azure.host.processor import ContainerLost, Processor
-from samza_azure.host.runs import PREFIX, RunLogs
+from samza_azure.host.runs import RunLogs
+from samza_azure.logs.names import RUNS, run_folder
 from samza_azure.messages import Command, Phase, Ready, Report
 from samza_azure.sim.container import CLEANERS, Container, Habits
 from samza_azure.sim.ledger import Ledger, Violation
@@ -93,12 +94,12 @@ class SimulatedRuns(RunLogs):
 
     async def refuse_if_any(self) -> None:
         storage = self._account.storage
-        if found := await self._account.carry("blobs.list", lambda: storage.list(PREFIX), 10.0):
+        if found := await self._account.carry("blobs.list", lambda: storage.list(RUNS), 10.0):
             raise StateLost("There are task logs, but no control blob", blob=found[0][0])
 
     async def clean(self, run_id: str) -> Kept | None:
         storage = self._account.storage
-        for name, _ in await self._account.carry("blobs.list", lambda: storage.list(f"{PREFIX}{run_id}/"), 10.0):
+        for name, _ in await self._account.carry("blobs.list", lambda: storage.list(run_folder(run_id)), 10.0):
             if any(f"/{stage}-" in name for stage in CLEANERS):
                 await self._account.carry("blobs.delete", lambda name=name: storage.delete(name), 10.0)  # type: ignore[misc]
         return None

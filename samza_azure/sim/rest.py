@@ -15,12 +15,12 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 from samza_azure.group.control import NAME
+from samza_azure.logs.names import LOCKS
 from samza_azure.logs.operations import Span
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused, Row, Value
 from samza_azure.storage.memory import MemoryStorage
 
 #: Where the other leased blobs are, those of `samza_azure.library.lease_lock`.
-LOCKS = "locks/"
 #: What Azure answers with 412, a condition that did not hold; any other refusal is a 409, a state that forbids it.
 PRECONDITIONS = frozenset(
     {

@@ -23,9 +23,10 @@ from samza_azure.group.rows import MEMBERS, REQUESTS, RequestKind, request_colum
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.timing import CHURN_MAX, LEASE_S, PROFILES
 from samza_azure.group.view import Settings
+from samza_azure.logs.names import RUNS, stage_and_number, task_log, task_name
 from samza_azure.logs.reading import fetch_part, scan
 from samza_azure.logs.task_log import LogLimits
-from samza_azure.messages import Command, Permit, ReleaseTask, StartTask, stage_and_number
+from samza_azure.messages import Command, Permit, ReleaseTask, StartTask
 from samza_azure.sim.container import CLEANERS, FAREWELL, SOURCE, Habits, outcome, plan_of
 from samza_azure.sim.ledger import Facts, Ledger, Violation, demand
 from samza_azure.sim.life import RATE_ERROR, Clock, Life
@@ -58,7 +59,7 @@ LOOK_S = 0.25
 #: The interval between checks of what each life remembers, which grows slowly.
 GROWS_S = 5.0
 #: Under mild trouble each task runs for at least this part of the time (L2).
-RUNS = 0.95
+RUNNING_SHARE = 0.95
 #: At the beginning each processor starts within this time.
 STARTS_WITHIN_S = 10.0
 
@@ -831,7 +832,7 @@ class World:
                 )
             demand(control.epoch == begun.epoch, f"S11: epoch {begun.epoch} became {control.epoch} without a fault")
         for task, times in running.items():
-            demand(times >= RUNS * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
+            demand(times >= RUNNING_SHARE * looks, f"L2: {task} ran for {100 * times / looks:.0f} % of the time")
 
     async def _half_blind(self, part: str, *, is_news: bool) -> None:
         """One processor beats but can no longer read the control blob. Its tasks must move: with `is_news`, because it
@@ -892,7 +893,7 @@ class World:
             )
         demand(control.cleaned, "S12: everybody is gone, and the drained run is not cleaned up")
         # A request to create that lands after the clean-up leaves an empty blob, which nobody can prevent.
-        found = self.ledger.list("runs/")
+        found = self.ledger.list(RUNS)
         left = [name for name, size in found if size > 0 and any(f"/{stage}-" in name for stage in CLEANERS)]
         demand(not left, f"S12: {left} were left after the clean-up")
 
@@ -917,7 +918,7 @@ class World:
         stages = {stage_and_number(task)[0] for task in control.tasks} & {*CLEANERS, "audit"}
         for number, wanted in rows.items():
             for stage in stages:
-                got = [row for part in self._read(control.run_id, f"{stage}-{number}") for row in part]
+                got = [row for part in self._read(control.run_id, task_name(stage, number)) for row in part]
                 farewells = [FAREWELL] if stage == "audit" and self.scenario.handled else []  # of `on_drain`, one
                 wrong = sorted(map(tuple, got)) != [(number, each) for each in (*farewells, *wanted)]
                 demand(not wrong, f"S7: {stage}-{number} wrote {len(got)} rows of {len(wanted)}")
@@ -939,7 +940,7 @@ class World:
     def _read(self, run_id: str, task: str) -> list[list[list[int]]]:
         """All rows of a log, in their order, read by the real rules on a perfect link."""
         blobs = MemoryAccount(self.ledger.all_written()).blobs()
-        found = drive(scan(f"runs/{run_id}/{task}", (0, 0), reads_max=None), blobs)
+        found = drive(scan(task_log(run_id, task), (0, 0), reads_max=None), blobs)
         return [json.loads(drive(fetch_part(part), blobs)) for part in found.parts]
 
     # Checks on what processors do.

@@ -5,20 +5,17 @@ by destination. A source stream has one log for each partition and no runs. Ever
 was read is there, once.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from samza_azure.errors import ConfigError
+from samza_azure.logs.names import RUNS, SOURCE_BLOB, STREAMS, TASK_BLOB, run_folder, run_of, stream_folder
 from samza_azure.logs.position import Position
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_TASK_LOG = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")
-_SOURCE_LOG = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
 
 #: The bytes of rows that are fetched from a log at a time.
 _AT_ONCE = 32 << 20
@@ -45,8 +42,8 @@ def batches_of(blobs: Blobs, stream: str, runs: Sequence[str] | None = None) -> 
 
 def streams(blobs: Blobs) -> list[str]:
     """The streams that have logs, by name."""
-    sources = {found["stream"] for name, _ in blobs.list("streams/") if (found := _SOURCE_LOG.fullmatch(name))}
-    written = {stream_of(blobs, *log) for log in first_blobs(blobs, "runs/")}
+    sources = {found["stream"] for name, _ in blobs.list(STREAMS) if (found := SOURCE_BLOB.fullmatch(name))}
+    written = {stream_of(blobs, *log) for log in first_blobs(blobs, RUNS)}
     return sorted(sources | (written - {""}))
 
 
@@ -65,15 +62,15 @@ def _rows(reader: LogReader, position: Position) -> "Iterator[pa.RecordBatch]":
 def _source_logs(blobs: Blobs, stream: str) -> list[tuple[str, int]]:
     """The logs of a source stream and their first blobs, in the order of partitions."""
     first: dict[tuple[int, str], int] = {}
-    for name, _ in blobs.list(f"streams/{stream}/"):
-        if found := _SOURCE_LOG.fullmatch(name):
+    for name, _ in blobs.list(stream_folder(stream)):
+        if found := SOURCE_BLOB.fullmatch(name):
             first.setdefault((int(found["number"]), found["prefix"]), int(found["index"]))
     return [(prefix, first[number, prefix]) for number, prefix in sorted(first)]
 
 
 def _task_logs(blobs: Blobs, stream: str, runs: Sequence[str] | None) -> list[tuple[str, int]]:
     """The logs of all tasks that write a stream, and their first blobs."""
-    prefixes = ["runs/"] if runs is None else [f"runs/{run}/" for run in runs]
+    prefixes = [RUNS] if runs is None else [run_folder(run) for run in runs]
     logs = [log for prefix in prefixes for log in first_blobs(blobs, prefix)]
     return [log for log in logs if stream_of(blobs, *log) == stream]
 
@@ -82,7 +79,7 @@ def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
     """The task logs below a prefix, by run, stage and number, and the first remaining blob of each."""
     first: dict[tuple[str, str, int, str], int] = {}
     for name, size in blobs.list(below):
-        if size and (found := _TASK_LOG.fullmatch(name)):
+        if size and (found := TASK_BLOB.fullmatch(name)):
             key = found["run"], found["stage"], int(found["number"]), found["prefix"]
             first.setdefault(key, int(found["index"]))
     return [(key[-1], first[key]) for key in sorted(first)]
@@ -90,14 +87,14 @@ def first_blobs(blobs: Blobs, below: str) -> list[tuple[str, int]]:
 
 def runs_in(blobs: Blobs) -> list[str]:
     """The runs that have logs, by id. An id that a leader has made begins with the time."""
-    return list(dict.fromkeys(prefix.split("/")[1] for prefix, _ in first_blobs(blobs, "runs/")))
+    return list(dict.fromkeys(run_of(prefix) for prefix, _ in first_blobs(blobs, RUNS)))
 
 
 def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
     """The logs below a prefix and the numbers of their blobs, in order, without task logs that have no record."""
     found: dict[str, list[int]] = {}
     for name, size in blobs.list(below):
-        log = _SOURCE_LOG.fullmatch(name) or (_TASK_LOG.fullmatch(name) if size else None)
+        log = SOURCE_BLOB.fullmatch(name) or (TASK_BLOB.fullmatch(name) if size else None)
         if log is not None:
             found.setdefault(log["prefix"], []).append(int(log["index"]))
     return found
@@ -106,7 +103,7 @@ def log_indexes(blobs: Blobs, below: str) -> dict[str, list[int]]:
 def log_sizes(blobs: Blobs, prefix: str) -> dict[int, int]:
     """The sizes of the blobs of one log, by number."""
     found = (
-        (_SOURCE_LOG.fullmatch(name) or _TASK_LOG.fullmatch(name), size) for name, size in blobs.list(f"{prefix}/")
+        (SOURCE_BLOB.fullmatch(name) or TASK_BLOB.fullmatch(name), size) for name, size in blobs.list(f"{prefix}/")
     )
     return {int(log["index"]): size for log, size in found if log is not None}
 

@@ -6,6 +6,7 @@ To break one of these rules is a mistake in the program: `ValueError`, both on A
 import re
 from collections.abc import Mapping
 
+from samza_azure.logs.names import run_folder
 from samza_azure.storage.interface import Value
 
 APPEND_BYTES_MAX = 100 << 20
@@ -77,7 +78,7 @@ def hint_name(key: str) -> str:
 
 def drain_hint(run_id: str, request: str) -> str:
     """The name of the hint that this request asks for the drain of a run. It is deleted with the run's other hints."""
-    return f"runs/{run_id}/{DRAIN_ASKED}/{request}"
+    return f"{run_folder(run_id)}{DRAIN_ASKED}/{request}"
 
 
 def is_drain_hint(name: str) -> bool:

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, RowsGone, StateLost, StorageUnavailable
+from samza_azure.logs.names import RUNS, run_of, stream_folder
 from samza_azure.logs.record import Kind
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.connection import Account
@@ -194,11 +195,11 @@ class Reader:
 
     def _logs(self) -> dict[str, list[int]]:
         """The stream's logs, and the blobs that each has."""
-        if found := log_indexes(self._blobs, f"streams/{self.stream}/"):
+        if found := log_indexes(self._blobs, stream_folder(self.stream)):
             return found
         return {
             prefix: indexes
-            for prefix, indexes in log_indexes(self._blobs, "runs/").items()
+            for prefix, indexes in log_indexes(self._blobs, RUNS).items()
             if self._stream(prefix, indexes[0]) == self.stream
         }
 
@@ -224,7 +225,7 @@ def _table(batches: list[pa.RecordBatch]) -> pa.Table:
 def _in_order(prefix: str) -> tuple[str, str, int]:
     """Runs by their id, which begins with the time; stages by name, tasks and partitions by number."""
     log, _, number = prefix.replace("/", "-").rpartition("-")
-    run = prefix.split("/")[1] if prefix.startswith("runs/") else ""
+    run = run_of(prefix) if prefix.startswith(RUNS) else ""
     return run, log, int(number)
 
 

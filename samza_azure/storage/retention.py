@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.logs.forget import NeededBlobs, needed_from
-from samza_azure.logs.operations import blob_index, large_index, large_prefix
+from samza_azure.logs.names import RUNS, blob_index, large_index, large_prefix, run_of, stage_and_number
 from samza_azure.logs.retention import Keeps, Listed, LogBlob, past, pieces
 from samza_azure.storage.driver import drive
 from samza_azure.storage.export import log_indexes, stream_of
@@ -90,10 +90,9 @@ class Retention:
 
     def _earlier(self, own: str, number: int, numbers: int) -> list[str]:
         """The logs of this stream in earlier runs whose number falls to us."""
-        run = own.rpartition("/")[0]
         found = []
-        for prefix, indexes in log_indexes(self.blobs, "runs/").items():
-            if prefix.rpartition("/")[0] == run or int(prefix.rpartition("-")[2]) % numbers != number:
+        for prefix, indexes in log_indexes(self.blobs, RUNS).items():
+            if run_of(prefix) == run_of(own) or stage_and_number(prefix)[1] % numbers != number:
                 continue
             if stream_of(self.blobs, prefix, indexes[0]) == self.stream:
                 found.append(prefix)

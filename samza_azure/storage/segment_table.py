@@ -10,6 +10,7 @@ from functools import partial
 from typing import TypeAlias, TypeVar
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.logs.names import TABLES
 from samza_azure.segments import Interval, LockBox, LockOwner, LockTask, Segment, SequenceNumber, TableLock, Timeline
 from samza_azure.storage.driver import back_off
 from samza_azure.storage.interface import Blobs, Refused, Row, Value
@@ -159,7 +160,7 @@ class SegmentTable:
     @property
     def prefix(self) -> str:
         """The prefix of the names of this table's files."""
-        return f"tables/{self.name}/"
+        return f"{TABLES}{self.name}/"
 
     def upload(self, name: str, data: bytes) -> None:
         """Upload a file that nobody sees yet. Repeat if the answer is lost."""

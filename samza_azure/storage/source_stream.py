@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 
 from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError, StorageUnavailable
-from samza_azure.logs.operations import blob_name
+from samza_azure.logs.names import blob_name, source_log, source_partition
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind
 from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, is_in_line
@@ -42,11 +42,6 @@ FLUSH_BYTES = 8 << 20
 #: A larger row is refused: a record holds 100 MiB, and may contain other buffered rows.
 ROW_BYTES = 64 << 20
 MAX_FUTURE_S = 86_400.0
-
-
-def source_prefix(stream: str, partition: int) -> str:
-    """The log of one partition of a source stream."""
-    return f"streams/{stream}/{partition}"
 
 
 def source_of(config: Config, stream: str) -> Stream:
@@ -108,7 +103,7 @@ class SourceWriter:
         self._key = (key,) if isinstance(key, str) else tuple(key)
         meta = {"stream": stream, PARTITIONS: partitions, **({KEY: self._key} if self._key else {})}
         self._logs = [
-            SharedLog(source_prefix(stream, number), producer, new_id(), {**meta, "partition": number})
+            SharedLog(source_log(source_partition(stream, number)), producer, new_id(), {**meta, "partition": number})
             for number in range(partitions)
         ]
         self._in_line: dict[str, int] = {}  # by log, the last blob that is known to be part of it

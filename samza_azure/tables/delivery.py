@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 
 from samza_azure.config import Files
 from samza_azure.errors import CorruptState
+from samza_azure.logs.names import FILES
 from samza_azure.logs.position import Position
 from samza_azure.messages import ends_from
 from samza_azure.storage.intake import Follower, Intake
@@ -51,7 +52,7 @@ class FilePlace:
 
 def file_name(folder: str, run: str, task: str, number: int) -> str:
     """The blob of one file. Task names have no dot, so no two tasks of any runs share a file name."""
-    return f"files/{folder}/{run}.{task}.{number:08d}.parquet"
+    return f"{FILES}{folder}/{run}.{task}.{number:08d}.parquet"
 
 
 class Delivery(Follower):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from samza_azure.config import TableSettings
+from samza_azure.logs.names import run_folder
 from samza_azure.segments import LockOwner, LockTask, Published, SequenceNumber
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.tables.compaction import compact, due
@@ -93,7 +94,7 @@ class Housekeeping:
             run, _, task = stream.partition("/")
             if run != mine and task and is_drained(position):
                 drained.setdefault(run, []).append(stream)
-        gone = [run for run in drained if not self.store.blobs.list(f"runs/{run}/")]
+        gone = [run for run in drained if not self.store.blobs.list(run_folder(run))]
         for stream in (stream for run in gone for stream in drained[run]):
             self.store.forget(stream)
         return len(gone)

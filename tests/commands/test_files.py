@@ -11,11 +11,11 @@ from samza_azure.commands.export import export
 from samza_azure.commands.produce import produce
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
+from samza_azure.logs.names import source_log
 from samza_azure.logs.partition import partition_of
 from samza_azure.storage.export import batches_of
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.source_stream import source_prefix
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
 ENVIRONMENT = {"AZURE_STORAGE_CONNECTION_STRING": "UseDevelopmentStorage=true"}
@@ -54,7 +54,7 @@ def test_a_key_that_looks_like_a_number_stays_the_text_that_it_is(account: Any, 
     file = flights(tmp_path, "02101,UA,2013-01-01 05:00:00,1", columns="zip,carrier,ts,dep_delay")
     put(account, file, key="zip")
     assert (partition_of(("02101",), 4), partition_of((2101,), 4)) == (3, 0)
-    assert LogReader(account.blobs(), source_prefix("flights", 3)).scan((0, 0)).rows == 1
+    assert LogReader(account.blobs(), source_log("flights/3")).scan((0, 0)).rows == 1
 
 
 def test_who_interrupts_produce_is_told_which_rows_are_stored(account: Any, tmp_path: Path) -> None:

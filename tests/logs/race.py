@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from samza_azure.errors import Superseded
-from samza_azure.logs.operations import Append, Rule, Sent, blob_name
+from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import Append, Rule, Sent
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, decode
 from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, take_over

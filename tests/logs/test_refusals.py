@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState
-from samza_azure.logs.operations import CHUNK, Append, Create, Read, Sent, Span, blob_name
+from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import CHUNK, Append, Create, Read, Sent, Span
 from samza_azure.logs.reading import fetch_part, scan, tail
 from samza_azure.logs.record import (
     PREFIX_LENGTH,

@@ -9,19 +9,8 @@ from typing import Any
 import pytest
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.logs.operations import (
-    Append,
-    AppendRefused,
-    Create,
-    Enumerate,
-    Operation,
-    Pause,
-    Read,
-    Rule,
-    Sent,
-    blob_name,
-    large_prefix,
-)
+from samza_azure.logs.names import blob_name, large_prefix
+from samza_azure.logs.operations import Append, AppendRefused, Create, Enumerate, Operation, Pause, Read, Rule, Sent
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part, fetch_part, scan
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer

@@ -14,7 +14,8 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from samza_azure.errors import CorruptState, StateLost, Superseded
-from samza_azure.logs.operations import Append, Create, Operation, Pause, Put, Rule, Sent, blob_name
+from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import Append, Create, Operation, Pause, Put, Rule, Sent
 from samza_azure.logs.record import Header, Kind, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, look, take_over
 from samza_azure.storage.driver import perform

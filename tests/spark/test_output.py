@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import SamzaAzureError
-from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.names import large_prefix
 from samza_azure.logs.record import Kind
 from samza_azure.spark.jvm import output
 from samza_azure.spark.jvm.output import Outlet

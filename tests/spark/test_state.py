@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
-from samza_azure.logs.operations import large_prefix
+from samza_azure.logs.names import large_prefix
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase

@@ -7,7 +7,8 @@ from random import Random
 import pytest
 
 from samza_azure.errors import Superseded
-from samza_azure.logs.operations import Rule, blob_name, large_prefix
+from samza_azure.logs.names import blob_name, large_prefix
+from samza_azure.logs.operations import Rule
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import INTERMEDIATE, LogLimits, TaskLog, append, log_record

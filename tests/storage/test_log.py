@@ -16,7 +16,8 @@ from samza_azure.errors import (
     Superseded,
     Unsettled,
 )
-from samza_azure.logs.operations import CHUNK, INDEX, Span, large_prefix
+from samza_azure.logs.names import large_prefix
+from samza_azure.logs.operations import CHUNK, INDEX, Span
 from samza_azure.logs.record import Kind, Reference, Slice, Writer, decode_header
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.interface import Blobs, Missing, Refused

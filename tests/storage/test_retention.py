@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError, RowsGone
-from samza_azure.logs.operations import blob_name
+from samza_azure.logs.names import blob_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.retention import Keeps

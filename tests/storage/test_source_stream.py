@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError, StorageUnavailable, Unsettled
+from samza_azure.logs.names import source_log, source_partition
 from samza_azure.logs.operations import Rule
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.record import Kind, Slice
@@ -21,7 +22,7 @@ from samza_azure.storage.export import export
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
-from samza_azure.storage.source_stream import SourceWriter, fitted, partition_numbers, source_prefix
+from samza_azure.storage.source_stream import SourceWriter, fitted, partition_numbers
 from tests.storage.conftest import AnyAccount
 
 NOON = dt.datetime(2013, 1, 1, 12, tzinfo=dt.UTC)
@@ -63,7 +64,7 @@ def test_all_rows_are_there_once_in_the_partition_of_their_key(account: AnyAccou
 
     assert sorted(numbers(account.blobs())) == list(range(100))
     for partition in range(3):
-        reader = LogReader(account.blobs(), source_prefix("flights", partition))
+        reader = LogReader(account.blobs(), source_log(source_partition("flights", partition)))
         parts = reader.scan((0, 0)).parts
         rows = pa.concat_tables(pa.ipc.open_stream(data).read_all() for data in reader.fetch(parts))
         assert {partition_of((key,), 3) for key in rows["dest"].to_pylist()} == {partition}
@@ -74,7 +75,9 @@ def test_without_a_key_partitions_take_turns(account: AnyAccount) -> None:
     producer = writer(account, flush_rows=10)
     producer.write(flights(range(30)))
     producer.close()
-    assert [LogReader(account.blobs(), source_prefix("flights", each)).scan((0, 0)).rows for each in range(3)] == [
+    assert [
+        LogReader(account.blobs(), source_log(source_partition("flights", each))).scan((0, 0)).rows for each in range(3)
+    ] == [
         10,
         10,
         10,
@@ -86,18 +89,18 @@ def test_each_flush_tells_every_partition_how_far_event_time_has_come(account: A
     producer.write(flights([5, 9]), key="dest")
     producer.flush()
     for partition in range(3):
-        found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
+        found = LogReader(account.blobs(), source_log(source_partition("flights", partition))).scan((0, 0))
         assert (found.frontier_us, found.idle) == (None, False)  # another partition was still to be written
 
     producer.write(flights([7]), key="dest")
     producer.flush()
     for partition in range(3):
-        found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
+        found = LogReader(account.blobs(), source_log(source_partition("flights", partition))).scan((0, 0))
         assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, False)
 
     producer.close()
     for partition in range(3):
-        found = LogReader(account.blobs(), source_prefix("flights", partition)).scan((0, 0))
+        found = LogReader(account.blobs(), source_log(source_partition("flights", partition))).scan((0, 0))
         assert (found.frontier_us, found.idle) == (NOON_US + 6_500_000, True)
 
 
@@ -117,7 +120,7 @@ def test_a_row_far_in_the_future_is_stored_and_does_not_move_the_frontier(accoun
 
 def test_a_producer_without_rows_still_creates_its_stream(account: AnyAccount) -> None:
     writer(account).close()
-    found = LogReader(account.blobs(), source_prefix("flights", 2)).scan((0, 0))
+    found = LogReader(account.blobs(), source_log("flights/2")).scan((0, 0))
     assert (found.records, found.frontier_us, found.idle) == (1, None, True)
     assert found.meta == {"stream": "flights", "partitions": 3, "partition": 2}
 
@@ -295,8 +298,8 @@ def test_large_rows_are_spread_over_records(account: AnyAccount) -> None:
     producer.write(rows)
     producer.close()
     assert numbers(account.blobs()) == list(range(8))
-    assert account.blobs().list(f"{source_prefix('flights', 0)}/")[0][1] > 2_000_000
-    assert len(LogReader(account.blobs(), source_prefix("flights", 0)).scan((0, 0)).parts) >= 4
+    assert account.blobs().list(f"{source_log('flights/0')}/")[0][1] > 2_000_000
+    assert len(LogReader(account.blobs(), source_log("flights/0")).scan((0, 0)).parts) >= 4
 
 
 def test_a_row_that_no_record_takes_is_refused() -> None:
@@ -310,7 +313,7 @@ def test_a_key_counts_as_the_stream_holds_it(account: AnyAccount) -> None:
     producer = SourceWriter(account.blobs(), account.hints(), "flights", 3, schema=schema)
     producer.write(pa.table({"number": ["007", "7"]}), key="number")
     producer.close()
-    reader = LogReader(account.blobs(), source_prefix("flights", partition_of((7,), 3)))
+    reader = LogReader(account.blobs(), source_log(source_partition("flights", partition_of((7,), 3))))
     assert reader.scan((0, 0)).rows == 2
 
 

@@ -17,6 +17,7 @@ from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, Stream, TableSettings
 from samza_azure.config.values import in_words
 from samza_azure.errors import PipelineRefused
+from samza_azure.logs.names import source_log, source_partition, stage_and_number, task_log, task_name
 from samza_azure.messages import Plan, StagePlan, partitions_of
 from samza_azure.spark.pipeline.analysis import Analysis, Input, Output, analyse, check_event_time
 from samza_azure.spark.pipeline.bounds import Term
@@ -96,15 +97,14 @@ class Pipeline:
     def inputs_of(self, task: str, run_id: str) -> tuple[TaskInput, ...]:
         """What a task reads. The plan fixes the order: offsets refer to producers by their index in it."""
         stage = self.plan.stage_of(task)
-        number = int(task.rpartition("-")[2])
+        _, number = stage_and_number(task)
         return tuple(self._input(stream, number, stage.tasks, run_id) for stream in stage.inputs)
 
     def readers_of(self, prefix: str, run_id: str) -> list[str]:
         """The logs of the tasks that read this log, which belongs to a task or a source partition."""
-        tasks = [f"{stage.name}-{number}" for stage in self.plan.stages for number in range(stage.tasks)]
         return [
-            f"runs/{run_id}/{reader}"
-            for reader in tasks
+            task_log(run_id, reader)
+            for reader in self.plan.tasks()
             if any(producer.prefix == prefix for each in self.inputs_of(reader, run_id) for producer in each.producers)
         ]
 
@@ -112,12 +112,14 @@ class Pipeline:
         stream = self.streams[name]
         mine = partitions_of(number, tasks, stream.partitions)
         if stream.writer is None:
-            producers = [Producer(f"streams/{name}/{part}", frozenset({0}), f"{name}/{part}") for part in mine]
+            sources = [source_partition(name, part) for part in mine]
+            producers = [Producer(source_log(source), frozenset({0}), source) for source in sources]
         else:
             writer = self.stages[stream.writer]
             # Without partition_by, partition i is written by task i alone.
             writers = mine if writer.partitions is None else range(writer.plan.tasks)
-            producers = [Producer(f"runs/{run_id}/{stream.writer}-{task}", frozenset(mine)) for task in writers]
+            logs = [task_log(run_id, task_name(stream.writer, number)) for number in writers]
+            producers = [Producer(log, frozenset(mine)) for log in logs]
         return TaskInput(name, stream.schema, tuple(producers), stream.idle_timeout_s, stream.key, stream.partitions)
 
 

@@ -7,6 +7,7 @@ from pyspark.sql.types import DataType, DateType, StructType, TimestampNTZType, 
 from samza_azure.application import Stage
 from samza_azure.config import Config, Files, Stream, TableSettings, files_of, table_of
 from samza_azure.errors import PipelineRefused
+from samza_azure.logs.names import task_log, task_name
 from samza_azure.messages import StagePlan
 from samza_azure.tables.write import WITHIN_A_DAY
 
@@ -76,7 +77,7 @@ def check_time(stream: str, table: TableSettings, schema: StructType) -> None:
 
 def check_producers(stream: str, written_by: StagePlan) -> None:
     """Raise `PipelineRefused` if a stream has too many writing tasks for its position to fit in one table row."""
-    each = len(rf"\"runs/{'r' * _RUN_MAX}/{written_by.name}-999\":[999,99999999],")
+    each = len(rf"\"{task_log('r' * _RUN_MAX, task_name(written_by.name, 999))}\":[999,99999999],")
     most = _POSITION_MAX // (2 * each)  # the position names each log twice while a flush is partly published
     if written_by.tasks > most:
         raise PipelineRefused(

@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from samza_azure.errors import ConfigError, CorruptState, SamzaAzureError, StorageUnavailable, TooOld
-from samza_azure.logs.operations import blob_name
+from samza_azure.logs.names import blob_name
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import Part
 from samza_azure.logs.source_log import in_words, partitioning_of

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from samza_azure.application import Envelope
 from samza_azure.errors import SamzaAzureError
+from samza_azure.logs.names import stream_and_partition
 from samza_azure.logs.reading import Part
 from samza_azure.logs.record import Buffer
 from samza_azure.machine import boot_time
@@ -69,7 +70,7 @@ class Piece:
     def envelopes(self, skip: int) -> Iterator[Envelope]:
         """The messages, without the first `skip`."""
         producer, part = self.slice.producer, self.slice.part
-        partition = part.destination if producer.source is None else int(producer.source.rpartition("/")[2])
+        partition = part.destination if producer.source is None else stream_and_partition(producer.source)[1]
         log, (blob, position) = producer.prefix.rpartition("/")[2], part.position
         for begin in range(skip, self.rows.num_rows, PYTHON_ROWS):
             rows = self.rows.slice(begin, PYTHON_ROWS)

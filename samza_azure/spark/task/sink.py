@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from samza_azure.errors import PermitExpired, StorageUnavailable, Superseded, TooOld
+from samza_azure.logs.names import run_folder, task_log
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Buffer, Kind, Writer
 from samza_azure.logs.task_log import INTERMEDIATE
@@ -76,7 +77,7 @@ class SinkTask(ABC):
         assert to is not None
         self._around, self._flush_s = around, to.flush_s
         (self._input,) = around.pipeline.inputs_of(start.task, start.run_id)
-        self._prefix = f"runs/{start.run_id}/{start.task}"
+        self._prefix = task_log(start.run_id, start.task)
         self._lock = threading.Lock()
         self._report = TaskReport(start.task, start.generation, start.attempt, Phase.STARTING)
         self._drain = Drain(None)
@@ -298,7 +299,7 @@ class SinkTask(ABC):
         """Append the place of the sink. Return the number of the record."""
         writer, sink = self._writer, self._sink
         assert writer is not None and sink is not None
-        ours = f"runs/{self.start_message.run_id}/"
+        ours = run_folder(self.start_message.run_id)
         needs = {log: blob for log, (blob, _) in sink.place.at.items() if blob > 0 and log.startswith(ours)}
         batch = writer.last_batch + 1
         writer.append(batch, kind=kind, needs=needs, files=self._files)

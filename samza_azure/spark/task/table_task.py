@@ -12,8 +12,9 @@ from typing import Any
 
 from samza_azure.config import TableSettings
 from samza_azure.errors import CorruptState
+from samza_azure.logs.names import stage_and_number
 from samza_azure.machine import boot_time
-from samza_azure.messages import StartTask, stage_and_number
+from samza_azure.messages import StartTask
 from samza_azure.segments import LockOwner
 from samza_azure.spark.pipeline.schema import arrow_schema
 from samza_azure.spark.source.account import segments

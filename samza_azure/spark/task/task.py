@@ -20,6 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from samza_azure.config import Config
 from samza_azure.errors import SamzaAzureError, StorageUnavailable, Superseded, TooOld
+from samza_azure.logs.names import STREAMS, run_folder, stage_and_number, task_log
 from samza_azure.logs.position import Ends, Position, bytes_between
 from samza_azure.logs.record import Writer
 from samza_azure.logs.retention import Keeps
@@ -113,7 +114,7 @@ class Task:
         self.name = start.task
         self.stage: AnalysedStage = around.pipeline.stage_of(start.task)
         self.inputs: tuple[TaskInput, ...] = around.pipeline.inputs_of(start.task, start.run_id)
-        self.prefix = f"runs/{start.run_id}/{start.task}"
+        self.prefix = task_log(start.run_id, start.task)
         self._state = kind_of_state(around.config.task.state, needs_rocksdb=self.stage.analysis.needs_rocksdb)
         self._around = around
         self._most_bytes = around.config.task.batch_bytes  # of input in a batch
@@ -227,7 +228,7 @@ class Task:
         (self._directory / "acknowledgements").mkdir()
         self._batches = BatchWriter(
             self.stage,
-            int(self.name.rpartition("-")[2]),
+            stage_and_number(self.name)[1],
             writer,
             checkpoint,
             NewFiles(checkpoint, restored.files),
@@ -372,7 +373,7 @@ class Task:
 
     def _needs(self) -> dict[str, int]:
         """The first blob that later batches still read, for each log of a source or of this run."""
-        read = f"runs/{self.start_message.run_id}/", "streams/"
+        read = run_folder(self.start_message.run_id), STREAMS
         return {log: blob for log, (blob, _) in self._stand().items() if blob > 0 and log.startswith(read)}
 
     def _batch_bytes(self) -> int:
@@ -424,7 +425,7 @@ class Task:
         retention = self._retention(self.stage.plan.output)
         if retention is None:
             return 0
-        number = int(self.name.rpartition("-")[2])
+        _, number = stage_and_number(self.name)
         return retention.delete_of_output(writer.kept(), readers, number, self.stage.plan.tasks)
 
     def _sources_past_retention(self) -> Iterator[int]:

@@ -9,13 +9,8 @@ from random import Random
 from typing import Any
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost, Superseded
-from samza_azure.logs.operations import (
-    Append,
-    Operation,
-    Rule,
-    Sent,
-    blob_name,
-)
+from samza_azure.logs.names import blob_name
+from samza_azure.logs.operations import Append, Operation, Rule, Sent
 from samza_azure.logs.reading import Scan, fetch_part, opening, scan, tail, unchanged
 from samza_azure.logs.record import Kind, Record, Slice, Writer, encode
 from samza_azure.logs.source_log import SharedLog, append_shared, in_words, partitioning_of

@@ -1,0 +1,97 @@
+"""The names of tasks, logs and blobs. Other modules neither spell them nor take them apart.
+
+    control.json                                the control blob: `group/control.py`
+    runs/{run}/{stage}-{number}/{index}         a blob of a task's log
+    runs/{run}/large/{stage}-{number}/{index}/… an immutable blob that a record of that blob refers to
+    streams/{stream}/{partition}/{index}        a blob of a source partition's log
+    tables/, files/, locks/                     the files of tables, the files of folders, the locks of the library
+
+A log is named by its prefix, which has no slash at its end: "runs/r1/clean-0", "streams/flights/0". A source partition
+is written "flights/0".
+"""
+
+import re
+
+#: The folders of a job's container. They and the control blob hold all that a job writes.
+RUNS, STREAMS, TABLES, FILES, LOCKS = "runs/", "streams/", "tables/", "files/", "locks/"
+
+#: A blob of a task's log, and one of a source partition's.
+TASK_BLOB = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")
+SOURCE_BLOB = re.compile(r"(?P<prefix>streams/(?P<stream>[^/]+)/(?P<number>\d+))/(?P<index>\d{8})")
+
+
+def task_name(stage: str, number: int) -> str:
+    """The name of a stage's task."""
+    return f"{stage}-{number}"
+
+
+def stage_and_number(task: str) -> tuple[str, int]:
+    """The stage in a task's name, and the task's number in that stage. Of a log's prefix: the same, with the run."""
+    stage, _, number = task.rpartition("-")
+    return stage, int(number)
+
+
+def run_folder(run_id: str) -> str:
+    """Where the logs of a run's tasks are."""
+    return f"{RUNS}{run_id}/"
+
+
+def task_log(run_id: str, task: str) -> str:
+    """The log of a task."""
+    return f"{RUNS}{run_id}/{task}"
+
+
+def run_of(prefix: str) -> str:
+    """The run of a task's log."""
+    return prefix.split("/")[1]
+
+
+def stream_folder(stream: str) -> str:
+    """Where the logs of a source stream are."""
+    return f"{STREAMS}{stream}/"
+
+
+def source_partition(stream: str, number: int) -> str:
+    """A partition of a source stream, as positions name it."""
+    return f"{stream}/{number}"
+
+
+def stream_and_partition(partition: str) -> tuple[str, int]:
+    """The stream and the number in the name of a source partition."""
+    stream, _, number = partition.rpartition("/")
+    return stream, int(number)
+
+
+def source_log(partition: str) -> str:
+    """The log of a source partition."""
+    return f"{STREAMS}{partition}"
+
+
+def blob_name(prefix: str, index: int) -> str:
+    """The name of a log's blob with this number."""
+    return f"{prefix}/{index:08d}"
+
+
+def blob_index(prefix: str, name: str) -> int | None:
+    """The number of a log's blob, or None for a name that is not one of its blobs."""
+    leaf = name.removeprefix(f"{prefix}/")
+    return int(leaf) if name != leaf and len(leaf) == 8 and leaf.isdecimal() else None
+
+
+def large_prefix(prefix: str) -> str:
+    """The prefix of the immutable blobs that a log's records refer to.
+
+    Not below the log's own prefix, so that a listing of the log shows only its own blobs. Deleting a log deletes both.
+    """
+    parent, _, leaf = prefix.rpartition("/")
+    return f"{parent}/large/{leaf}"
+
+
+def large_index(prefix: str, name: str) -> int | None:
+    """The number of the log's blob whose record refers to this immutable blob; None if it is none of this log."""
+    return blob_index(large_prefix(prefix), name.rpartition("/")[0])
+
+
+def large_name(prefix: str, index: int, mark: str) -> str:
+    """The name of an immutable blob that a record of blob `index` refers to."""
+    return f"{large_prefix(prefix)}/{index:08d}/{mark}"
