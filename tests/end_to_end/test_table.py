@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure import tables
+from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Chunk
 
 from .world import PARTITIONS, PATIENCE_S, World, cleaned, daily, daily_rows, rows_of
 
@@ -31,7 +31,7 @@ def delivered(world: World) -> pa.Table:
     try:
         blobs = account.blobs()
         found = [blobs.read(name, 0) for name, _ in blobs.list("files/delays/")]
-        return pa.concat_tables([pq.read_table(io.BytesIO(each.data)) for each in found if isinstance(each, Chunk)])
+        return pa.concat_tables([pq.read_table(io.BytesIO(each.data)) for each in found if isinstance(each, Span)])
     finally:
         account.close()
 

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from samza_azure.errors import Superseded
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Append, Rule, Sent
+from samza_azure.logs.operations import Append, Rule, Sent, Span
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Kind, Record, Reference, Slice, Writer, decode
 from samza_azure.logs.task_log import LogLimits, TaskLog, append, log_record, take_over
 from samza_azure.storage.driver import perform
-from samza_azure.storage.interface import Blobs, Chunk, Missing
+from samza_azure.storage.interface import Blobs, Missing
 from samza_azure.storage.memory import MemoryAccount
 
 PREFIX = "runs/r/clean-0"
@@ -196,7 +196,7 @@ def check(owners: Sequence[Owner], blobs: Blobs) -> None:
 def referred(blobs: Blobs, reference: Reference) -> bytes:
     """Bytes in a blob of their own."""
     chunk = blobs.read(reference.blob, reference.offset, reference.length)
-    assert isinstance(chunk, Chunk)
+    assert isinstance(chunk, Span)
     return chunk.data
 
 

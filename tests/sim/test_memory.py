@@ -8,7 +8,8 @@ from typing import TypeVar
 import pytest
 
 from samza_azure.errors import StorageUnavailable, Unsettled
-from samza_azure.storage.interface import Chunk, Content, Missing, Refused, Row
+from samza_azure.logs.operations import Span
+from samza_azure.storage.interface import Content, Missing, Refused, Row
 from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
 
 T = TypeVar("T")
@@ -90,7 +91,7 @@ def test_many_clients_share_one_storage() -> None:
     one.blobs().create("log/0")
     one.blobs().append("log/0", b"rows", 0)
     one.hints().publish("log", {"length": 4})
-    assert two.blobs().read("log/0", 0) == Chunk(b"rows", 4)
+    assert two.blobs().read("log/0", 0) == Span(b"rows", 4)
     assert two.hints().poll() == {"log": {"length": 4}}
 
 
@@ -143,6 +144,6 @@ def test_a_client_may_have_a_faulty_link() -> None:
         faulty.blobs().put("large/1", b"rows")
     with pytest.raises(Unsettled):
         asyncio.run(faulty.control_blob().create(b"0", timeout=1))
-    assert good.blobs().read("log/0", 0) == Chunk(b"rows", 4)
+    assert good.blobs().read("log/0", 0) == Span(b"rows", 4)
     assert good.blobs().read("large/1", 0) == Missing()
-    assert good.blobs().read("control.json", 0) == Chunk(b"0", 1)
+    assert good.blobs().read("control.json", 0) == Span(b"0", 1)

@@ -14,12 +14,12 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from samza_azure.errors import ConfigError, CorruptState, StorageUnavailable
 from samza_azure.explain import Flow, idle
+from samza_azure.logs.operations import Span
 from samza_azure.machine import boot_time
 from samza_azure.spark.pipeline.schema import fitted
 from samza_azure.spark.source import poller as module
 from samza_azure.spark.source.gate_files import Acknowledgement, Gate, PermitFile, Spec, write_json
 from samza_azure.spark.source.poller import Poller, read_range
-from samza_azure.storage.interface import Chunk
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter
 
@@ -35,7 +35,7 @@ class Reads:
         self.writer = writer
         self.in_the_way: Callable[[], None] = lambda: None
 
-    def read(self, *arguments: Any) -> Chunk:
+    def read(self, *arguments: Any) -> Span:
         self.in_the_way()
         return self.blobs.read(*arguments)  # type: ignore[no-any-return]
 

@@ -15,12 +15,13 @@ from pyspark.sql import functions as F
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.names import large_prefix
+from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
 from samza_azure.spark.pipeline.state import check_chosen
 from samza_azure.spark.task.task import Counted, counted_since
-from samza_azure.storage.interface import Blobs, Chunk
+from samza_azure.storage.interface import Blobs
 
 from .fleet import Fleet, config_of
 
@@ -75,7 +76,7 @@ def records_of(blobs: Blobs, prefix: str) -> list[Record]:
     found = []
     for name, _ in blobs.list(f"{prefix}/"):
         content = blobs.read(name, 0)
-        assert isinstance(content, Chunk)
+        assert isinstance(content, Span)
         position = 0
         while position < content.size:
             found.append(decode(content.data[position:], blob=name, position=position))

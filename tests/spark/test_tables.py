@@ -17,13 +17,13 @@ from samza_azure import tables
 from samza_azure.application import Application, Stage
 from samza_azure.config import Config, Files, TableSettings
 from samza_azure.errors import PipelineRefused
+from samza_azure.logs.operations import Span
 from samza_azure.messages import Phase, Progress, StartTask
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.task.sink import SinkTask, after_publish
 from samza_azure.spark.task.tasks import task_of
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Chunk
 
 from .fleet import Fleet, config_of
 from .session import Settings
@@ -171,7 +171,7 @@ def test_what_spark_puts_out_is_delivered_as_files(fleet: Callable[[Application,
 
     def delivered() -> list[int]:
         found = [blobs.read(name, 0) for name, _ in blobs.list(f"files/{folder}/")]
-        files = [pq.read_table(io.BytesIO(each.data)) for each in found if isinstance(each, Chunk)]
+        files = [pq.read_table(io.BytesIO(each.data)) for each in found if isinstance(each, Span)]
         assert all(file.schema.types[1:] == [pa.decimal128(4, 2), pa.list_(pa.int64())] for file in files)
         return sorted(value for file in files for value in file["v"].to_pylist())
 
