@@ -27,6 +27,8 @@ MACHINE_PATH = re.compile(r"(?<![\w.:/~$}])/(?:roo[t]|hom[e]|wor[k]|User[s])/\w"
 REGISTRY = re.compile(r"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|artifactor[y]|jfro[g]")
 #: An account's key. A checksum is no key: it has its kind and a hyphen before it.
 KEY = re.compile(r"(?<![A-Za-z0-9+/-])[A-Za-z0-9+/]{86}==")
+#: The folders of a job's container, as text. `logs/names.py` has them as values.
+FOLDER = re.compile(r"""["'](?:runs|streams|tables|files|locks)/""")
 
 
 @cache
@@ -87,6 +89,29 @@ def test_each_module_begins_with_a_sentence() -> None:
         if len(first.split()) < 3 or not re.search(r"[.:?]", first):
             findings.append(f"{path.relative_to(ROOT)}: begin it with a sentence that says what it is for")
     assert findings == []
+
+
+def defined(tree: ast.Module) -> set[str]:
+    """The classes in a module, with the aliases of types at its top."""
+    classes = {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    targets += [node.target for node in tree.body if isinstance(node, ast.AnnAssign)]
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    return classes | {name for name in names if name[0].isupper() and not name.isupper()}
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in modules():
+        for name in defined(ast.parse(path.read_text())):
+            places.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    findings = {name: where for name, where in places.items() if len(where) > 1}
+    assert findings == {}, "name each after what it alone is, or import it from one place"
+
+
+def test_names_of_blobs_are_spelled_in_one_module() -> None:
+    places = {line.split(":")[0] for line in lines_with(FOLDER, "call the function of samza_azure/logs/names.py")}
+    assert [place for place in sorted(places) if place.startswith("samza_azure/")] == ["samza_azure/logs/names.py"]
 
 
 def test_what_others_import_from_a_module_is_public_there() -> None:

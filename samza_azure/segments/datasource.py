@@ -18,7 +18,7 @@ from samza_azure.segments.partitions import Partitions, single
 from samza_azure.segments.segment import Publish, Segment, SegmentId
 from samza_azure.segments.timeline import Timeline
 
-Position = Hashable
+StreamPosition = Hashable
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Advance(NamedTuple):
     """The stream's positions at which the rows of this publish begin, and at which the next ones will begin."""
 
     stream: str
-    start: Position
-    end: Position
+    start: StreamPosition
+    end: StreamPosition
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class Datasource:
     name: str
     box: LockBox = field(default_factory=LockBox.empty)
     timeline: Timeline = field(default_factory=Timeline)
-    positions: dict[str, Position] = field(default_factory=dict)
+    positions: dict[str, StreamPosition] = field(default_factory=dict)
     allocated: dict[tuple[Interval, int], int] = field(default_factory=dict)  # by interval and version; never falls
     pending: dict[tuple[str, SegmentId | None], SegmentId] = field(default_factory=dict)
     _pending_of: dict[tuple[str, SegmentId | None], str] = field(default_factory=dict)

@@ -196,14 +196,14 @@ class Blocked:
     behind: tuple[TableLock, ...]
 
 
-Answer: TypeAlias = Granted | Revoked | Blocked
+LockAnswer: TypeAlias = Granted | Revoked | Blocked
 
 
 @dataclass(frozen=True, slots=True)
 class LockDecision:
     """An answer, and the changes to the box: locks that are new or changed, and locks that are removed."""
 
-    answer: Answer
+    answer: LockAnswer
     changed: tuple[TableLock, ...] = ()
     gone: tuple[TableLock, ...] = ()
 
@@ -267,7 +267,7 @@ class LockBox:
         self._apply(self.removal(task))
         self.tasks.pop(task, None)
 
-    def acquire(self, request: LockRequest) -> Answer:
+    def acquire(self, request: LockRequest) -> LockAnswer:
         """Ask for a lock, and take it if it is granted."""
         decision = self.decide(request)
         self.apply(decision)

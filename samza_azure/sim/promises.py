@@ -33,7 +33,7 @@ LEADERSHIP = "the leadership"
 KINDS_OF_CALLS = len(ANSWERS)
 
 #: A processor, its life, and the task and generation that it waits for.
-Wait: TypeAlias = tuple[str, int, str, int]
+WaitForTask: TypeAlias = tuple[str, int, str, int]
 
 
 def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: StartTask, shutdown_s: float) -> None:
@@ -58,7 +58,7 @@ def check_overlap(ledger: Ledger, lives: Iterable[Life], life: Life, start: Star
         )
 
 
-def waiting(lives: Iterable[Life], known: Mapping[Wait, float], now: float) -> dict[Wait, float]:
+def waiting(lives: Iterable[Life], known: Mapping[WaitForTask, float], now: float) -> dict[WaitForTask, float]:
     """Which tasks their owners could run and do not start, and since when that is so."""
     found = {}
     for life in lives:

@@ -33,7 +33,7 @@ from samza_azure.sim.life import RATE_ERROR, Clock, Life
 from samza_azure.sim.loop import Callback, VirtualLoop
 from samza_azure.sim.network import Outage, Weather
 from samza_azure.sim.promises import (
-    Wait,
+    WaitForTask,
     applies,
     check_overlap,
     grown,
@@ -140,7 +140,7 @@ class World:
         self.again = ""  # the drained run after which the same code begins another
         self.blind = ""  # a processor that never reaches the blob again
         self._refused_until: dict[str, float] = {}  # processor, or nobody for all -> until when its access is refused
-        self._waiting: dict[Wait, float] = {}  # who waits for a task, and since when
+        self._waiting: dict[WaitForTask, float] = {}  # who waits for a task, and since when
         self._grown_at = 0.0  # when it was last looked whether a life remembers too much
         self._most = 0  # rows and tasks that there have been at once
         self._quiet_from = 0.0  # when the last fault is over, and nobody was started or has ended since

@@ -15,11 +15,11 @@ from samza_azure.segments import (
     SegmentId,
     Timeline,
 )
-from samza_azure.segments.locks import Answer
+from samza_azure.segments.locks import LockAnswer
 from samza_azure.storage import segment_locks as locks
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.segment_rows import NEXT, is_ours, next_key, next_place, past
-from samza_azure.storage.segment_table import TRIES_MAX, Place, SegmentTable, Snapshot, TableLocks, in_parts
+from samza_azure.storage.segment_table import TRIES_MAX, ChunkKey, SegmentTable, Snapshot, TableLocks, in_parts
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 
 
@@ -29,7 +29,7 @@ class _Stale:
 
 def allocate(
     table: SegmentTable, task: LockTask, moment: int, granularity: Granularity, count: int = 1
-) -> Answer | None:
+) -> LockAnswer | None:
     """Allocate numbers for rows of a moment and acquire the APPEND lock on them, in one step.
 
     The numbers are the lock's `partitions`. The lock has the interval and version of what is visible at the moment;
@@ -51,14 +51,14 @@ def allocate(
 
 def allocate_many(
     table: SegmentTable, task: LockTask, moments: Sequence[int], granularity: Granularity, count: int = 1
-) -> dict[int, Answer]:
+) -> dict[int, LockAnswer]:
     """Like `allocate` for several moments in one step, each in its best place. Return the answers by moment.
 
     If several moments share a place, only the first has an answer. A moment has none if no interval is free, or if
     the step has no room for it.
     """
     for _ in range(TRIES_MAX):
-        snapshot, divided, chosen = reading.latest(table), cache(partial(_divided, table)), dict[Place, int]()
+        snapshot, divided, chosen = reading.latest(table), cache(partial(_divided, table)), dict[ChunkKey, int]()
         for moment in moments:
             there = lambda: [*divided(), *chosen]  # noqa: B023, E731 - called before the loop goes on
             for place in _places(table, snapshot.timeline, there, moment, granularity)[:1]:
@@ -69,7 +69,7 @@ def allocate_many(
     raise StorageUnavailable(f"Allocating in {table.name}: others wrote first {TRIES_MAX} times.")
 
 
-def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, version: int, count: int) -> Answer:
+def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, version: int, count: int) -> LockAnswer:
     """Allocate numbers for the outputs of a compaction. They are the `partitions` of the lock on them."""
     place = interval, version
     answers = _lock_new(table, task, [place], count, LockType.EXCLUSIVE, None)
@@ -80,16 +80,16 @@ def allocate_outputs(table: SegmentTable, task: LockTask, interval: Interval, ve
 def _lock_new(
     table: SegmentTable,
     task: LockTask,
-    places: Sequence[Place],
+    places: Sequence[ChunkKey],
     count: int,
     type: LockType,  # noqa: A002
     seen: Snapshot | None,
-) -> dict[Place, Answer] | _Stale:
+) -> dict[ChunkKey, LockAnswer] | _Stale:
     """Allocate numbers in each place and lock them, in one write, for the first places that fit into it."""
     table.etags.clear()
     sent: set[int] = set()
 
-    def decide(state: TableLocks) -> tuple[dict[Place, Answer] | _Stale, list[Write]]:
+    def decide(state: TableLocks) -> tuple[dict[ChunkKey, LockAnswer] | _Stale, list[Write]]:
         state.box.tasks[task.id] = task
         if mine := [lock for lock in state.box.held(task.id) if lock.id in sent]:  # the answer to a try was lost
             return {(lock.interval, lock.version): Granted(lock) for lock in mine}, []
@@ -99,7 +99,7 @@ def _lock_new(
         new = [place for place, (_, write) in numbers.items() if write.act is Act.INSERT]
         if _are_divided_otherwise(table, new):
             return _Stale(), []
-        answers: dict[Place, Answer] = {}
+        answers: dict[ChunkKey, LockAnswer] = {}
         writes: list[Write] = []
         for (interval, version), (first, write) in numbers.items():
             partitions = Partitions.between(first, first + count)
@@ -120,10 +120,10 @@ def _lock_new(
 def _places(
     table: SegmentTable,
     timeline: Timeline,
-    divided: Callable[[], Iterable[Place]],
+    divided: Callable[[], Iterable[ChunkKey]],
     moment: int,
     granularity: Granularity,
-) -> list[Place]:
+) -> list[ChunkKey]:
     """The places where rows of a moment may be appended, the best first. `divided` are those that have numbers."""
     if entries := timeline.lookup(Interval(moment, moment + 1), incomplete=True):
         return [(entries[0].chunk.interval, entries[0].version)]
@@ -135,7 +135,7 @@ def _places(
     return [(one, 0) for one in free if not timeline.lookup(one, incomplete=True)]
 
 
-def _are_divided_otherwise(table: SegmentTable, places: Sequence[Place]) -> bool:
+def _are_divided_otherwise(table: SegmentTable, places: Sequence[ChunkKey]) -> bool:
     """Whether a different interval that overlaps one of these has numbers: segments may appear there."""
     return any(
         other.overlaps(interval) and known == version and other != interval
@@ -144,12 +144,12 @@ def _are_divided_otherwise(table: SegmentTable, places: Sequence[Place]) -> bool
     )
 
 
-def _divided(table: SegmentTable) -> list[Place]:
+def _divided(table: SegmentTable) -> list[ChunkKey]:
     """The places in which numbers have been given out."""
     return [next_place(row.key) for row in table.read(NEXT, past(NEXT)) if is_ours(row)]
 
 
-def _numbers(table: SegmentTable, counts: Mapping[Place, int]) -> dict[Place, tuple[int, Write]]:
+def _numbers(table: SegmentTable, counts: Mapping[ChunkKey, int]) -> dict[ChunkKey, tuple[int, Write]]:
     """The next number of each place, and the write that takes `count` numbers from it on, sent with the head."""
     keys = {place: next_key(*place) for place in counts}
     there = {row.key: row for row in table.read(min(keys.values()), max(keys.values()) + ".")}
@@ -177,6 +177,8 @@ def numbers_of(table: SegmentTable, counts: Mapping[Interval, int], version: int
     return found
 
 
-def _given(table: SegmentTable, counts: Mapping[Place, int], _: TableLocks) -> tuple[dict[Place, int], list[Write]]:
+def _given(
+    table: SegmentTable, counts: Mapping[ChunkKey, int], _: TableLocks
+) -> tuple[dict[ChunkKey, int], list[Write]]:
     numbers = _numbers(table, counts)
     return {place: first for place, (first, _) in numbers.items()}, [write for _, write in numbers.values()]

@@ -15,7 +15,7 @@ from samza_azure.segments import (
     Segment,
     TableLock,
 )
-from samza_azure.segments.locks import Answer, LockDecision, Replaced
+from samza_azure.segments.locks import LockAnswer, LockDecision, Replaced
 from samza_azure.storage import segment_reading as reading
 from samza_azure.storage.limits import TEXT_MAX
 from samza_azure.storage.segment_rows import lock_key, lock_values, segment_key
@@ -26,10 +26,10 @@ from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Write
 LOCKS_MAX = OPERATIONS_MAX - 2
 
 
-def acquire(table: SegmentTable, task: LockTask, request: LockRequest) -> Answer:
+def acquire(table: SegmentTable, task: LockTask, request: LockRequest) -> LockAnswer:
     """Ask for a lock, and take it if it is granted: one transaction with the head. Asking again is harmless."""
 
-    def decide(state: TableLocks) -> tuple[Answer, list[Write]]:
+    def decide(state: TableLocks) -> tuple[LockAnswer, list[Write]]:
         state.box.tasks[task.id] = task
         decision = state.box.decide(request)
         return decision.answer, writes_of(table, state, decision)
@@ -38,7 +38,7 @@ def acquire(table: SegmentTable, task: LockTask, request: LockRequest) -> Answer
     return table.with_head(decide)
 
 
-def acquire_anew(table: SegmentTable, task: LockTask, request: LockRequest) -> Answer:
+def acquire_anew(table: SegmentTable, task: LockTask, request: LockRequest) -> LockAnswer:
     """Like `acquire`, for a task that begins: a lock that was revoked earlier and not given back is given back first.
 
     The answer is Revoked only if another task of the group holds that lock: only that task can give it back.

@@ -18,7 +18,7 @@ from samza_azure.storage.segment_rows import FORMAT, HEAD, LOCK, checked_head, i
 from samza_azure.storage.transactions import OPERATIONS_MAX, Act, Transactions, Write
 
 T = TypeVar("T")
-Place: TypeAlias = tuple[Interval, int]  # an interval and a version
+ChunkKey: TypeAlias = tuple[Interval, int]  # an interval and a version
 
 #: How many times a write to a shared row is tried. Each failed try means that another client's write succeeded.
 TRIES_MAX = 200

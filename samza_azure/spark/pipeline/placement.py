@@ -40,7 +40,7 @@ ON_ONE_TASK = "Run the stage on one task: @app.stage(…, tasks=1)."
 
 #: An expression over a node's output, traced to each leaf below: rows of the node that agree in the expression come
 #: from rows that agree in these.
-Place: TypeAlias = dict[Node, Any]
+LeafExpressions: TypeAlias = dict[Node, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Tracer:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
-    def place(self, node: Node, expression: Any) -> Place | None:
+    def place(self, node: Node, expression: Any) -> LeafExpressions | None:
         """The expression in terms of each leaf below. None if rows that agree in it may be in different tasks."""
         if not expression.deterministic():
             return None
@@ -142,7 +142,7 @@ class Tracer:
             for ours, theirs in zip(one.expressions, other.expressions, strict=True)
         )
 
-    def _through(self, node: Node, expression: Any) -> Place | None:
+    def _through(self, node: Node, expression: Any) -> LeafExpressions | None:
         inlined = self._inlined(expression, node.made)
         if contains(inlined, "AggregateExpression") or not references(inlined) <= set(node.child.ids):
             return None
@@ -161,15 +161,15 @@ class Tracer:
                 by = {old: without_alias(new) for old, new in columns if old in wanted}
                 yield node.child, substituted(self._spark, expression, by)
 
-    def _through_expand(self, node: Node, expression: Any) -> Place | None:
+    def _through_expand(self, node: Node, expression: Any) -> LeafExpressions | None:
         """A row becomes several rows: only an expression that is the same in all of them can be traced."""
         (_, first), *others = self._alternatives(node, expression)
         if not all(first.semanticEquals(other) for _, other in others):
             return None
         return self.place(node.child, first)
 
-    def _through_union(self, node: Node, expression: Any) -> Place | None:
-        found: Place = {}
+    def _through_union(self, node: Node, expression: Any) -> LeafExpressions | None:
+        found: LeafExpressions = {}
         for child, substitute in self._alternatives(node, expression):
             place = self.place(child, substitute)
             if place is None:
@@ -177,7 +177,7 @@ class Tracer:
             found |= place
         return found
 
-    def _through_join(self, node: Node, expression: Any) -> Place | None:
+    def _through_join(self, node: Node, expression: Any) -> LeafExpressions | None:
         left, right = node.children
         if not node.is_join_of_streams:
             side = left if left.is_streaming else right
@@ -208,7 +208,7 @@ def _is_held_by(kind: str, expression: Any, left: Any, right: Any) -> bool:
     return from_left or (kind in ("Inner", "Cross", "RightOuter") and _is_composed(right, [expression]))
 
 
-def _both(one: Place | None, other: Place | None) -> Place | None:
+def _both(one: LeafExpressions | None, other: LeafExpressions | None) -> LeafExpressions | None:
     return None if one is None or other is None else one | other
 
 
@@ -272,11 +272,11 @@ def _groups(operators: Sequence[Node]) -> list[list[Node]]:
     return groups
 
 
-def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[Place]:
+def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[LeafExpressions]:
     """The columns by which the inputs may be partitioned so that each operator gets all rows of a key in one task."""
     offers = [(operator, _offered(tracer, operator)) for operator in group]
     leaves = set(group[0].leaves())
-    found: list[Place] = []
+    found: list[LeafExpressions] = []
     for candidate in [place for _, places in offers for place in places if place.keys() == leaves]:
         suits = all(_suits(candidate, operator, places) for operator, places in offers)
         if suits and not any(_is_same(candidate, other) for other in found):
@@ -286,7 +286,7 @@ def _columns(stage: Stage, tracer: Tracer, group: Sequence[Node]) -> list[Place]
     return found
 
 
-def _offered(tracer: Tracer, operator: Node) -> list[Place]:
+def _offered(tracer: Tracer, operator: Node) -> list[LeafExpressions]:
     """The keys of an operator that can be traced to all inputs below it."""
     places = []
     for keys in keys_of(operator):
@@ -296,7 +296,7 @@ def _offered(tracer: Tracer, operator: Node) -> list[Place]:
     return places
 
 
-def _suits(candidate: Place, operator: Node, places: Sequence[Place]) -> bool:
+def _suits(candidate: LeafExpressions, operator: Node, places: Sequence[LeafExpressions]) -> bool:
     """Whether rows that agree in the operator's keys also agree in the candidate."""
     here = {leaf: candidate[leaf] for leaf in operator.leaves()}
     if any(_is_same(here, place) for place in places):
@@ -327,12 +327,12 @@ def _is_one_value(expression: Any) -> bool:
     return not _has_type(expression, "COLLATE", "MAP<", "VARIANT", "FLOAT", "DOUBLE")
 
 
-def _is_same(one: Place, other: Place) -> bool:
+def _is_same(one: LeafExpressions, other: LeafExpressions) -> bool:
     return one.keys() == other.keys() and all(one[leaf].semanticEquals(other[leaf]) for leaf in one)
 
 
 def _decided(
-    columns: Sequence[Place], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed], group: int
+    columns: Sequence[LeafExpressions], keys: Mapping[Node, tuple[Any, ...]], inputs: Sequence[Keyed], group: int
 ) -> dict[Node, Route | None]:
     """The route of each leaf, or None if it needs none. As few leaves as possible are routed."""
     leaves = list(columns[0])
@@ -356,7 +356,7 @@ def _decided(
     return {leaf: Route(leaf, tuple(place[leaf] for place in chosen), like_keys, None, group) for leaf in leaves}
 
 
-def _columns_of_key(leaf: Node, key: Sequence[Any], columns: Sequence[Place]) -> list[Place]:
+def _columns_of_key(leaf: Node, key: Sequence[Any], columns: Sequence[LeafExpressions]) -> list[LeafExpressions]:
     """The columns that are the leaf's key, in the key's order. Empty if one of them is missing."""
     found = [next((place for place in columns if _is_column(place[leaf], part)), None) for part in key]
     return [place for place in found if place is not None] if None not in found else []
@@ -412,7 +412,7 @@ def _two_routes(stage: Stage, stream: str) -> PipelineRefused:
     )
 
 
-def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[Place]]]) -> PipelineRefused:
+def _impossible(stage: Stage, offers: Sequence[tuple[Node, Sequence[LeafExpressions]]]) -> PipelineRefused:
     for operator, places in offers:
         if not keys_of(operator):
             return PipelineRefused(
