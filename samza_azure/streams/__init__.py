@@ -6,6 +6,6 @@ compute the same values. The watermark is the least progress of all producers.
 Not promised: that a window fires soon. A silent task holds it back until its live owner has reported it as
 idle, a silent source partition for `idle.timeout` (`spark/source/poller.py`).
 
-Start reading at `offset.Offset`, then `pace.next_offset` and `watermark.next_watermark_us`; docs/event-time.md has the
-reasons.
+Start reading at `offset.Offset`, then `pace.next_offset`, `watermark.next_watermark_us` and `gate.next_gate`;
+docs/event-time.md has the reasons.
 """

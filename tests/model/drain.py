@@ -5,10 +5,10 @@ control blob takes a write whose ETag is its own (`lease.py` shows what that is 
 answer; a leader's write may land late. A leader acts on what it read last, however old that is, and one that is
 deposed does not learn of it.
 
-A task is hand-made, and small, after `TaskAttempt.clean` of `sim/container.py` and `Gate` of
-`spark/source/gate_files.py`: it reads a row, unless it knows of a freeze; then it says where it stands and for which
-drain; after FLUSH it reads to the ends, and its log ends in DRAINED. What it says reaches its row later. One that is
-started again hears of the drain first (the order of `tasks.run`), so it stands where it stood.
+A task is hand-made, and small, after `TaskAttempt.clean` of `sim/container.py` and `Gate` of `streams/gate.py`: it
+reads a row, unless it knows of a freeze; then it says where it stands and for which drain; after FLUSH it reads to the
+ends, and its log ends in DRAINED. What it says reaches its row later. One that is started again hears of the drain
+first (the order of `tasks.run`), so it stands where it stood.
 """
 
 from collections.abc import Iterator

@@ -18,10 +18,11 @@ from samza_azure.logs.operations import Span
 from samza_azure.machine import boot_time
 from samza_azure.spark.pipeline.schema import fitted
 from samza_azure.spark.source import poller as module
-from samza_azure.spark.source.gate_files import Acknowledgement, Gate, PermitFile, Spec, write_json
+from samza_azure.spark.source.gate_files import Acknowledgement, PermitFile, Spec, write_gate, write_json
 from samza_azure.spark.source.poller import Poller, read_range
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.streams.gate import Gate
 
 SCHEMA = StructType([StructField("n", IntegerType())])
 START = {"of": "numbers", "step": 0, "fired": None, "at": [[0, 0, None]]}
@@ -64,7 +65,7 @@ def source(tmp_path: Path, reads: Reads) -> Iterator[Poller]:
     (tmp_path / "acknowledgements").mkdir()
     PermitFile(tmp_path / "permit").set(boot_time() + 60)
     write_json(tmp_path / "hints", {})
-    Gate().write(tmp_path / "gate")
+    write_gate(tmp_path / "gate", Gate())
     spec = Spec(
         stream="numbers",
         producers=[("streams/numbers/0", [0], "numbers/0")],
@@ -143,9 +144,9 @@ def test_the_gate_can_make_batches_smaller(source: Poller, reads: Reads) -> None
     for number in range(4, 50):
         write(reads.writer, number)
     whole = reads.blobs.read("streams/numbers/0/00000000", 0, 1).size
-    Gate(version=1, batch_bytes=1).write(Path(source.spec.files["gate"]))
+    write_gate(Path(source.spec.files["gate"]), Gate(version=1, batch_bytes=1))
     small = source.latest(START)
-    Gate(version=2).write(Path(source.spec.files["gate"]))
+    write_gate(Path(source.spec.files["gate"]), Gate(version=2))
 
     assert [batch.to_pydict() for batch in source.prefetched(START, small) or ()] == [{"n": [1, 2, 3]}]
     assert source.latest(small)["at"][0][1] == whole
@@ -250,7 +251,7 @@ def test_an_answer_found_under_another_gate_does_not_count(
     answered = threading.Event()
     reads.in_the_way = lambda: answered.wait(30) and None
     source.latest(START)
-    Gate(version=1, frozen=True, draining=True).write(Path(source.spec.files["gate"]))
+    write_gate(Path(source.spec.files["gate"]), Gate(version=1, frozen=True, draining=True))
     answered.set()
     monkeypatch.setattr(module, "PATIENCE_S", 30.0)
 
@@ -264,7 +265,7 @@ def test_behind_a_shut_gate_and_without_a_permit_nothing_is_read(source: Poller)
     permit = PermitFile(Path(source.spec.files["permit"]))
     assert source.latest(START) == START
     permit.set(boot_time() + 60)
-    Gate(version=1, shut=True).write(Path(source.spec.files["gate"]))
+    write_gate(Path(source.spec.files["gate"]), Gate(version=1, shut=True))
 
     assert source.latest(START) == START
     assert said(source).version == 1
@@ -296,7 +297,7 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
     gate = Path(source.spec.files["gate"])
     first = reads.blobs.read("streams/numbers/0/00000000", 0, 1).size
     write(reads.writer, 4, 5)
-    Gate(version=1, frozen=True, draining=True, ends={"numbers/0": (0, first)}).write(gate)
+    write_gate(gate, Gate(version=1, frozen=True, draining=True, ends={"numbers/0": (0, first)}))
     at_end = source.latest(START)
     assert at_end["at"][0][:2] == [0, first]
     (batch,) = source.prefetched(START, at_end) or ()
@@ -304,7 +305,7 @@ def test_a_drain_reads_up_to_the_end_and_no_further(source: Poller, reads: Reads
     assert source.latest(at_end) == at_end
     assert said(source).is_at_end
 
-    Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (0, first)}, step=1).write(gate)
+    write_gate(gate, Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (0, first)}, step=1))
     assert source.latest(at_end)["step"] == 1
 
 
@@ -315,13 +316,13 @@ def test_an_end_without_a_row_before_it_needs_no_batch(source: Poller, reads: Re
     reads.writer.close()
     end = [0, reads.blobs.read("streams/numbers/0/00000000", 0, 1).size]
     assert at["at"][0][:2] < end
-    Gate(version=1, frozen=True, draining=True, ends={"numbers/0": (end[0], end[1])}).write(gate)
+    write_gate(gate, Gate(version=1, frozen=True, draining=True, ends={"numbers/0": (end[0], end[1])}))
     assert source.latest(at) == at
     acknowledged = said(source)
     assert (acknowledged.is_at_end, acknowledged.offset) == (True, at)
     assert acknowledged.end is not None and acknowledged.end["at"][0][:2] == end
 
-    Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (end[0], end[1])}, step=1).write(gate)
+    write_gate(gate, Gate(version=2, frozen=True, draining=True, ends={"numbers/0": (end[0], end[1])}, step=1))
     stepped = source.latest(at)
     assert (stepped["step"], stepped["at"][0][:2]) == (1, end)
 
@@ -332,7 +333,7 @@ def test_an_end_behind_its_position_is_an_error_and_not_the_end(source: Poller, 
     there = source.latest(START)
     assert there != START
     for number, ends in enumerate([{"numbers/0": (0, 0)}, {}], 1):
-        Gate(version=number, frozen=True, draining=True, ends=ends).write(gate)
+        write_gate(gate, Gate(version=number, frozen=True, draining=True, ends=ends))
         assert source.latest(there) == there
         assert "The drain ends this source log at (0, 0), but this task has read further" in str(said(source).corrupt)
         source.resting_until = 0.0

@@ -11,13 +11,13 @@ answered under the new gate can no batch under the old one follow.
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from samza_azure.logs.position import Ends
 from samza_azure.machine import boot_time
 from samza_azure.messages import ends_from
+from samza_azure.streams.gate import Gate
 
 
 def write_json(path: Path, value: object) -> None:
@@ -53,28 +53,16 @@ class Written:
         write_json(path, asdict(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Gate(Written):
-    """What a task's sources may do. `version` increases with each change."""
+def write_gate(path: Path, gate: Gate) -> None:
+    """Put the gate in force."""
+    write_json(path, asdict(gate))
 
-    version: int = 0
-    shut: bool = False  # no further batch
-    frozen: bool = False  # source streams are read no further, or only up to `ends`
-    ends: Ends | None = None  # where each source partition ends
-    step: int = 0
-    draining: bool = False  # batches need not wait for task.commit.ms
-    batch_bytes: int | None = None  # of input, if a batch must be smaller than usual
 
-    def changed(self, **fields: Any) -> "Gate":
-        """The next version of the gate, with these fields changed."""
-        return replace(self, version=self.version + 1, **fields)
-
-    @classmethod
-    def read(cls, path: Path) -> "Gate":
-        """The gate in force."""
-        fields = json.loads(path.read_text())
-        ends = fields.pop("ends")
-        return cls(**fields, ends=None if ends is None else ends_from(ends))
+def read_gate(path: Path) -> Gate:
+    """The gate in force."""
+    fields = json.loads(path.read_text())
+    ends = fields.pop("ends")
+    return Gate(**fields, ends=None if ends is None else ends_from(ends))
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,10 +28,11 @@ from samza_azure.logs.source_log import in_words, partitioning_of
 from samza_azure.machine import boot_time
 from samza_azure.spark.pipeline.schema import arrow_schema, fitted
 from samza_azure.spark.source.account import blobs
-from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
+from samza_azure.spark.source.gate_files import Acknowledgement, Spec, read_gate
 from samza_azure.storage.arrow import decode
 from samza_azure.storage.interface import Blobs
 from samza_azure.storage.log import LogReader
+from samza_azure.streams.gate import Gate
 from samza_azure.streams.idleness import in_question, is_quiet
 from samza_azure.streams.offset import Offset, ProducerPosition, ProducerState
 from samza_azure.streams.pace import Pace, SourceProgress, next_offset, unasked_s
@@ -153,7 +154,7 @@ class Poller:
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """The next offset, or `start`."""
         try:
-            gate = Gate.read(Path(self.spec.files["gate"]))
+            gate = read_gate(Path(self.spec.files["gate"]))
             if gate.shut:
                 self._answered(gate, start, at_end=False)
                 return start
@@ -197,7 +198,7 @@ class Poller:
         """The next gate, if it is written within STEP_PATIENCE_S and is not shut."""
         until = boot_time() + STEP_PATIENCE_S
         while boot_time() < until:
-            if (found := Gate.read(Path(self.spec.files["gate"]))).version != gate.version:
+            if (found := read_gate(Path(self.spec.files["gate"]))).version != gate.version:
                 return None if found.shut else found
             time.sleep(STEP_LOOK_S)
         return None

@@ -31,7 +31,6 @@ from samza_azure.messages import (
     BATCH_PHASES,
     Drain,
     DrainPhase,
-    DrainStep,
     LastBatch,
     Phase,
     Progress,
@@ -41,7 +40,7 @@ from samza_azure.messages import (
 from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
-from samza_azure.spark.source.gate_files import Acknowledgement, Gate, Spec
+from samza_azure.spark.source.gate_files import Acknowledgement, Spec, write_gate
 from samza_azure.spark.source.hints import HintBoard
 from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
@@ -52,6 +51,7 @@ from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs, Positions
 from samza_azure.storage.log import LogReader, LogWriter, take_over
 from samza_azure.storage.retention import Retention
+from samza_azure.streams.gate import Gate, next_gate, next_steps
 from samza_azure.streams.offset import Offset
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,7 @@ class Task:
                 self._gate = self._gate.changed(batch_bytes=restored.batch_bytes)
             if self._step >= 1:
                 self._gate = self._gate.changed(step=2)
-            self._gate.write(self._directory / "gate")
+            write_gate(self._directory / "gate", self._gate)
         (self._directory / "acknowledgements").mkdir()
         self._batches = BatchWriter(
             self.stage,
@@ -621,38 +621,30 @@ class Task:
     def follow(self, drain: Drain) -> None:
         """Set the gate to what the drain asks for."""
         with self._lock:
-            gate = self._gate
-            if drain.step is None:
-                if gate.draining and gate.ends is None:
-                    gate = gate.changed(frozen=False, draining=False)
-                    self._report = replace(self._report, drain=None, ends=None, frozen_for="")
-            elif not gate.draining or (drain.step is DrainStep.FLUSH and gate.ends is None):
-                ends = dict(drain.ends) if drain.step is DrainStep.FLUSH else None
-                gate = gate.changed(frozen=True, draining=True, ends=ends)
-                if self._report.drain is None:
-                    self._report = replace(self._report, drain=DrainPhase.REQUESTED)
-            if gate is not self._gate:
-                self._set_gate(gate)
+            gate = next_gate(self._gate, drain)
+            if gate is self._gate:
+                return
+            if not gate.draining:
+                self._report = replace(self._report, drain=None, ends=None, frozen_for="")
+            elif self._report.drain is None:
+                self._report = replace(self._report, drain=DrainPhase.REQUESTED)
+            self._set_gate(gate)
 
     def _set_gate(self, gate: Gate) -> None:
         """The caller holds the lock."""
         self._gate = gate
         with suppress(FileNotFoundError):  # no directory yet, then `start` writes it; or no longer
-            gate.write(self._directory / "gate")
+            write_gate(self._directory / "gate", gate)
 
     def _advance(self, drain: Drain, said: list[Acknowledgement]) -> None:
         """Take the next step of a drain, if all sources of the task have acknowledged the last one."""
-        if drain.step is None:
-            return
-        gate, report = self._gate, self.report
-        has_answered = len(said) >= self.stage.analysis.sources and all(each.version == gate.version for each in said)
-        if has_answered and self.reads_source and report.frozen_for != drain.uuid:
+        frozen_for = self.report.frozen_for if self.reads_source else None
+        steps = next_steps(self._gate, drain, said, self.stage.analysis.sources, frozen_for)
+        if DrainPhase.SOURCES_STOPPED in steps:
             offsets = [Offset.from_json(each.offset) for each in said if each.offset is not None]
             ends = self._read_to([*self._stands_at, *offsets])
             self._tell(ends=ends, frozen_for=drain.uuid, drain=DrainPhase.SOURCES_STOPPED)
-        if drain.step is not DrainStep.FLUSH or gate.ends is None:
-            return
-        if gate.step or not has_answered or not all(each.is_at_end for each in said):
+        if DrainPhase.FLUSHING not in steps:
             return
         if not self.stage.plan.stateful:
             self._flush_without_batch(said)
