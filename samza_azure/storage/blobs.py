@@ -18,7 +18,7 @@ from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
-from samza_azure.storage.answers import AccountCalls, error_code
+from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.interface import DELETE_MAX, Missing, Refused
 from samza_azure.storage.limits import checked_append, checked_length
 

@@ -27,8 +27,8 @@ from urllib3 import Retry
 from samza_azure.errors import AccessDenied, ConfigError, SamzaAzureError, StorageUnavailable
 from samza_azure.group.control import NAME
 from samza_azure.group.rows import MEMBERS
+from samza_azure.storage.account_calls import AccountCalls, error_code
 from samza_azure.storage.address import Address, StorageSettings, address
-from samza_azure.storage.answers import AccountCalls, error_code
 from samza_azure.storage.identity import Identity, of_this_process
 from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Positions, Rows
 from samza_azure.storage.limits import READERS

@@ -12,7 +12,7 @@ from azure.storage.blob.aio import BlobLeaseClient, ContainerClient
 
 from samza_azure.errors import StorageUnavailable
 from samza_azure.group.control import NAME
-from samza_azure.storage.answers import AccountCalls
+from samza_azure.storage.account_calls import AccountCalls
 from samza_azure.storage.interface import Content, Missing, NotModified, Refused
 
 

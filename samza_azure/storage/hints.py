@@ -9,7 +9,7 @@ from typing import Any
 from azure.data.tables import TableClient, UpdateMode
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.storage.answers import AccountCalls
+from samza_azure.storage.account_calls import AccountCalls
 from samza_azure.storage.entities import entity, row
 from samza_azure.storage.interface import Value
 from samza_azure.storage.limits import HINTS, hint_key, hint_name

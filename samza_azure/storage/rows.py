@@ -12,7 +12,7 @@ from azure.data.tables import TableEntity, UpdateMode
 from azure.data.tables.aio import TableClient
 
 from samza_azure.errors import StorageUnavailable
-from samza_azure.storage.answers import AccountCalls
+from samza_azure.storage.account_calls import AccountCalls
 from samza_azure.storage.entities import entity, row
 from samza_azure.storage.interface import Missing, Refused, Row, Value
 from samza_azure.storage.limits import checked_key

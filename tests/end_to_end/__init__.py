@@ -1,1 +1,1 @@
-"""Real processes on a real emulator. A package, so that its modules can share `world`."""
+"""Real processes on a real emulator. A package, so that its modules can share `real_processes`."""

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from .world import EXAMPLE, World
+from .real_processes import EXAMPLE, World
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

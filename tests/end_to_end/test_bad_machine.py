@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from .world import PARTITIONS, World, daily, daily_rows
+from .real_processes import PARTITIONS, World, daily, daily_rows
 
 ROWS = 4_000
 #: One carrier's rows are the work of one task. The code is the same everywhere; the machine's environment is not.

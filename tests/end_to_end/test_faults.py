@@ -11,7 +11,7 @@ from collections import Counter
 import psutil
 import pytest
 
-from .world import World, daily, daily_rows, followers_task
+from .real_processes import World, daily, daily_rows, followers_task
 
 CHUNK = 6_000
 

@@ -11,7 +11,7 @@ import pytest
 
 from samza_azure.commands.fleet import Fleet, all_running
 
-from .world import PARTITIONS, PATIENCE_S, World, daily, daily_rows
+from .real_processes import PARTITIONS, PATIENCE_S, World, daily, daily_rows
 
 ENDLESS = """
 from dataclasses import replace

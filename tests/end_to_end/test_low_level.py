@@ -5,7 +5,7 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from .world import PARTITIONS, PATIENCE_S, ROOT, World
+from .real_processes import PARTITIONS, PATIENCE_S, ROOT, World
 
 EXAMPLE = ROOT / "examples" / "lowlevel"
 

@@ -5,7 +5,7 @@ import signal
 import time
 import urllib.request
 
-from .world import PARTITIONS, PATIENCE_S, World, daily, daily_rows
+from .real_processes import PARTITIONS, PATIENCE_S, World, daily, daily_rows
 
 ONE_STAGE = """from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F

@@ -12,7 +12,7 @@ from samza_azure import tables
 from samza_azure.logs.operations import Span
 from samza_azure.storage.connection import Account
 
-from .world import PARTITIONS, PATIENCE_S, World, cleaned, daily, daily_rows, rows_of
+from .real_processes import PARTITIONS, PATIENCE_S, World, cleaned, daily, daily_rows, rows_of
 
 
 def delays(world: World) -> tuple[pa.Table, int]:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .world import ROOT
+from .real_processes import ROOT
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 
-from .world import World
+from .group_members import World
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .world import World, incarnations, undisturbed
+from .group_members import World, incarnations, undisturbed
 
 #: Longer than the death timeout, and than the time after which a processor that is cut off stops by itself.
 OUTAGE_S = 2.5

@@ -7,7 +7,7 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 
-from .world import World, processes
+from .group_members import World, processes
 
 NAMES = ["a", "b", "c", "d"]
 

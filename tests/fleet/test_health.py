@@ -14,8 +14,8 @@ import pytest
 
 from samza_azure.commands.azurite.emulator import Azurite
 
+from .group_members import World, processes
 from .healthy import PATIENCE, live
-from .world import World, processes
 
 PATIENCE_S = 60.0
 

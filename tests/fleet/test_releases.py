@@ -20,7 +20,7 @@ from samza_azure.group.rows import LEADER, MEMBERS, ProcessorState, leader_row, 
 from samza_azure.group.timing import LEASE_S
 from samza_azure.storage.interface import Content, Refused
 
-from .world import World
+from .group_members import World
 
 RELEASES = sorted((Path(__file__).parent / "releases").glob("*.zip"))
 CALL_S = 5.0

@@ -27,8 +27,8 @@ from infra.prometheus.dashboard import panels  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite  # noqa: E402
 from samza_azure.config import Config  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
+from tests.fleet.group_members import JOB, processes  # noqa: E402
 from tests.fleet.healthy import live  # noqa: E402
-from tests.fleet.world import JOB, processes  # noqa: E402
 
 TASKS, NAMES = 16, ("p0", "p1", "p2")
 #: Of the profile that they use, and how often they are scraped.

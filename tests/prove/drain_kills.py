@@ -31,7 +31,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 from flights import write  # noqa: E402  (needs the path above)
 
 from samza_azure.storage.connection import Account  # noqa: E402
-from tests.end_to_end.world import PATIENCE_S, World, daily, daily_rows, followers_task  # noqa: E402
+from tests.end_to_end.real_processes import PATIENCE_S, World, daily, daily_rows, followers_task  # noqa: E402
 
 CHUNK = 12_000
 RATE = 1_500.0

@@ -26,7 +26,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 
 from flights import write  # noqa: E402  (needs the path above)
 
-from tests.end_to_end.world import World  # noqa: E402
+from tests.end_to_end.real_processes import World  # noqa: E402
 
 NAMES = ("p0", "p1")
 PATIENCE_S = 120.0

@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 
 from flights import write  # noqa: E402  (needs the path above)
 
-from tests.end_to_end.world import World, daily, daily_rows  # noqa: E402
+from tests.end_to_end.real_processes import World, daily, daily_rows  # noqa: E402
 
 CHUNK = 6_000
 RATE = 1_500.0

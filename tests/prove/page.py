@@ -44,8 +44,8 @@ from samza_azure.page.document import Lines, made  # noqa: E402
 from samza_azure.page.server import Access, add_page  # noqa: E402
 from samza_azure.page.watch import Watcher  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
+from tests.fleet.group_members import processes  # noqa: E402
 from tests.fleet.healthy import live  # noqa: E402
-from tests.fleet.world import processes  # noqa: E402
 
 SHOTS = Path(tempfile.gettempdir()) / "samza-azure-page"
 #: What a browser for tests is, and the rules that it is asked to try. Both are npm's, with these versions.

@@ -35,7 +35,7 @@ from flights import write  # noqa: E402  (needs the path above)
 
 from samza_azure.commands.fleet import Fleet, all_running  # noqa: E402
 from samza_azure.errors import StorageUnavailable  # noqa: E402
-from tests.end_to_end.world import PARTITIONS, PATIENCE_S, World, daily, daily_rows  # noqa: E402
+from tests.end_to_end.real_processes import PARTITIONS, PATIENCE_S, World, daily, daily_rows  # noqa: E402
 
 CHUNK, RATE = 6_000, 1_000.0
 FRONT = '''

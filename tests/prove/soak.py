@@ -26,7 +26,7 @@ sys.path[:0] = [str(Path(__file__).parents[2])]
 from samza_azure.application import Application  # noqa: E402  (needs the path above)
 from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
 from tests.spark.alone import Alone, alone  # noqa: E402
-from tests.spark.fleet import Fleet, config_of  # noqa: E402
+from tests.spark.task_driver import Fleet, config_of  # noqa: E402
 
 SAMPLES = 40
 TASK = "match-0"

@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.sim.scenario import Scenario
 from samza_azure.sim.world import play
-from tests.fleet.world import World
+from tests.fleet.group_members import World
 
 RELEASES = sorted((Path(__file__).parents[1] / "fleet/releases").glob("*.zip"))
 FAULTS = ("other stages", "leaves", "crash", "supervisor freezes", "drain", "drain", "cancel", "joins")

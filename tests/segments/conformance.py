@@ -48,7 +48,7 @@ INVARIANTS = {
     "I24": "an append beside a REPLACE is either read or carried, by sequence numbers",
 }
 #: The properties that look at each of them, besides the mutants.
-_HISTORIES, _WORLD = "test_timeline.py", "test_world.py"
+_HISTORIES, _WORLD = "test_timeline.py", "test_table_users.py"
 _OF_TIMELINES = {f"I{number}" for number in (14, 15, 18, 19, 20, 21, 22)}
 _ON_STORAGE = {f"I{number}" for number in (12, 15, 16, 17, 23, 24)}
 

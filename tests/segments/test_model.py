@@ -213,7 +213,7 @@ def explore(type: LockType) -> tuple[int, int]:  # noqa: A002
     return len(seen), ends
 
 
-@pytest.mark.long  # `world` plays the same at random
+@pytest.mark.long  # `table_users` plays the same at random
 @pytest.mark.parametrize("type", [LockType.EXCLUSIVE, LockType.REPLACE])
 def test_every_order_of_steps(type: LockType) -> None:  # noqa: A002
     states, ends = explore(type)

@@ -22,7 +22,7 @@ from samza_azure.segments import chunk as chunk_module
 from samza_azure.segments import timeline as timeline_module
 from samza_azure.segments.locks import LockDecision
 from tests.segments import encodings, histories
-from tests.segments.world import World
+from tests.segments.table_users import World
 
 SEEDS = 150
 

@@ -11,7 +11,7 @@ from samza_azure.application import Application
 from samza_azure.errors import ConfigError
 from samza_azure.spark.pipeline.schema import arrow_schema, parse_schema
 
-from .fleet import Fleet
+from .task_driver import Fleet
 
 Row = dict[str, Any]
 #: Rows by stream, in the pieces in which they are produced.

@@ -12,8 +12,8 @@ from samza_azure.application import Application
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.storage.connection import Account
 
-from .fleet import Fleet, config_of
 from .session import QUICK_JAVA, Settings, session
+from .task_driver import Fleet, config_of
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from samza_azure.application import Application
 from samza_azure.messages import changes
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 
-from .fleet import config_of
+from .task_driver import config_of
 
 ORDERS = '[streams.orders]\nevent_time = "ts"\nschema = "id string, ts timestamp, amount int{more}"\n'
 Described = Callable[..., dict[str, dict[str, str]]]

@@ -12,7 +12,7 @@ from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
-from .fleet import config_of
+from .task_driver import config_of
 
 STREAMS = """
 [streams.clicks]

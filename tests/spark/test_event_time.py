@@ -16,7 +16,7 @@ from samza_azure.spark.pipeline.bounds import DAY_US, Term
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, analyse_pipeline
 
 from .compare import MakeFleet, Row, assert_equal
-from .fleet import config_of
+from .task_driver import config_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 HOUR_US = 3_600_000_000

@@ -30,7 +30,7 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import DELETE_MAX
 from samza_azure.storage.log import LogReader
 
-from .fleet import PATIENCE_S, Fleet, config_of
+from .task_driver import PATIENCE_S, Fleet, config_of
 
 STREAMS = """
 [streams.numbers]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.storage.limits import drain_hint
 from samza_azure.storage.memory import MemoryAccount
 

@@ -22,7 +22,7 @@ from samza_azure.spark.jvm.output import Outlet
 from samza_azure.storage.export import export
 from samza_azure.storage.log import LogReader
 
-from .fleet import Fleet
+from .task_driver import Fleet
 
 MakeFleet = Callable[[Application, str], Fleet]
 

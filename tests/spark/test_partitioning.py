@@ -16,7 +16,7 @@ from samza_azure.messages import StagePlan
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
 from .compare import MakeFleet, Row, assert_equal
-from .fleet import config_of
+from .task_driver import config_of
 
 START = datetime(2024, 5, 1, tzinfo=UTC)
 STREAMS = """

@@ -16,7 +16,7 @@ from samza_azure.errors import PipelineRefused, in_full
 from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import Pipeline, Producer, analyse_pipeline
 
-from .fleet import config_of
+from .task_driver import config_of
 
 SOURCE = """
 [streams.numbers]

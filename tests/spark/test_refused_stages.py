@@ -17,7 +17,7 @@ from samza_azure.errors import PipelineRefused, in_full
 from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 
-from .fleet import config_of
+from .task_driver import config_of
 
 STREAMS = """
 [streams.flights]

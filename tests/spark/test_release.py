@@ -18,8 +18,8 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.source_stream import SourceWriter
 from tests.storage.proxy import Mode, Proxy
 
-from .fleet import JOB, Fleet, config_of
 from .session import Settings
+from .task_driver import JOB, Fleet, config_of
 
 STREAMS = """
 [streams.slow]

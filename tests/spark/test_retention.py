@@ -13,7 +13,7 @@ from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.export import export, log_indexes
 from samza_azure.storage.reader import Reader
 
-from .fleet import Fleet
+from .task_driver import Fleet
 
 STREAMS = """
 [streams.kept]

@@ -24,7 +24,7 @@ from samza_azure.spark.task.task import Task
 from samza_azure.storage.log import Restored, take_over
 from samza_azure.streams.offset import Offset
 
-from .fleet import Fleet
+from .task_driver import Fleet
 
 MakeFleet = Callable[[Application, str], Fleet]
 

@@ -23,7 +23,7 @@ from samza_azure.spark.pipeline.state import check_chosen
 from samza_azure.spark.task.task import Counted, counted_since
 from samza_azure.storage.interface import Blobs
 
-from .fleet import Fleet, config_of
+from .task_driver import Fleet, config_of
 
 MakeFleet = Callable[[Application, str], Fleet]
 

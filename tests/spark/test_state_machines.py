@@ -20,7 +20,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from samza_azure.application import Application
 
-from .fleet import Fleet
+from .task_driver import Fleet
 
 MakeFleet = Callable[[Application, str], Fleet]
 

@@ -21,12 +21,12 @@ from samza_azure.logs.operations import Span
 from samza_azure.messages import Phase, Progress, StartTask
 from samza_azure.segments import Granularity, Interval, LockOwner, LockTask
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
-from samza_azure.spark.task.sink import SinkTask, after_publish
+from samza_azure.spark.task.sink_task import SinkTask, after_publish
 from samza_azure.spark.task.tasks import task_of
 from samza_azure.storage.connection import Account
 
-from .fleet import Fleet, config_of
 from .session import Settings
+from .task_driver import Fleet, config_of
 
 STREAMS = """
 [streams.orders]

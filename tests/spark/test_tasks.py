@@ -30,7 +30,7 @@ from samza_azure.messages import (
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.tasks import DRAINED_S, Tasks
 
-from .fleet import Fleet
+from .task_driver import Fleet
 
 MANY = 40
 STREAMS = f"""

@@ -15,7 +15,7 @@ from samza_azure.logs.record import Writer
 from samza_azure.logs.task_log import NEEDS, LogLimits
 from samza_azure.messages import Phase, Plan, StagePlan, StartTask
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, AnalysedStream, Pipeline
-from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task import table_task
 from samza_azure.spark.task.table_task import TableTask
 from samza_azure.spark.task.task import ContainerContext

@@ -20,7 +20,7 @@ from samza_azure.spark.pipeline.module import load
 from samza_azure.spark.pipeline.pipeline import analyse_pipeline
 from samza_azure.spark.source.account import blobs, hints, positions
 from samza_azure.spark.source.gate_files import PermitFile
-from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import LogSource
 from samza_azure.spark.task.channel import Channel
 from samza_azure.spark.task.secrets import Secrets

@@ -41,7 +41,7 @@ from samza_azure.spark.jvm.watermark import INFINITY_MS, OwnedWatermark
 from samza_azure.spark.pipeline.pipeline import AnalysedStage, Pipeline, Producer, TaskInput
 from samza_azure.spark.pipeline.state import PROVIDERS, check_unchanged, kind_of_state
 from samza_azure.spark.source.gate_files import Acknowledgement, Spec, write_gate
-from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned

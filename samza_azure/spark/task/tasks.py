@@ -27,7 +27,7 @@ from samza_azure.spark.task.delivery_task import DeliveryTask
 from samza_azure.spark.task.failure import reported
 from samza_azure.spark.task.handler import CLOSE_S
 from samza_azure.spark.task.handler_task import HandlerTask
-from samza_azure.spark.task.sink import SinkTask
+from samza_azure.spark.task.sink_task import SinkTask
 from samza_azure.spark.task.table_task import TableTask
 from samza_azure.spark.task.task import COUNT_LOOK_S, ContainerContext, Task
 

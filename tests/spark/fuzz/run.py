@@ -28,7 +28,7 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.log import LogReader
 from samza_azure.storage.source_stream import SourceWriter
-from tests.spark.fleet import PATIENCE_S, Fleet, config_of, has_read, last_rows
+from tests.spark.task_driver import PATIENCE_S, Fleet, config_of, has_read, last_rows
 
 from .case import (
     Action,

@@ -1,4 +1,4 @@
-"""I1 to I24 while several append, compact, replace, preempt each other and die: see `world`."""
+"""I1 to I24 while several append, compact, replace, preempt each other and die: see `table_users`."""
 
 from random import Random
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.segments.world import World
+from tests.segments.table_users import World
 
 
 @settings(max_examples=60)

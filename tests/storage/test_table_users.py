@@ -1,4 +1,4 @@
-"""The invariants I1 to I24 of the core's world (`tests/segments/world.py`) on storage: the same acts, the same look.
+"""I1 to I24 of the core's world (`tests/segments/table_users.py`) on storage: the same acts, the same look.
 
 Garbage goes by `collect`, and whoever keeps the locks is the storage, so that each act may be another client's.
 """
@@ -12,7 +12,7 @@ from samza_azure.storage import segment_publishing
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.segments import SegmentStore
 from samza_azure.storage.transactions import MemoryTransactions
-from tests.segments.world import World
+from tests.segments.table_users import World
 from tests.storage.conftest import Stores
 from tests.storage.stored import Stored
 

@@ -18,7 +18,7 @@ from samza_azure.machine import boot_time
 from samza_azure.messages import Drain, DrainStep, Phase, StartTask
 from samza_azure.spark.pipeline.pipeline import Pipeline, analyse_pipeline
 from samza_azure.spark.source.gate_files import PermitFile
-from samza_azure.spark.source.hints import HintBoard
+from samza_azure.spark.source.hint_board import HintBoard
 from samza_azure.spark.task.secrets import Secrets
 from samza_azure.spark.task.task import ContainerContext, Task
 from samza_azure.spark.task.tasks import LOOK_DRAINING_S, task_of
