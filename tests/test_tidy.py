@@ -30,6 +30,21 @@ KEY = re.compile(r"(?<![A-Za-z0-9+/-])[A-Za-z0-9+/]{86}==")
 #: The folders of a job's container, as text. `logs/names.py` has them as values.
 FOLDER = re.compile(r"""["'](?:runs|streams|tables|files|locks)/""")
 
+#: Modules that share a name, besides those of commands, which are called as the command is.
+SHARED_MODULE_NAMES = {
+    "account": "the settings of the account, and the account as the container opens it from them",
+    "container": "the real one and the simulated one",
+    "drain": "the leader's part and the library's",
+    "files": "the settings of a folder of files, and the writing of files",
+    "housekeeping": "the leader's and that of the tables",
+    "retention": "the pure rule and what performs it",
+    "names": "those of logs and blobs, and those that stages and streams may have",
+    "rows": "what is in a row, and how it is read and written",
+    "tasks": "which tasks a processor is to run, and the ones that its container runs",
+    "timing": "the check of the settings and the timing made of them",
+    "watermark": "the pure rule, and how Spark is told",
+}
+
 
 @cache
 def texts() -> list[tuple[Path, str]]:
@@ -107,6 +122,15 @@ def test_no_two_classes_have_the_same_name() -> None:
             places.setdefault(name, []).append(str(path.relative_to(ROOT)))
     findings = {name: where for name, where in places.items() if len(where) > 1}
     assert findings == {}, "name each after what it alone is, or import it from one place"
+
+
+def test_modules_share_a_name_only_with_a_reason() -> None:
+    folders: dict[str, set[str]] = {}
+    for path in modules():
+        if path.parent != PACKAGE / "commands" and not path.stem.startswith("__"):
+            folders.setdefault(path.stem, set()).add(path.parent.name)
+    shared = {name: sorted(where) for name, where in folders.items() if len(where) > 1}
+    assert shared.keys() == SHARED_MODULE_NAMES.keys(), f"name each after what it alone holds: {shared}"
 
 
 def test_names_of_blobs_are_spelled_in_one_module() -> None:
