@@ -207,13 +207,14 @@ def leader_row(view: View, control: Control, successors: tuple[str, ...]) -> Lea
 
 def successors_of(view: View, control: Control) -> tuple[str, ...]:
     """Who should lead next. Processors that can act come before those that cannot, and among them standbys first, since
-    they have the least to do. Those that cannot reach the blob come last; those that leave or are stopped are left out.
+    they have the least to do. Those that cannot reach the blob, or have not read it yet, come last; those that leave or
+    are stopped are left out.
     """
     stopped = control.stop.members if control.stop is not None else ()
     owners = {assignment.owner.processor for assignment in control.tasks.values() if assignment.owner is not None}
     others = [
         (
-            row.cut_off,
+            row.cut_off or (control.version > 0 and not row.adopted),
             not next_run.fits(control, row.fingerprint, row.new_run),
             -row.format,
             processor in owners,

@@ -179,6 +179,13 @@ def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
     assert successors_of(view, CONTROL) == ("p4", "p2", "p3")
 
 
+def test_a_processor_that_has_not_read_the_blob_is_the_last_choice() -> None:
+    """It may have come back because it cannot reach it, and says so only after several calls have failed."""
+    back = row("p0", adopted=0, state=State.UNASSIGNED)
+    view = leader(members={**ROWS, "p0": back})
+    assert successors_of(view, CONTROL) == ("p2", "p3", "p0")
+
+
 def test_who_can_act_leads_next_and_of_those_who_has_no_task() -> None:
     """A newcomer has the least to do, but its container may not be up yet, or have another pipeline."""
     standby, starting, misfit = row("p7"), row("p0", fingerprint=""), row("p4", fingerprint="0" * 64)

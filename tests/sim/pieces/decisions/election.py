@@ -33,7 +33,7 @@ def who_leads_next(view: View, control: Control) -> list[str]:
     ranked = sorted(
         able,
         key=lambda row: (
-            row.cut_off,
+            row.cut_off or bool(control.version and row.adopted == 0),
             0 if fits(control, row.fingerprint, row.new_run) else 1,
             -row.format,
             row.processor in owners,
