@@ -274,11 +274,12 @@ def rest_until(view: View) -> float:
     """The time after which an ending processor waits for nothing but its last calls.
 
     A leader may take longer: the others leave a drained or stopped run first, dead ones are marked, then it cleans up.
+    One that was sent away does not: whoever sent it soon kills it, and the next leader completes the clean-up.
     """
     until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
     control = view.control
     is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
-    if (view.lease or view.handing_over) and is_last:
+    if (view.lease or view.handing_over) and is_last and not view.leaving:
         until += tasks.PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
     return until
 

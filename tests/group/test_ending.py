@@ -20,9 +20,10 @@ from samza_azure.group.control import (
     Failure,
     RunPhase,
 )
-from samza_azure.group.ending import RESTORED
+from samza_azure.group.ending import RESTORED, rest_until
 from samza_azure.group.learn import learn, perform_locally
 from samza_azure.group.rows import ProcessorState
+from samza_azure.group.tasks import PATIENCE
 from samza_azure.group.view import Campaign, Lease
 from samza_azure.messages import (
     Phase,
@@ -70,6 +71,15 @@ def test_the_stopping_order_is_work_then_row_then_lease(story: Story) -> None:
     actions = story.turn(view, NOW + 0.4, {WriteLeaderRow: "vacated", ReleaseLease: None})
     assert ReleaseLease in kinds(actions)
     assert story.turn(view, NOW + 0.5)[-1] == verdict
+
+
+def test_a_leader_that_is_sent_away_after_a_drain_leaves_the_clean_up_to_the_next() -> None:
+    drained = replace(CONTROL, phase=RunPhase.DRAINED)
+    view = leader(drained, ending=Finish(0, "Run run is drained."), ending_since=NOW)
+    waits = PATIENCE * view.settings.shutdown_s
+    assert rest_until(view) == NOW + 2 * waits + 3 * TIMING.heartbeat_timeout_s
+    view.leaving = True
+    assert rest_until(view) == NOW + waits
 
 
 def test_a_leader_whose_last_word_was_lost_looks_what_stands_there_and_gives_up_the_lease() -> None:

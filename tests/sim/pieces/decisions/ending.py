@@ -35,7 +35,11 @@ def check_ending(view: View) -> None:
     same("the verdict", found.code if found is not None else None, _verdict(view))
     control, patience = view.control, 1.5 * SHUTDOWN_S
     last = isinstance(control, Control) and (control.phase == "DRAINED" or control.stop is not None)
-    until = view.ending_since + patience + ((patience + 24.0) if view.leadership is not None and last else 0.0)
+    until = (
+        view.ending_since
+        + patience
+        + ((patience + 24.0) if view.leadership is not None and last and not view.leaving else 0.0)
+    )
     same("how long it waits", ending.rest_until(view), until)
     if view.ending is None:
         return
