@@ -181,7 +181,7 @@ def test_successors_are_standbys_first_and_never_one_that_leaves() -> None:
 
 def test_a_processor_that_has_not_read_the_blob_is_the_last_choice() -> None:
     """It may have come back because it cannot reach it, and says so only after several calls have failed."""
-    back = row("p0", adopted=0, state=State.UNASSIGNED)
+    back = row("p0", adopted=0, state=ProcessorState.UNASSIGNED)
     view = leader(members={**ROWS, "p0": back})
     assert successors_of(view, CONTROL) == ("p2", "p3", "p0")
 
