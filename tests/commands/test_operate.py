@@ -2,8 +2,8 @@
 
 Run to their effect: explain, produce, status, ui, stop, and drain --wait. Run only to their refusal, since no task of
 this fleet writes a log or keeps a drain waiting: drain --cancel, export and delete; their effects are shown by
-`test_asking.py`, `test_commands.py` and `test_deleting.py`. The commands of other tools (az, kubectl, systemctl) are
-not run, and no test checks even their syntax.
+`test_asking.py`, `test_commands.py` and `test_deleting.py`. The lines of other tools (az, kubectl, systemctl) are
+not run: `tests/infra/test_lines.py` compares what they name with the templates.
 """
 
 import os
