@@ -1,7 +1,7 @@
 """A dashboard for Grafana: `python -m infra.prometheus.dashboard > dashboard.json`, then import that.
 
 Top to bottom: is it healthy, does it keep up, who does the work, how is the account. Each panel is one query on what
-`/metrics` serves; `tests/prove/alerts.py` asks a Prometheus that watches a live fleet for each that needs no Spark.
+`/metrics` serves; `tests/prove/dashboard.py` asks a Prometheus that scrapes a live fleet with Spark for each of them.
 """
 
 import json

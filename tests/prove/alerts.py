@@ -1,8 +1,8 @@
 """Alerts on a live Prometheus: three processors without Spark, scraped every two seconds, by the rules as shipped.
 
 Shown: a killed follower's tasks are counted as not running within one timeout; a killed leader's failover fires
-nothing; each panel of the dashboard has data, those left out that need Spark; after all are killed SamzaAzureNoLeader
-fires within 30 to 40 s. Debian's `prometheus` is fetched if there is none. It takes about three minutes.
+nothing; after all are killed SamzaAzureNoLeader fires within 30 to 40 s. Debian's `prometheus` is fetched if there is
+none. It takes about three minutes. `dashboard.py` asks for the panels, since most of them need Spark.
 """
 
 import json
@@ -23,7 +23,6 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
 from infra.check.prometheus import RULES, find, install  # noqa: E402
-from infra.prometheus.dashboard import panels  # noqa: E402
 from samza_azure.commands.azurite.emulator import Azurite  # noqa: E402
 from samza_azure.config import Config  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
@@ -33,10 +32,6 @@ from tests.fleet.healthy import live  # noqa: E402
 TASKS, NAMES = 16, ("p0", "p1", "p2")
 #: Of the profile that they use, and how often they are scraped.
 TIMEOUT_S, SCRAPE_S = 8.0, 2.0
-#: Not measured anywhere: Spark's batches are not run here.
-WITHOUT_SPARK = (
-    "samza_azure_task_", "samza_azure_stream_", "samza_azure_container_memory", "samza_azure_drain_rows"
-)  # fmt: skip
 
 
 class Prometheus:
@@ -139,13 +134,6 @@ def show(server: Prometheus, members: dict[str, Any]) -> None:
     until("all run again", is_quiet, 60)
     print(f"a failover took {taken:.1f} s, and fired {', '.join(sorted(fired)) or 'nothing'}")
     assert not fired
-    missing = [
-        panel.title
-        for panel in panels()
-        if not any(name in panel.query for name in WITHOUT_SPARK) and server.value(panel.query) is None
-    ]
-    print(f"panels without data: {', '.join(missing) or 'none'} of those that need no Spark")
-    assert not missing
     until("nothing is pending", lambda: "SamzaAzureNoLeader" not in server.alerts(), 60)
     for process in members.values():
         process.kill()
