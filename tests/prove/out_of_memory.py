@@ -89,6 +89,9 @@ class Cgroup:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        until = time.monotonic() + 10
+        while (self.folder / "cgroup.procs").read_text() and time.monotonic() < until:
+            time.sleep(0.1)  # children die after their parent
         self.folder.rmdir()
 
     def within(self, command: list[str]) -> list[str]:
@@ -100,6 +103,11 @@ class Cgroup:
         """Bytes that are in use, without the page cache, which the kernel takes back."""
         name = "total_rss" if self.is_first else "anon"
         return self._number("memory.stat", rf"^{name} (\d+)$")
+
+    @property
+    def used_with_cache(self) -> int:
+        """Bytes that count against the limit now."""
+        return int((self.folder / ("memory.usage_in_bytes" if self.is_first else "memory.current")).read_text())
 
     @property
     def kills(self) -> int:

@@ -104,7 +104,7 @@ def soak(around: Alone, fleet: Fleet, batches: int) -> int:
             found[name].append((batch, value))
         values = (found[name][-1][1] for name in ALLOWED)
         print("".join(f"{value:>17,.0f}" for value in (batch, *values)) + f"{rate:>17.1f}", flush=True)
-    return judged(found)
+    return judged(found, ALLOWED)
 
 
 def feed(fleet: Fleet, writers: list[SourceWriter], second: int) -> int:
@@ -138,14 +138,14 @@ def figures(around: Alone, fleet: Fleet) -> dict[str, float]:
     }
 
 
-def judged(found: dict[str, list[tuple[int, float]]]) -> int:
-    """1 if anything grows."""
+def judged(found: dict[str, list[tuple[int, float]]], allowed: dict[str, tuple[float, float]]) -> int:
+    """1 if anything grows by more than it may: at all, and per batch."""
     grown = False
     for name, samples in found.items():
         counted = samples[len(samples) // 4 :]
         batches = counted[-1][0] - counted[0][0]
         slope = statistics.linear_regression(*zip(*counted, strict=True)).slope
-        at_all, per_batch = ALLOWED[name]
+        at_all, per_batch = allowed[name]
         bound = at_all + per_batch * batches
         verdict = "grows" if slope * batches > bound else "stays"
         grown |= verdict == "grows"
