@@ -22,17 +22,19 @@ from flights import write  # noqa: E402
 
 from infra.check.prometheus import install  # noqa: E402
 from infra.prometheus.dashboard import panels  # noqa: E402
+from samza_azure.storage.connection import Account  # noqa: E402
+from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
 from tests.end_to_end.world import World  # noqa: E402
 
 NAMES = ("p0", "p1")
-#: Small batches, so that a drain has rows to read for some scrapes.
+#: Small batches of small records, so that a drain has rows to read for some scrapes.
 MORE = """
 [processor]
 port = 0
 [task]
-batch.bytes = "64 KiB"
+batch.bytes = "16 KiB"
 """
-FIRST_ROWS, DRAINED_ROWS = 5_000, 60_000
+FIRST_ROWS, DRAINED_ROWS, RECORD_ROWS = 5_000, 60_000, 50
 
 
 def main() -> None:
@@ -62,7 +64,7 @@ def show(world: World, server: Prometheus) -> None:
     world.produce(FIRST_ROWS)
     world.exact()
     until("rows are scraped", lambda: (server.value("sum(samza_azure_task_rows_total)") or 0) >= FIRST_ROWS, 60)
-    world.produce(DRAINED_ROWS)
+    produce(world, DRAINED_ROWS)
     assert set(world.drained().values()) == {0}
     empty = []
     for panel in panels():
@@ -75,6 +77,17 @@ def show(world: World, server: Prometheus) -> None:
             empty.append(panel.title)
     assert not empty, f"panels without data: {', '.join(empty)}"
     print(f"all {len(panels())} panels have data")
+
+
+def produce(world: World, rows: int) -> None:
+    """The next flights, in small records."""
+    account = Account.from_config(world.fleet.config.storage)
+    writer = SourceWriter.of(world.fleet.config, account, "flights", flush_rows=RECORD_ROWS)
+    for first in range(world.produced, world.produced + rows, RECORD_ROWS):
+        writer.write(world.flights.slice(first, RECORD_ROWS), "dest")
+    writer.close()
+    account.close()
+    world.produced += rows
 
 
 if __name__ == "__main__":

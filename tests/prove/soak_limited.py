@@ -1,4 +1,4 @@
-"""A processor in a cgroup of 2 GiB without swap joins two streams for a quarter of an hour: its memory stays.
+"""A processor in a cgroup of 2 GiB without swap joins two streams for a quarter of an hour: does its memory stay?
 
 python tests/prove/soak_limited.py [--minutes 15] [--mib 2048]
 
