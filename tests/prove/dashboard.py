@@ -24,7 +24,7 @@ from infra.check.prometheus import install  # noqa: E402
 from infra.prometheus.dashboard import panels  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
 from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
-from tests.end_to_end.world import World  # noqa: E402
+from tests.end_to_end.real_processes import World  # noqa: E402
 
 NAMES = ("p0", "p1")
 #: Small batches of small records, so that a drain has rows to read for some scrapes.
