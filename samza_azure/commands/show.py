@@ -149,7 +149,7 @@ class DrainDisplay:
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._said_at = clock, clock()
         self._console = console(stream)
-        self._live = Live(console=self._console, refresh_per_second=4) if self._console.is_terminal else None
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
         self._seen: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -171,7 +171,7 @@ class DrainDisplay:
         `seconds` is the estimated time for all these rows.
         """
         if self._live is not None:
-            self._live.update(drain_table(shown, left, seconds))
+            self._live.update(drain_table(shown, left, seconds), refresh=True)
             return
         about = f" in about {seconds:.0f} s" if seconds is not None else ""
         for task in shown["tasks"]:

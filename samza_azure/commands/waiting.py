@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
@@ -235,9 +235,10 @@ class Estimate:
 
 
 class RowsLeft:
-    """How many rows of their sources tasks still have to process before they flush, once the ends are decided.
+    """How many rows tasks still have to process before they flush, as far as these rows exist.
 
-    For later stages it is unknown: it depends on what the stages before them still put out.
+    Rows of source streams are counted, once the ends are decided. Rows between stages are estimated from what the tasks
+    report. Rows that a stage has yet to put out are unknown.
     """
 
     def __init__(self, blobs: Blobs) -> None:
@@ -245,20 +246,26 @@ class RowsLeft:
         self._known: dict[tuple[str, Position, Position], int] = {}
 
     def of(self, shown: dict[str, Any]) -> dict[str, int]:
-        """The rows left, by task."""
+        """The rows left, by task; nothing for a task without anything to read that is known."""
         drain = shown["drain"]
-        if drain is None or drain["step"] != "FLUSH":
+        if drain is None:
             return {}
-        ends: dict[str, list[int]] = drain["ends"]
-        return {
+        ends: dict[str, list[int]] = drain["ends"] if drain["step"] == "FLUSH" else {}
+        between = {
+            task["name"]: rows
+            for task in shown["tasks"]
+            if (rows := rows_between_stages(task, shown["read"])) is not None
+        }
+        sources = {
             task["name"]: sum(
                 self._between(partition, (at[0], at[1]), (ends[partition][0], ends[partition][1]))
                 for partition, at in task["read"].items()
                 if partition in ends
             )
             for task in shown["tasks"]
-            if task["read"]
+            if ends and task["read"]
         }
+        return {name: sources.get(name, 0) + between.get(name, 0) for name in {**sources, **between}}
 
     def _between(self, partition: str, start: Position, end: Position) -> int:
         place = (partition, start, end)
@@ -269,3 +276,20 @@ class RowsLeft:
             except SamzaAzureError:
                 return 0  # it is only displayed
         return self._known[place]
+
+
+def rows_between_stages(task: Mapping[str, Any], sources: Collection[str]) -> int | None:
+    """About how many rows of other stages' logs wait for a task; None if it has not read any yet, or reads none.
+
+    The bytes are those that the task reports, and the mean size of a row is that of the rows it has read in this
+    attempt. `sources` are the partitions of the source streams.
+    """
+    progress: dict[str, Any] = task["progress"] or {}
+    streams = {partition.rpartition("/")[0] for partition in sources}
+    sizes: list[int] = [size for stream, size in progress.get("behind", {}).items() if stream not in streams]
+    if not sizes or not progress["size"]:
+        return None
+    if task["phase"] in (DrainPhase.COMMITTED, DrainPhase.DRAINED):
+        return 0  # its last figures may be from before its last batch
+    rows: int = round(sum(sizes) * progress["rows"] / progress["size"])
+    return rows

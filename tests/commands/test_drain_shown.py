@@ -1,6 +1,9 @@
 """What `drain --wait` and `status` show of a drain. No process, no emulator."""
 
 import io
+import os
+import pty
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +18,7 @@ from samza_azure.group.control import Assignment, Control, Member, Owner, RunPha
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import document
-from samza_azure.messages import DrainPhase, DrainStep, Phase, TaskReport
+from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskReport
 from samza_azure.storage.memory import MemoryAccount
 from samza_azure.storage.source_stream import SourceWriter
 
@@ -153,6 +156,46 @@ def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> 
     assert left.of(now) == {"clean-0": 3}
     assert left.of(shown(replace(CONTROL, drain=replace(DRAIN, step=DrainStep.FREEZE)))) == {}
     assert left.of(shown(replace(CONTROL, drain=None))) == {}
+
+
+def test_rows_between_stages_are_counted_before_and_after_the_ends_are_decided() -> None:
+    """They were not shown, though a drain waits for them above all: rows of sources are not read any more."""
+    read = Progress(batches=3, rows=1_000, size=4_000, behind={"by-carrier": 2_000, "in": 700})
+    flushes = replace(ROW.tasks["daily-0"], progress=read)
+    row = replace(ROW, tasks={**ROW.tasks, "daily-0": flushes})
+    left = RowsLeft(MemoryAccount().blobs())
+    assert left.of(shown(row=row)) == {"clean-0": 0, "daily-0": 500}
+    frozen = replace(CONTROL, drain=replace(DRAIN, step=DrainStep.FREEZE, ends={}))
+    assert left.of(shown(frozen, row)) == {"daily-0": 500}
+    done = replace(flushes, phase=Phase.DRAINED)
+    assert left.of(shown(frozen, replace(ROW, tasks={"daily-0": done}))) == {"daily-0": 0}
+    unknown = replace(flushes, progress=replace(read, rows=0, size=0))
+    assert left.of(shown(frozen, replace(ROW, tasks={"daily-0": unknown}))) == {}
+    assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(drain_table(shown(row=row), left.of(shown(row=row))))
+
+
+def test_on_a_terminal_the_table_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "140")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, DrainDisplay(terminal) as display:
+        display.update(shown(), {"clean-1": 1_234}, 8.0)
+        first = drawn(ours)
+        done = TaskReport("daily-0", 1, 1, Phase.DRAINED)
+        display.update(shown(row=replace(ROW, tasks={**ROW.tasks, "daily-0": done})), {"clean-1": 0})
+        second = drawn(ours)
+        display.say("A line.")
+        third = drawn(ours)
+    os.close(ours)
+    assert re.search(r"clean-1 +p1 .* 1,234", first) and "all rows are read in about 8 s" in " ".join(first.split())
+    up = re.compile(r"\x1b\[\d*A")
+    assert up.search(second) and not up.search(first), "the cursor goes up: the table takes the place of the last one"
+    assert re.search(r"daily-0 +p1 +● +● +● +● +·", second) and "1,234" not in second
+    assert up.search(third) and third.index("A line.") < third.index("daily-0"), "a line stays above the table"
+
+
+def drawn(terminal: int) -> str:
+    """What was written to a terminal since the last look."""
+    return os.read(terminal, 1 << 16).decode()
 
 
 LEFT = replace(ROW, state=ProcessorState.LEFT)

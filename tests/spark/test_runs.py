@@ -17,11 +17,12 @@ from samza_azure.errors import ConfigError
 from samza_azure.logs.partition import partition_of
 from samza_azure.logs.position import Position
 from samza_azure.logs.record import Writer
-from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase
+from samza_azure.messages import Drain, DrainPhase, DrainStep, Phase, Progress
 from samza_azure.spark.source.gate_files import Acknowledgement
 from samza_azure.spark.source.poller import PREFETCH_BYTES
 from samza_azure.spark.task.task import Task
-from samza_azure.storage.log import Restored, take_over
+from samza_azure.storage.arrow import decode
+from samza_azure.storage.log import LogReader, Restored, take_over
 from samza_azure.streams.offset import Offset
 
 from .task_driver import Fleet
@@ -113,6 +114,21 @@ def test_two_stages_through_logs_put_out_what_a_batch_would(fleet: MakeFleet) ->
     assert put_out(run) == as_batch(rows)
     assert run.late == 0
     assert all(task.report.drain is DrainPhase.COMMITTED for task in run.tasks.values())
+
+
+def test_the_tasks_behind_a_shuffle_count_their_shares_of_a_log_and_not_all_of_it(fleet: MakeFleet) -> None:
+    """What they have read and what is left, in bytes, have the same measure: rows left are estimated from both."""
+    run = fleet(counting("shared"), COUNTED % ("shared", "32 MiB"))
+    daily = ("daily-0", "daily-1")
+    produce(run, "shared", rows_of(400), flush_rows=50)
+    run.start("clean-0", "clean-1", *daily)
+    run.until_all_is_read("shared")
+    logs = [LogReader(run.account.blobs(), f"runs/{run.run_id}/clean-{number}") for number in (0, 1)]
+    ends = {log.prefix: tail.end[1] for log in logs if (tail := log.tail()) is not None}
+    run.until(lambda: all(run.tasks[name]._stand() == {log: (0, end) for log, end in ends.items()} for name in daily))
+    done = [run.tasks[name].report.progress or Progress() for name in daily]
+    assert sum(each.size for each in done) == pytest.approx(sum(ends.values()), abs=100)
+    run.until(lambda: not any((run.tasks[name].report.progress or Progress()).behind["by-key"] for name in daily))
 
 
 def test_windows_fire_without_a_drain_once_all_producers_have_passed_them(fleet: MakeFleet) -> None:
@@ -264,6 +280,123 @@ def test_a_drain_before_the_start_reads_nothing(fleet: MakeFleet) -> None:
 
     assert ends == {"unread/0": (0, 0), "unread/1": (0, 0)}
     assert all(task.report.batch >= 0 for task in run.tasks.values())
+
+
+UNSHUFFLED = """
+[streams.%s]
+partitions = 2
+key = "key"
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[task]
+commit.ms = 0
+batch.bytes = "1 KiB"
+"""
+
+
+def straight(source: str) -> Application:
+    """Rows without a shuffle: counted by the tasks that read the source, and passed on to a stage of their own."""
+    application = Application()
+
+    @application.stage(source, output="kept")
+    def keep(rows: DataFrame) -> DataFrame:
+        return rows.where("value IS NOT NULL")
+
+    @application.stage(source, output="daily")
+    def daily(rows: DataFrame) -> DataFrame:
+        return (
+            rows.where("value IS NOT NULL")
+            .withWatermark("ts", "1 hour")
+            .groupBy(F.window("ts", "1 day"), "key")
+            .agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+        )
+
+    return application
+
+
+def read_of(run: Fleet, stream: str, ends: dict[str, Position]) -> list[dict[str, Any]]:
+    """The rows of a source stream before these ends."""
+    found: list[dict[str, Any]] = []
+    for number in (0, 1):
+        reader = LogReader(run.account.blobs(), f"streams/{stream}/{number}")
+        for scan in reader.scans((0, 0), ends[f"{stream}/{number}"]):
+            found += [row for data in reader.fetch(scan.parts) for each in decode(data) for row in each.to_pylist()]
+    return found
+
+
+def test_drain_without_reshuffle_stages(fleet: MakeFleet) -> None:
+    """testDrainWithoutReshuffleStages: in mid-stream. What was read comes out, and nothing else of what was there."""
+    run = fleet(straight("straight"), UNSHUFFLED % "straight")
+    rows = rows_of(900)
+    run.start(*run.pipeline.plan.tasks())
+    produce(run, "straight", rows, flush_rows=20)
+    run.until(lambda: any(run.tasks[name].report.batch >= 2 for name in run.tasks))
+
+    ends = run.freeze()
+    run.flush(ends)
+    run.until(run.is_drained)
+
+    read = read_of(run, "straight", ends)
+    assert 0 < len(read) < len(rows)
+    assert put_out(run) == as_batch(read)
+    kept = [(row["key"], row["ts"], row["value"]) for row in run.rows("kept")]
+    assert sorted(kept) == sorted((row["key"], row["ts"], row["value"]) for row in read if row["value"] is not None)
+
+
+def test_drain_on_container_start_without_reshuffle_stages(fleet: MakeFleet) -> None:
+    """testDrainOnContainerStartWithoutReshuffleStages: a drain that is there before the tasks. Nothing comes out."""
+    run = fleet(straight("straight-unread"), UNSHUFFLED % "straight-unread")
+    produce(run, "straight-unread", rows_of(100), 50)
+    run.order(Drain(DrainStep.FREEZE, "drain-1"))
+    run.start(*run.pipeline.plan.tasks())
+
+    run.drain()
+
+    assert run.read() == {}
+    assert (run.rows("kept"), put_out(run)) == ([], [])
+
+
+TWO_SOURCES = """
+[streams.lefts]
+partitions = 2
+key = "key"
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[streams.rights]
+partitions = 2
+key = "key"
+schema = "key string, ts timestamp, value double"
+event_time = "ts"
+[task]
+commit.ms = 0
+batch.bytes = "1 KiB"
+"""
+
+
+def test_a_task_that_reads_two_source_streams_drains_both_in_mid_stream(fleet: MakeFleet) -> None:
+    """testDrainForTasksWithMultipleSSP, with state: one end for each partition of each stream, and one record."""
+    application = Application()
+
+    @application.stage("lefts", "rights", output="daily")
+    def daily(lefts: DataFrame, rights: DataFrame) -> DataFrame:
+        rows = lefts.withWatermark("ts", "1 hour").union(rights.withWatermark("ts", "1 hour"))
+        rows = rows.where("value IS NOT NULL")
+        return rows.groupBy(F.window("ts", "1 day"), "key").agg(F.count("*").alias("n"), F.sum("value").alias("total"))
+
+    run = fleet(application, TWO_SOURCES)
+    run.start(*run.pipeline.plan.tasks())
+    produce(run, "lefts", rows_of(900, seed=2), flush_rows=20)
+    produce(run, "rights", rows_of(300, seed=3), flush_rows=20)
+    run.until(lambda: any(run.tasks[name].report.batch >= 2 for name in run.tasks))
+
+    ends = run.freeze()
+    assert set(ends) == {f"{stream}/{number}" for stream in ("lefts", "rights") for number in (0, 1)}
+    run.flush(ends)
+    run.until(run.is_drained)
+
+    read = [row for stream in ("lefts", "rights") for row in read_of(run, stream, ends)]
+    assert 0 < len(read) < 1_200
+    assert put_out(run) == as_batch(read)
 
 
 def test_a_cancelled_freeze_reads_on(fleet: MakeFleet) -> None:

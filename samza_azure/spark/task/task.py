@@ -600,21 +600,21 @@ class Task:
             size = 0.0
             for producer, stands in zip(each.producers, offset.positions, strict=True):
                 end = self._around.hints.end_of(producer.prefix) or (0, 0)
-                share = 1.0 if producer.source is not None else len(producer.destinations) / max(each.partitions, 1)
-                size += bytes_between(stands, end, _roll_bytes(producer)) * min(share, 1.0)
+                size += bytes_between(stands, end, _roll_bytes(producer)) * _share(each, producer)
             left[each.stream] = max(left.get(each.stream, 0), int(size))
         return left
 
     def _bytes_between(self, offsets: Sequence[Offset]) -> int:
-        """The bytes of the logs between the task's position and these offsets. Across blobs this is an estimate, and at
-        most as large as a batch can be."""
-        size, most = 0, self._most_bytes
+        """Our share of the bytes between the task's position and these offsets, as `_behind` counts it. Across blobs
+        this is an estimate, and at most as large as a batch can be."""
+        size, most = 0.0, self._most_bytes
         for before, after in zip(self._stands_at, offsets, strict=False):
-            producers = next(each for each in self.inputs if each.stream == before.of).producers
-            for producer, begin, end in zip(producers, before.positions, after.positions, strict=False):
-                between = bytes_between(begin, end, _roll_bytes(producer))
-                size += between if end[0] == begin[0] else max(min(between, most), end[1])
-        return size
+            each = next(each for each in self.inputs if each.stream == before.of)
+            for producer, begin, end in zip(each.producers, before.positions, after.positions, strict=False):
+                share = _share(each, producer)
+                between = bytes_between(begin, end, _roll_bytes(producer)) * share
+                size += between if end[0] == begin[0] else max(min(between, most), end[1] * share)
+        return int(size)
 
     # Draining.
 
@@ -821,6 +821,11 @@ def _state(operators: Sequence[Any], late: Sequence[int]) -> tuple[int, int, int
 def _roll_bytes(producer: Producer) -> int:
     """The length at which its log begins a new blob."""
     return (SOURCE_LIMITS if producer.source is not None else LogLimits()).roll_bytes
+
+
+def _share(of: TaskInput, producer: Producer) -> float:
+    """How much of a producer's log is for one task of `of`, as if all shares were equal."""
+    return 1.0 if producer.source is not None else min(len(producer.destinations) / max(of.partitions, 1), 1.0)
 
 
 def _places(offsets: Iterable[Offset]) -> set[tuple[str, tuple[Position, ...]]]:
