@@ -14,7 +14,7 @@ The phases, as the account shows them, asked every 20 ms:
     exit       until the last process has ended, clean-up included
 
 `--stages 4` takes turns with a job of so many stages, each behind a shuffle, windowed and with state; what each stage
-after the second adds is printed.
+after the second adds is printed. With `--beside` it is measured in both checkouts.
 """
 
 import argparse
@@ -88,8 +88,8 @@ def measure(
     """Drain this checkout's fleets, in turns with another's if there is one, and with those of a longer job."""
     rounds = rounds or (2 if quick else 12)
     ours = Side(HERE)
-    others = [*([Side(beside)] if beside else []), *([Side(HERE, stages)] if stages > STAGES else [])]
-    found: dict[Side, list[Drained]] = {side: [] for side in (ours, *others)}
+    roots, lengths = [HERE, *([beside] if beside else [])], [STAGES, *([stages] if stages > STAGES else [])]
+    found: dict[Side, list[Drained]] = {Side(root, length): [] for length in lengths for root in roots}
     with scratch() as directory, Azurite() as emulator:
         pq.write_table(flights(1).slice(0, ROWS), directory / "flights.parquet")
         for number in range(rounds + 1):
@@ -100,10 +100,11 @@ def measure(
                 shares = ", ".join(f"{name} {took:.2f}" for name, took in zip(PHASES, drained.phases, strict=True))
                 say(f"{side}: {drained.seconds:.2f} s: {shares}; the command {drained.answered_s:.2f} s")
     made = [claim for side, drains in found.items() for claim in claims("" if side == ours else f"{side}: ", drains)]
-    if stages > STAGES:
-        wholes = [middle([each.seconds for each in found[side]]) for side in (ours, Side(HERE, stages))]
+    for root in roots if stages > STAGES else []:
+        wholes = [middle([each.seconds for each in found[Side(root, length)]]) for length in lengths]
         adds = (wholes[1] - wholes[0]) / (stages - STAGES)
-        made.append(Claim("each further stage adds", f"{adds:.2f} s", "0.8 s", adds <= STAGE_GOAL_S))
+        whose = "" if root == HERE else f"{root.name}: "
+        made.append(Claim(f"{whose}each further stage adds", f"{adds:.2f} s", "0.8 s", adds <= STAGE_GOAL_S))
     return made
 
 
