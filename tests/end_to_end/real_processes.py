@@ -160,16 +160,19 @@ class World:
         blobs = account.blobs()
         told += [name for name, size in blobs.list("") if key in unpacked(blobs.read(name, 0, size).data)]
         account.close()
-        return told + [str(row) for row in asyncio.run(self._rows()) if key in str(row).encode()]
+        rows = (row for partition in (MEMBERS, LEADER, REQUESTS, HINTS) for row in self.rows(partition))
+        return told + [str(row) for row in rows if key in str(row).encode()]
 
-    async def _rows(self) -> list[Row]:
+    def rows(self, partition: str) -> Sequence[Row]:
+        """The rows of a partition of the table."""
+        return asyncio.run(self._rows(partition))
+
+    async def _rows(self, partition: str) -> Sequence[Row]:
         account = Account.from_config(self.fleet.config.storage)
         try:
-            table = account.rows()
-            found = [await table.query(each, timeout=10) for each in (MEMBERS, LEADER, REQUESTS, HINTS)]
+            return await account.rows().query(partition, timeout=10)
         finally:
             await account.aclose()
-        return [row for rows in found for row in rows]
 
     def exact(self) -> None:
         """The intermediate stream comes to hold each row of this run that the first stage keeps, exactly once."""

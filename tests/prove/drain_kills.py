@@ -5,7 +5,8 @@ python tests/prove/drain_kills.py [--only WORDS …] [--list]
 The points are those of tests/end_to_end/killing/sitecustomize.py, for the leader and a follower, and of each for the
 supervisor and the container. Each case is a run of its own, drained in mid-stream. After it: somebody died there,
 `drain --wait` ended with 0 and so did all who were left, the output of all runs so far is that of one batch over each,
-and once the next run has begun nothing is left of the intermediate logs. A supervisor that was killed before DRAINED is
+and once the next run has begun nothing is left of the intermediate logs, of the run's hints and of
+its requests. A supervisor that was killed before DRAINED is
 started again at once.
 
 The leader alone cleans up, and others are gone by then unless they wait for an upgrade: so they do where one of them is
@@ -30,8 +31,10 @@ sys.path[:0] = [str(ROOT / "examples" / "flights"), str(ROOT)]
 
 from flights import write  # noqa: E402  (needs the path above)
 
+from samza_azure.group.rows import REQUESTS  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
-from tests.end_to_end.real_processes import PATIENCE_S, World, daily, daily_rows, followers_task  # noqa: E402
+from samza_azure.storage.limits import HINTS, hint_name  # noqa: E402
+from tests.end_to_end.real_processes import PATIENCE_S, World, daily, daily_rows  # noqa: E402
 
 CHUNK = 12_000
 RATE = 1_500.0
@@ -130,7 +133,7 @@ def begin(world: World, case: Case) -> str:
         world.fleet.start(name, *options)
     shown = world.settled(lambda shown: shown["run_id"] not in leftovers)
     deadline = time.monotonic() + PATIENCE_S
-    while left := [name for name in intermediate(world) if name.split("/")[1] in leftovers]:
+    while left := [name for name in [*intermediate(world), *rows_of_runs(world)] if name.split("/")[1] in leftovers]:
         assert time.monotonic() < deadline, f"{leftovers[left[0].split('/')[1]]}: {left} are left"
         time.sleep(0.2)  # the pace of asking
     run_id: str = shown["run_id"]
@@ -146,10 +149,16 @@ def intermediate(world: World) -> list[str]:
         account.close()
 
 
+def rows_of_runs(world: World) -> list[str]:
+    """The hints of runs, and the requests to drain one, by the name that a hint of the run has."""
+    hints = [hint_name(row.key) for row in world.rows(HINTS)]
+    requests = [f"requests/{row.values['runId']}" for row in world.rows(REQUESTS) if row.values.get("runId")]
+    return [name for name in hints if name.startswith("runs/")] + requests
+
+
 def play(world: World, case: Case) -> None:
     """One drain with its kill."""
-    shown = world.settled(lambda shown: len({task["owner"] for task in shown["tasks"]}) == len(case.names))
-    task = task_of(shown, case.role)
+    shown, task = chosen_task(world, case)
     victim = task["owner"]
     arm(world, case, shown["leader"], task)
     producer = world.producing(CHUNK, RATE)
@@ -170,12 +179,22 @@ def play(world: World, case: Case) -> None:
     assert producer.wait() == 0
 
 
-def task_of(shown: dict[str, Any], role: str) -> dict[str, Any]:
-    """A task of the leader, or of a follower; of the last stage, if there is one."""
-    if role == "follower":
-        return followers_task(shown)
-    theirs: list[dict[str, Any]] = [task for task in shown["tasks"] if task["owner"] == shown["leader"]]
-    return max(theirs, key=lambda task: task["stage"] != "clean")
+def chosen_task(world: World, case: Case) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The status, and the task whose owner dies: of the last stage if possible, or one that comes to the point at all.
+
+    Only the first stage reads a source. If nobody in the role has a task of it, the next leader's group is looked at.
+    """
+    reads_source = case.point == "SOURCES_STOPPED"
+    while True:
+        shown = world.settled(lambda shown: len({task["owner"] for task in shown["tasks"]}) == len(case.names))
+        leader = shown["leader"]
+        theirs = [task for task in shown["tasks"] if (task["owner"] == leader) == (case.role == "leader")]
+        found = max(theirs, key=lambda task: (task["stage"] == "clean") == reads_source)
+        if not reads_source or found["stage"] == "clean":
+            return shown, found
+        world.fleet.send(leader, signal.SIGTERM)
+        assert world.fleet.processes.pop(leader).wait(PATIENCE_S) == 0
+        world.fleet.start(leader)
 
 
 def arm(world: World, case: Case, leader: str, task: dict[str, Any]) -> None:
