@@ -10,7 +10,7 @@ case is shrunk and printed with its seed. Where the message says that the stage 
 advice must be right, too. Ends with 1 if a case is wrong, or if a third of all cases is refused.
 
 With --drains each case is drained in mid-stream, at a moment drawn with it, and compared with the batch over the rows
-that it had read by then.
+that it had read by then. In every fourth a low-level task passes on the rows of an input.
 
 With --mutants, each mistake that the analysis could make is made (tests/spark/fuzz/mutants.py), until a case is wrong
 that is right without it. A case of which the mistake changes nothing counts, but is not run. Ends with 1 if a mutant
@@ -34,7 +34,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.spark.fuzz.bench import bench
 from tests.spark.fuzz.case import Case, told
-from tests.spark.fuzz.draw import cut, draw
+from tests.spark.fuzz.draw import cut, draw, handled
 from tests.spark.fuzz.mutants import MUTANTS, Mutant, is_killed, is_unlike, mistaken
 from tests.spark.fuzz.run import Bench, Outcome
 from tests.spark.fuzz.shrink import shrunk
@@ -62,7 +62,7 @@ def main() -> int:
     asked = parser.parse_args()
     with Path(asked.log).open("a") as log:
         os.dup2(log.fileno(), sys.stderr.fileno())
-    drawn: Draw = (lambda seed: cut(draw(seed))) if asked.drains else draw
+    drawn: Draw = drained if asked.drains else draw
     with bench() as ready:
         if asked.only is not None:
             return only(ready, drawn(asked.only), shrink=not asked.no_shrink)
@@ -74,6 +74,12 @@ def main() -> int:
             return killed(ready, chosen, range(first, first + (asked.cases or 300)), asked.threads)
         seeds = range(first, first + (asked.cases or (200 if asked.drains else 2000)))
         return many(ready, drawn, seeds, asked.threads, shrink=not asked.no_shrink)
+
+
+def drained(seed: int) -> Case:
+    """Drained in mid-stream; every fourth case has a low-level task, too."""
+    case = cut(draw(seed))
+    return handled(case) if seed % 4 == 0 else case
 
 
 def only(ready: Bench, case: Case, *, shrink: bool) -> int:

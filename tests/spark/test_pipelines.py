@@ -14,7 +14,7 @@ from samza_azure.spark.task import task
 from samza_azure.storage.connection import Account
 
 from .fuzz.case import Call, Case, Join, Union, nodes
-from .fuzz.draw import cut, draw
+from .fuzz.draw import cut, draw, handled
 from .fuzz.mutants import MUTANTS
 from .fuzz.run import Bench
 
@@ -23,6 +23,8 @@ EQUAL = ((17, 24, 109, 127), (5088, 5098, 5120, 5116), (5175, 5277, 6249))
 #: Drained in mid-stream: joins, unions, sessions, deduplication, functions with state. The last two groups have only
 #: operators that fire after the rows of a batch, also one behind the other in a stage.
 DRAINED = ((22, 25, 109), (17, 18, 19), (20, 24, 28), (37, 77, 34), (1, 42, 45, 86))
+#: The same with a low-level task between a source and the stages.
+HANDLED = (17, 24, 109)
 REFUSED = (3, 102, 103, 112, 113, 115, 118, 119, 125, 167, 258, 309, 555, 2491, 2525)
 #: What those that are equal have to hold between them.
 OPERATORS = {
@@ -80,6 +82,11 @@ def test_a_drain_in_mid_stream_puts_out_what_a_batch_over_the_rows_read_does(
     ready: Bench, seeds: tuple[int, ...]
 ) -> None:
     assert verdicts(ready, {seed: cut(draw(seed)) for seed in seeds}) == dict.fromkeys(seeds, "equal")
+
+
+def test_a_drain_in_mid_stream_goes_through_a_low_level_task_to_the_stages_behind_it(ready: Bench) -> None:
+    cases = {seed: handled(cut(draw(seed))) for seed in HANDLED}
+    assert verdicts(ready, cases) == dict.fromkeys(HANDLED, "equal")
 
 
 def test_a_pipeline_that_no_fleet_runs_like_a_batch_is_refused(ready: Bench) -> None:

@@ -67,11 +67,12 @@ class StreamLines:
     partitions: int = 1
     event_time: str | None = None
     frontier_lag: str | None = None
+    schema: str | None = None  # of the rows that a handler sends
 
 
 @dataclass(frozen=True, slots=True)
 class DrawnStage:
-    """One stage and the stream that it writes."""
+    """One stage and the stream that it writes. With a schema in `stream` it is a handler that passes rows on."""
 
     name: str
     inputs: tuple[str, ...]
@@ -193,6 +194,8 @@ def code_of(case: Case, *, batch: bool = False) -> str:
 
 
 def _stage(stage: DrawnStage, *, batch: bool) -> str:
+    if stage.stream.schema is not None and not batch:
+        return _handler(stage)
     arguments = [f"in{number}" for number in range(len(stage.inputs))]
     lines: list[str] = []
     result = _frame(stage.node, arguments, {}, lines, batch=batch)
@@ -205,6 +208,17 @@ def _stage(stage: DrawnStage, *, batch: bool) -> str:
         head.append(f"tasks={stage.tasks}")
     body = [f"@app.stage({', '.join(head)})", f"def {stage.name}({', '.join(arguments)}):"]
     return "\n".join([*body, *(f"    {line}" for line in lines), f"    return {result}"])
+
+
+def _handler(stage: DrawnStage) -> str:
+    """The same as a low-level task."""
+    head = [*(repr(name) for name in stage.inputs), f"output={stage.output!r}"]
+    if stage.partition_by:
+        head.append(f"partition_by={list(stage.partition_by)!r}")
+    return f"""@app.task({", ".join(head)})
+class {stage.name}:
+    def process(self, envelope, collector):
+        collector.send(envelope.row)"""
 
 
 def _frame(node: Node, arguments: list[str], known: dict[Node, str], lines: list[str], *, batch: bool) -> str:
@@ -239,6 +253,8 @@ def job_of(case: Case) -> str:
         if stage.stream != StreamLines():
             lines += [f"[streams.{stage.output}]", f"partitions = {stage.stream.partitions}"]
             lines += _times(stage.stream.event_time, stage.stream.frontier_lag)
+            if stage.stream.schema is not None:
+                lines.append(f'schema = "{stage.stream.schema}"')
     lines += ["[task]", "commit.ms = 0", f'batch.bytes = "{case.batch_bytes}"']
     if case.task_count is not None:
         lines.append(f"count = {case.task_count}")

@@ -115,6 +115,22 @@ def cut(case: Case) -> Case:
     return replace(case, cut=Cut(dice.randint(1, len(case.actions)), dice.choice([0, 1, 2, 4])))
 
 
+def handled(case: Case) -> Case:
+    """The same case, with a low-level task that passes on the rows of one of its inputs, by the same key."""
+    dice = Random(f"the handler of {case.seed}")
+    each = dice.choice(case.inputs)
+    passed_on = f"{each.name}_passed"
+    lag = None if each.event_time is None else "0 seconds"
+    partitions = each.partitions if each.key else 1
+    stream = StreamLines(partitions, each.event_time, lag, each.ddl)
+    handler = DrawnStage("PassOn", (each.name,), passed_on, Read(0), each.key, stream=stream)
+    behind = (
+        replace(stage, inputs=tuple(passed_on if name == each.name else name for name in stage.inputs))
+        for stage in case.stages
+    )
+    return replace(case, stages=(handler, *behind))
+
+
 class _Drawing:
     """What the parts of one case share."""
 
