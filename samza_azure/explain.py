@@ -298,6 +298,18 @@ def pipeline_lines(plan: Plan, commit_s: float) -> list[str]:
     return found + [f"Note: {line}." for line in (*routed(plan, commit_s), *published(plan))]
 
 
+def flush_lines(plan: Plan, state: str) -> list[str]:
+    """The memory that a drain needs where a stage keeps state. `state` is `task.state`."""
+    if not any(stage.stateful for stage in plan.stages):
+        return []
+    where = {
+        "rocksdb": "The state is in RocksDB, on the local disk, so the number of open windows is not bounded by memory",
+        "memory": "Java's heap must hold the state of all tasks of a processor twice, as in every batch",
+    }
+    where["auto"] = f"{where['memory']}; that of transformWithState is in RocksDB, on the local disk"
+    return [f"Note: a drain fires all that a task keeps in one batch. {where[state]}."]
+
+
 def _keyed(plan: Plan, stream: str) -> str:
     key = plan.keys.get(stream, ())
     return f"key {', '.join(key)}" if key else "no key"

@@ -19,6 +19,7 @@ from samza_azure.explain import (
     cheaper,
     coordination,
     flows_of,
+    flush_lines,
     follower,
     idle,
     leader,
@@ -123,6 +124,15 @@ def test_the_stages_are_shown_with_streams_keys_and_state() -> None:
         "  keeps   aggregation by window, carrier, in each task",
         "  writes  delays: 2 partitions, one per task",
     ]
+
+
+def test_what_a_flush_needs_depends_on_where_the_state_is_and_is_not_said_without_state() -> None:
+    kept = plan(CLEAN, replace(DAILY, stateful=("stateStoreSave",)), flights=4)
+    assert flush_lines(plan(CLEAN, flights=4), "auto") == []
+    [in_heap], [on_disk], [either] = (flush_lines(kept, state) for state in ("memory", "rocksdb", "auto"))
+    assert "heap must hold the state of all tasks of a processor twice" in in_heap and "RocksDB" not in in_heap
+    assert "on the local disk" in on_disk and "heap" not in on_disk
+    assert either.startswith(in_heap[:-1]) and "transformWithState is in RocksDB" in either
 
 
 def test_busy_tasks_append_and_tell_once_per_batch_and_read_each_producer() -> None:

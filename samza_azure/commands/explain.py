@@ -28,5 +28,5 @@ def command(
     timing = config.coordinator.timing
     commit_s = config.task.commit_ms / 1000
     flows = arithmetic.flows_of(plan)
-    shown = [*arithmetic.pipeline_lines(plan, commit_s), ""]
+    shown = [*arithmetic.pipeline_lines(plan, commit_s), *arithmetic.flush_lines(plan, config.task.state), ""]
     print("\n".join(shown + arithmetic.lines(timing, flows, processors, commit_s, call_timeout_s(timing))))
