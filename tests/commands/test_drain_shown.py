@@ -171,7 +171,9 @@ def test_rows_between_stages_are_counted_before_and_after_the_ends_are_decided()
     assert left.of(shown(frozen, replace(ROW, tasks={"daily-0": done}))) == {"daily-0": 0}
     unknown = replace(flushes, progress=replace(read, rows=0, size=0))
     assert left.of(shown(frozen, replace(ROW, tasks={"daily-0": unknown}))) == {}
-    assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(drain_table(shown(row=row), left.of(shown(row=row))))
+    assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(
+        drain_table(shown(row=row), left.of(shown(row=row)))
+    )
 
 
 def test_on_a_terminal_the_table_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -286,3 +286,35 @@ def test_a_drain_asked_for_while_an_outage_pauses_all_goes_on_after_it(seed: int
             await self._drain()
 
     played(Away(seed))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_drain_asked_for_while_a_task_changes_hands_drains_it_under_its_new_owner(seed: int) -> None:
+    """The former owner has not released it when the run begins to drain; the new one then starts it frozen."""
+
+    class Handed(Story):
+        def _waits(self) -> list[str]:
+            """Tasks whose new owner has to wait for a release."""
+            return [
+                name
+                for name, each in self.control.tasks.items()
+                if each.owner is not None and each.owner.processor == "p3" and each.after
+            ]
+
+        async def _play(self) -> None:
+            await self._runs()
+            for life in self.lives.values():
+                life.freeze(4.0, supervisor=False, container=True)  # nobody releases anything meanwhile
+            self.start("p3")
+            await self._until("a task changes hands", lambda: bool(self._waits()), step=0.002)
+            moving = self._waits()
+            self.ask(RequestKind.DRAIN)
+            await self._until("it drains", lambda: self.control.phase is RunPhase.DRAINING, step=0.002)
+            new = self.lives["p3"].processor.view.work.tasks
+            demand(not any(name in new and new[name].report for name in moving), "it was handed over before the drain")
+            await self._until("the run is drained", lambda: self.control.phase is RunPhase.DRAINED)
+            owners = {self.control.tasks[name].owner for name in moving}
+            demand({owner.processor for owner in owners if owner} == {"p3"}, "they stay where they went")
+            await self._drain()
+
+    played(Handed(seed))

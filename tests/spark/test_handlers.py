@@ -448,6 +448,37 @@ def test_the_time_of_on_drain(fleet: MakeFleet, spark: SparkSession, keys: str, 
         run.until(run.is_drained)
 
 
+def test_an_on_drain_that_raises_fails_its_task_and_is_called_again(fleet: MakeFleet) -> None:
+    """Once under each owner that comes so far. What it sent before it raised is not put out, and nothing is lost."""
+    said = Said()
+    application = Application()
+
+    @application.task("numbers", output="seen")
+    class Watch:
+        def process(self, envelope: Envelope, collector: Collector) -> None:
+            said.messages.append(envelope)
+            collector.send({"what": "at", "n": envelope.row["n"]})
+
+        def on_drain(self, collector: Collector) -> None:
+            said.drains += 1
+            collector.send({"what": "drained", "n": said.drains})
+            if said.drains < 3:
+                raise ValueError(f"not at try {said.drains}")
+
+    run = fleet(application, STREAMS + "[task]\ncount = 1\n")
+    put(run, "numbers", 1, 2, 3, partition=0)
+    run.start("Watch-0")
+    run.until(lambda: len(said.messages) == 3)
+    run.flush(run.freeze())
+    for tries in (1, 2):
+        assert failure_of(run, "Watch-0") == f"Watch-0: on_drain failed: ValueError: not at try {tries}"
+        assert said.drains == tries and last_kind(run, "Watch-0") is not Kind.DRAINED
+        run.start("Watch-0", first=False)
+    run.until(run.is_drained)
+    assert (said.drains, said.numbers()) == (3, [1, 2, 3])
+    assert seen(run) == {("at", 1): 1, ("at", 2): 1, ("at", 3): 1, ("drained", 3): 1}
+
+
 def test_a_message_that_raises_is_named_and_its_rows_are_not_put_out(fleet: MakeFleet) -> None:
     said = Said()
     application = Application()
