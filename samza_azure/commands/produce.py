@@ -1,15 +1,21 @@
-"""`samza-azure produce`: put the rows of a file into a source stream, in file order.
+"""`samza-azure produce`: put the rows of files into a source stream, in file order.
 
-The whole file is checked against the stream's schema before the first row is written, so a row that does not fit
-leaves no partial result.
+All files are checked against the stream's schema before the first row is written, so a row that does not fit leaves no
+partial result. What is taken in one of several possible ways is said, alike for all kinds of files.
 """
 
+import shutil
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 import pyarrow.parquet as pq
@@ -31,6 +37,9 @@ CHUNK_ROWS = 50_000
 LONGEST_LINE = 16 << 20
 #: The flushes per second with a rate.
 FLUSHES_PER_S = 5.0
+#: The kinds of files, by their endings; of texts also with .gz behind it.
+KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+STDIN = Path("-")
 #: While the storage does not answer, one try in this many is reported.
 SAID_EACH = 12
 
@@ -39,10 +48,11 @@ def produce(
     config: Config,
     account: Account,
     stream: str,
-    file: Path,
+    given: Sequence[Path],
     *,
     key: str | None,
     rate: float | None,
+    dry_run: bool,
     progress: Callable[[int, int], None],
     say: Callable[[str], None],
 ) -> int:
@@ -55,23 +65,31 @@ def produce(
             "line in the job file and write into another stream."
         )
     key = None if settings.key else key
-    total = _checked(file, stream, schema, key)
+    files = list(_files(given))
+    seen = Seen()
+    for file in files:
+        _check(seen, file, stream, schema, settings.event_time, key)
+    for line in seen.lines():
+        say(line)
+    if dry_run:
+        return seen.rows
     at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
     writer = SourceWriter.of(config, account, stream, flush_rows=at_once, wait=lambda tries: _wait(tries, say))
     written, begun = 0, time.monotonic()
     try:
-        for chunk in _chunks(file, schema, key):
+        for chunk in (chunk for file in files for chunk in _chunks(file, schema, key)):
             for start in range(0, chunk.num_rows, at_once):
                 rows = chunk.slice(start, at_once)
                 writer.write(rows, key)
                 writer.flush()
                 written += rows.num_rows
-                progress(written, total)
+                progress(written, seen.rows)
                 if rate is not None:
                     time.sleep(max(0.0, begun + written / rate - time.monotonic()))
         writer.close()
     except KeyboardInterrupt:
-        say(f"\nInterrupted. The first {written} rows of {file} are stored, and perhaps some of the next {at_once}.")
+        whole = ", ".join(str(file) for file in files)
+        say(f"\nInterrupted. The first {written} rows of {whole} are stored, and perhaps some of the next {at_once}.")
         raise
     if writer.rows_of_the_future:
         say(
@@ -87,21 +105,80 @@ def _wait(tries: int, say: Callable[[str], None]) -> None:
     back_off(tries)
 
 
-def _checked(file: Path, stream: str, schema: pa.Schema, key: str | None) -> int:
-    """Check that all rows fit, and return their number."""
+@dataclass(slots=True)
+class Seen:
+    """What the check of all files has seen."""
+
+    rows: int = 0
+    left_out: set[str] = field(default_factory=set)  # columns that the stream does not have
+    without_zone: set[str] = field(default_factory=set)  # columns of times
+    without_time: int = 0  # rows whose event time is null
+
+    def lines(self) -> Iterator[str]:
+        """What a user must know about it."""
+        if self.left_out:
+            yield f"Columns that the stream does not have are left out: {', '.join(sorted(self.left_out))}."
+        if self.without_zone:
+            yield f"The times of {', '.join(sorted(self.without_zone))} have no zone; they are taken as UTC."
+        if self.without_time:
+            yield f"{self.without_time} rows have no event time: they are stored, but no window contains them."
+
+
+def _files(given: Sequence[Path]) -> Iterator[Path]:
+    """The files, and those of the folders by name."""
+    for path in given:
+        if not path.is_dir():
+            yield path
+            continue
+        found = sorted(each for each in path.iterdir() if each.is_file() and _kind(each) is not None)
+        if not found:
+            raise ConfigError(f"The folder {path} has no file that ends in {', '.join(KINDS)}.")
+        yield from found
+
+
+def _kind(file: Path) -> str | None:
+    """The kind of a file; None if its ending is none of ours."""
+    return KINDS.get(Path(file.stem if file.suffix.lower() == ".gz" else file.name).suffix.lower())
+
+
+def _check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: str | None, key: str | None) -> None:
+    """Check that all rows of a file fit, and note what a user must know about them."""
     total = 0
     for chunk in _chunks(file, schema, key):
         if key is not None and key not in chunk.column_names:
             raise ConfigError(f"{file} has no column {key!r}. Columns: {', '.join(chunk.column_names)}.")
         try:
-            fitted(chunk, schema)
+            fitting = _fitted(chunk, schema)
         except ConfigError:
             row, reason = _first_misfit(chunk, schema)
             raise ConfigError(
                 f"Row {total + row + 1} of {file} does not fit the stream {stream!r}. {reason} Nothing was written."
             ) from None
         total += chunk.num_rows
-    return total
+        seen.left_out |= {*chunk.column_names} - {*schema.names, key}
+        seen.without_zone |= {
+            column.name
+            for column in chunk.schema
+            if pa.types.is_timestamp(column.type)
+            and column.type.tz is None
+            and column.name in schema.names
+            and getattr(schema.field(column.name).type, "tz", None)
+        }
+        seen.without_time += fitting[event_time].null_count if event_time else 0
+    seen.rows += total
+
+
+def _fitted(chunk: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows in the stream's schema. A number that its decimals would change is refused."""
+    fitting = fitted(chunk, schema)
+    for column in schema:
+        before = chunk[column.name]
+        if pa.types.is_decimal(column.type) and pa.types.is_floating(before.type):
+            same = pc.equal(fitting[column.name].cast(before.type), before)
+            if not pc.all(same, skip_nulls=True).as_py():
+                lost = before.filter(pc.invert(pc.fill_null(same, fill_value=True)))[0].as_py()
+                raise ConfigError(f"The column {column.name!r} is {column.type}, which would change {lost}.")
+    return fitting
 
 
 def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
@@ -110,7 +187,7 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
     while True:
         middle = (low + high) // 2 if high - low > 1 else high
         try:
-            fitted(chunk.slice(low, middle - low), schema)
+            _fitted(chunk.slice(low, middle - low), schema)
         except ConfigError as error:
             reason, high = str(error), middle
             if high - low <= 1:
@@ -126,24 +203,31 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
     """
     texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
-        match file.suffix.lower():
-            case ".parquet":
+        match _kind(file):
+            case "parquet" if file.suffix.lower() != ".gz":
                 with pq.ParquetFile(file) as parquet:
                     for batch in parquet.iter_batches(CHUNK_ROWS):
                         yield pa.Table.from_batches([batch])
-            case ".csv":
+            case "csv":
                 types = texts if key is None or key in schema.names else texts.append(pa.field(key, pa.string()))
                 convert = pyarrow.csv.ConvertOptions(column_types=types)
                 reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
-                with pyarrow.csv.open_csv(file, read_options=reading, convert_options=convert) as lines:
+                with (
+                    pa.input_stream(str(file), compression="detect") as data,
+                    pyarrow.csv.open_csv(data, read_options=reading, convert_options=convert) as lines,
+                ):
                     for batch in lines:
-                        yield pa.Table.from_batches([batch])
-            case ".json" | ".jsonl" | ".ndjson":
+                        yield _nulls_for_empty(pa.Table.from_batches([batch]))
+            case "json":
                 options = pyarrow.json.ParseOptions(explicit_schema=texts, unexpected_field_behavior="infer")
                 blocks = pyarrow.json.ReadOptions(block_size=LONGEST_LINE)
-                yield pyarrow.json.read_json(file, read_options=blocks, parse_options=options)
-            case other:
-                raise ConfigError(f"{file} has the ending {other or 'none'}. Give a .parquet, .csv or .jsonl file.")
+                with pa.input_stream(str(file), compression="detect") as data:
+                    yield pyarrow.json.read_json(data, read_options=blocks, parse_options=options)
+            case _:
+                raise ConfigError(
+                    f"{file} has the ending {file.suffix or 'none'}. Give a .parquet, .csv or .jsonl file, "
+                    "or - for JSON lines from standard input."
+                )
     except FileNotFoundError:
         raise ConfigError(f"There is no file {file}.") from None
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
@@ -154,22 +238,49 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
         raise ConfigError(f"{file} cannot be read as {file.suffix[1:]}: {error}") from error
 
 
+def _nulls_for_empty(rows: pa.Table) -> pa.Table:
+    """An empty field of a CSV file is null, as in Spark, also where the column holds text."""
+    for place, column in enumerate(rows.schema):
+        if pa.types.is_string(column.type):
+            texts = rows[column.name]
+            rows = rows.set_column(place, column, pc.if_else(pc.equal(texts, ""), None, texts))
+    return rows
+
+
+@contextmanager
+def _without_stdin(given: Sequence[Path], stdin: IO[bytes]) -> Iterator[list[Path]]:
+    """The paths, with a copy of standard input for `-`: it is read twice, first to check it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "stdin.jsonl"
+        if STDIN in given:
+            with copy.open("wb") as out:
+                shutil.copyfileobj(stdin, out)
+        yield [copy if path == STDIN else path for path in given]
+
+
 def command(
     job: Job,
     stream: Annotated[str, typer.Argument(help="A source stream of the job file.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="Parquet, CSV or JSON lines.", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            help="Parquet, CSV or JSON lines, also .gz; a folder of them; or - for JSON lines from standard input.",
+            show_default=False,
+        ),
+    ],
     key: Annotated[str | None, typer.Option(help="The column that decides the partition; else round robin.")] = None,
     rate: Annotated[
         float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as possible.")
     ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the rows; write nothing.")] = False,
 ) -> None:
-    """Put the rows of a file into a source stream, in file order.
+    """Put the rows of files into a source stream, in file order.
 
     Example: samza-azure produce job.toml flights flights.parquet --key dest
     """
     config = load(job)
     account = reach(config)
-    rows = produce(
-        config, account, stream, file, key=key, rate=rate, progress=ProgressLine(f"produce {stream}"), say=say
-    )
-    print(f"{rows} rows into {stream}")
+    with _without_stdin(files, sys.stdin.buffer) as given:
+        shown = ProgressLine(f"produce {stream}")
+        rows = produce(config, account, stream, given, key=key, rate=rate, dry_run=dry_run, progress=shown, say=say)
+    print(f"{rows} rows fit {stream}; nothing was written" if dry_run else f"{rows} rows into {stream}")
