@@ -170,7 +170,7 @@ class Wait(Enum):
     """What an ending processor waits for, in this order; for each, who must act and how long it waits.
 
     ================  ==============================================  ================================
-    OWN_TASKS         its own container, to close its tasks           1.5 task.shutdown.ms each
+    OWN_TASKS         its own container, to close its tasks           1.5 task.shutdown.ms each, `silent_at`
     OTHERS            (a leader, stopped) the others it stops          `rest_until`
     NEW_OWNERS        (a leader that leaves) its own next write        `rest_until`
     CLEAN_UP          (a leader, drained) the others' rows, the blobs  `rest_until`
@@ -275,13 +275,14 @@ def rest_until(view: View) -> float:
 
     A leader may take longer: the others leave a drained or stopped run first, dead ones are marked, then it cleans up.
     One that was sent away does not: whoever sent it soon kills it, and the next leader completes the clean-up.
+    One that was told to leave waits less while the storage accepts nothing.
     """
     until = view.ending_since + tasks.PATIENCE * view.settings.shutdown_s
     control = view.control
     is_last = isinstance(control, Control) and (control.phase is RunPhase.DRAINED or control.stop is not None)
     if (view.lease or view.handing_over) and is_last and not view.leaving:
         until += tasks.PATIENCE * view.settings.shutdown_s + 3 * view.timing.heartbeat_timeout_s
-    return until
+    return min(until, max(view.ending_since, tasks.silent_at(view))) if view.leaving else until
 
 
 def _leave_row(view: View, now: float) -> list[Action]:

@@ -326,7 +326,9 @@ def _wrote_own_row(
         case Trouble.UNSETTLED:
             view.life.found = None
             earlier = view.life.beat_unsettled
-            if isinstance(action, MergeOwnRow) and (earlier is None or earlier[0] != row.beat):
+            if not isinstance(action, MergeOwnRow):
+                view.life.join_unsettled = True
+            elif earlier is None or earlier[0] != row.beat:
                 view.life.beat_unsettled = row.beat, sent_at  # otherwise the earlier one may still arrive
         case Trouble.UNAVAILABLE | Denied() | Later():
             pass

@@ -78,6 +78,8 @@ def join(view: View, now: float) -> list[Action]:
             if age is not None and reached(age.read_at + view.timing.heartbeat_s / 2, now):
                 return [ReadOwnRow()]
             return []
+        case _ if view.life.join_unsettled:  # the row may have been written, marked dead and deleted since
+            return [Rejoin("This processor does not know whether it had joined; it joins as a new incarnation.")]
         case _:
             return [InsertOwnRow(row)]
 

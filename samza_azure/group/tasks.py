@@ -22,6 +22,8 @@ LATER_WRITER = (
 )
 #: Nothing drains.
 NO_DRAIN = Drain(None)
+#: A leaving processor waits this long for a storage that accepts no heartbeat.
+SILENT_S = 10.0
 #: The new owner waits for the old one this many times task.shutdown.ms, then relies on the log's take-over rule alone.
 PATIENCE = 1.5
 
@@ -52,10 +54,20 @@ def commands(view: View, now: float) -> list[Action]:
 def may_let_go(view: View, now: float) -> bool:
     """A task of ours can append still, and the time for letting go is not over."""
     patience = PATIENCE * view.settings.shutdown_s
+    if view.leaving and reached(silent_at(view), now):
+        return False
     return view.work.container and any(
         not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))
         for local in view.work.tasks.values()
     )
+
+
+def silent_at(view: View) -> float:
+    """When a leaving processor stops waiting for a storage that accepts no heartbeat: orchestrators kill it soon.
+
+    Its tasks may not append after that: their permit has expired, or is withdrawn. An accepted heartbeat defers it.
+    """
+    return min(view.permit_until, max(view.ending_since, view.life.accepted_at) + SILENT_S)
 
 
 def _is_cut_short(view: View, now: float) -> bool:

@@ -153,6 +153,7 @@ class OwnIncarnation:
     beat: int = 0
     written: ProcessorRow | None = None
     beat_unsettled: tuple[int, float] | None = None  # a heartbeat whose answer was lost, and when it was first sent
+    join_unsettled: bool = False  # the answer to our joining was lost: the row may have been written
     accepted_at: float = -1e9  # when the last accepted heartbeat was sent
     active_run: str = ""  # the last run in which this incarnation took part: it knew that they have one pipeline
     control: Control | Absent | None = None  # as this incarnation has read it, which is what "adopted" means

@@ -2,11 +2,16 @@
 
 from dataclasses import replace
 
+import pytest
+
+from samza_azure.group import tasks
 from samza_azure.group.actions import Finish, MergeOwnRow, Tell
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
 from samza_azure.group.rows import ProcessorState
-from samza_azure.group.tasks import PATIENCE
+from samza_azure.group.tasks import PATIENCE, SILENT_S
+from samza_azure.group.timing import PROFILES, SELF_STOP, Timing
 from samza_azure.group.view import LocalTask, View
+from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.messages import Permit, Phase
 from tests.group.situation import NOW, decide, report, view_of
 
@@ -54,3 +59,30 @@ def test_a_task_that_did_not_end_is_named_and_its_doubt_with_it() -> None:
     assert "the others do not know" in text
     assert "daily-0 did not end in time; the next owner finds in the log whether the last batch is stored." in text
     assert said(leaving(Phase.RUNNING, left=True)).startswith("Left the group. daily-0 did not end in time")
+
+
+@pytest.mark.parametrize("timing", PROFILES.values(), ids=list(PROFILES))
+@pytest.mark.parametrize("went_on", [True, False])
+def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the_last_word(
+    timing: Timing, went_on: bool
+) -> None:
+    """Its task cannot end, since nobody answers it. With the container's 5 s this stays below 20 s."""
+    view = leaving(Phase.RUNNING, left=False)
+    view.settings = replace(view.settings, timing=timing)
+    since = view.ending_since = view.work.tasks["daily-0"].releasing_since = NOW
+    view.life.accepted_at = NOW if went_on else NOW - 100  # the outage began long before
+    silent = since + min(SELF_STOP * timing.heartbeat_timeout_s, SILENT_S) if went_on else since
+    over = silent + FAREWELL_S
+    assert over + GOODBYE_S <= since + 20
+
+    def finishes(at: float) -> list[Finish]:
+        return [each for each in decide(view, at) if isinstance(each, Finish)]
+
+    if went_on:
+        assert tasks.may_let_go(view, silent - 0.1) and not finishes(silent - 0.1)
+    assert Tell(Permit(0.0)) in decide(view, silent) and not finishes(silent)
+    assert not finishes(over - 0.1)
+    [finish] = finishes(over)
+    assert "the others do not know" in finish.message and "daily-0 did not end in time" in finish.message
+    view.life.accepted_at = over  # it answers again
+    assert tasks.may_let_go(view, over) and not finishes(over)

@@ -61,6 +61,17 @@ def test_it_inserts_its_row_if_there_is_none() -> None:
     assert decide(view, NOW) == [InsertOwnRow(ProcessorRow("p9", "new", boot="boot"))]
 
 
+@pytest.mark.parametrize("lost", [InsertOwnRow, ReplaceOwnRow])
+def test_if_the_answer_to_its_joining_was_lost_and_its_row_is_gone_it_joins_as_another(lost: type) -> None:
+    """Simulator seed 881000: the row was written, marked dead and deleted before its processor asked again."""
+    view = newcomer()
+    row = ProcessorRow("p9", "new", boot="boot")
+    action = InsertOwnRow(row) if lost is InsertOwnRow else ReplaceOwnRow(row, "etag")
+    learn(view, action, Trouble.UNSETTLED, sent_at=NOW, now=NOW)
+    learn(view, ReadOwnRow(), Absent(), sent_at=NOW + 10, now=NOW + 10)
+    assert kinds(decide(view, NOW + 10)) == [Rejoin]
+
+
 @pytest.mark.parametrize("state", [ProcessorState.DEAD, ProcessorState.LEFT])
 def test_it_replaces_a_row_that_is_dead_or_left(state: ProcessorState) -> None:
     view = newcomer()

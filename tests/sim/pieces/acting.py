@@ -51,7 +51,7 @@ def _drawn(drawn: Drawn) -> View:
     view.life.control_read_at, view.life.control_read_for = drawn.before(), dice.choice(["e", "x"])
     found = replace(drawn.row("p0", 0.8), incarnation=dice.choice([*LIVES, LIVES[0]]), boot=dice.choice(["boot", "x"]))
     view.life.found = dice.choice([None, Absent(), found, found, found])
-    view.life.rewritten = dice.randrange(3)
+    view.life.rewritten, view.life.join_unsettled = dice.randrange(3), dice.random() < 0.2
     ages = list(view.others.ages.values())
     view.life.found_age = replace(dice.choice(ages), read_at=drawn.before()) if ages and dice.random() < 0.8 else None
     view.calls.beat_sent_at, view.calls.leader_row_sent_at = drawn.before(), drawn.before()
@@ -125,7 +125,7 @@ def _check_beat(view: View) -> None:
 def _join(view: View) -> list[str]:
     found, age = view.life.found, view.life.found_age
     if not isinstance(found, ProcessorRow):
-        return ["InsertOwnRow"]
+        return ["Rejoin"] if view.life.join_unsettled else ["InsertOwnRow"]
     if view.life.written is not None or found.incarnation == LIVES[0]:
         return ["Rejoin"]
     same_machine = view.settings.holds_directory and found.boot == "boot"

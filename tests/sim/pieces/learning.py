@@ -212,12 +212,14 @@ def own_row(case: Case) -> None:
         if case.sent > max(accepted, before["others.write_seen_at"]) + 4.0:
             case.forgets_ages()
         case.change["life.accepted_at"] = max(accepted, case.sent)
-    elif answer is Trouble.UNSETTLED and kind is a.MergeOwnRow:
+    elif answer is Trouble.UNSETTLED and kind is not a.MergeOwnRow:
+        case.change |= {"life.found": None, "life.join_unsettled": True}
+    elif answer is Trouble.UNSETTLED:
         case.change["life.found"] = None
         sent = before["life.beat_unsettled"]
         if sent is None or sent[0] != row.beat:
             case.change["life.beat_unsettled"] = (row.beat, case.sent)
-    elif isinstance(answer, No) or answer is Trouble.UNSETTLED:
+    elif isinstance(answer, No):
         case.change["life.found"] = None
     case.learns(action, answer)
 

@@ -27,7 +27,7 @@ from samza_azure.group.view import (
 
 from .drawn import LIVES, NOW, SHUTDOWN_S, alive, same
 from .next_run import wanted_run
-from .tasks import assigned, closed
+from .tasks import assigned, closed, silent_at
 
 
 def check_ending(view: View) -> None:
@@ -40,6 +40,8 @@ def check_ending(view: View) -> None:
         + patience
         + ((patience + 24.0) if view.leadership is not None and last and not view.leaving else 0.0)
     )
+    if view.leaving:
+        until = min(until, max(view.ending_since, silent_at(view)))
     same("how long it waits", ending.rest_until(view), until)
     if view.ending is None:
         return
@@ -116,6 +118,8 @@ def _waits_for(view: View, until: float) -> ending.Wait | None:
     control, patience = view.control, 1.5 * SHUTDOWN_S
     for local in view.work.tasks.values():
         releases = local.releasing_since
+        if view.leaving and silent_at(view) <= NOW:
+            break
         if view.work.container and not closed(local) and (releases is None or releases + patience > NOW):
             return ending.Wait.OWN_TASKS
     if view.leadership is not None and isinstance(control, Control) and until > NOW:

@@ -132,6 +132,13 @@ def check_tasks(view: View) -> None:
     _check_commands(view, mine, told)
 
 
+def silent_at(view: View) -> float:
+    """Ten seconds after the last accepted heartbeat, or the order to leave; sooner if nothing may be appended."""
+    accepted, denied = view.life.accepted_at, view.calls.denied_at
+    permit = accepted + 6.0 if denied <= accepted else min(accepted + 6.0, denied)
+    return min(permit, max(view.ending_since, accepted) + 10.0)
+
+
 def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> None:
     said = [each.command for each in tasks.commands(view, NOW) if isinstance(each, Tell)]
     if not view.work.container:
@@ -140,7 +147,8 @@ def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> Non
     until = max(0.0, view.permit_until) if view.life.etag is not None else 0.0
     late = [local.releasing_since for local in view.work.tasks.values() if not closed(local)]
     patience = 1.5 * view.settings.shutdown_s
-    if view.ending is not None and late and all(since is not None and since + patience <= NOW for since in late):
+    over = all(since is not None and since + patience <= NOW for since in late)
+    if view.ending is not None and late and (over or (view.leaving and silent_at(view) <= NOW)):
         until = 0.0
     permits = [Permit(until)] if until != view.work.permit_told else []
     same("the permit", [each for each in said if isinstance(each, Permit)], permits)

@@ -1,0 +1,42 @@
+"""A processor that is told to leave while the storage does not answer: it ends in time, and says what it left."""
+
+import signal
+import time
+
+import psutil
+import pytest
+
+from samza_azure.group.ending import FAREWELL_S
+from samza_azure.group.tasks import SILENT_S
+from samza_azure.host.supervisor import GOODBYE_S
+
+from .world import World
+
+#: The README's promise, and what it is made of.
+LEAVES_WITHIN_S = 20.0
+assert SILENT_S + FAREWELL_S + GOODBYE_S <= LEAVES_WITHIN_S
+
+
+@pytest.mark.parametrize("how", [signal.SIGSTOP, signal.SIGKILL], ids=["frozen", "gone"])
+def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promised_time(
+    world: World, how: signal.Signals
+) -> None:
+    """Batches are in flight: no append is answered, so no task can be closed."""
+    world.start("p0")
+    producer = world.producing(3_000, 500)
+    tree = world.tree("p0")
+    try:
+        world.emulator_signal(how)
+        begun = time.monotonic()
+        world.fleet.send("p0", signal.SIGTERM)
+        assert world.fleet.processes["p0"].wait(LEAVES_WITHIN_S) == 0
+        took = time.monotonic() - begun
+    finally:
+        producer.kill()
+        if how is signal.SIGSTOP:
+            world.emulator_signal(signal.SIGCONT)
+    said = world.fleet.log_file("p0").read_text()
+    assert "could not write this to the storage" in said, said[-2000:]
+    assert "its tasks were handed over" not in said
+    assert "did not end in time; the next owner finds in the log" in said
+    assert not [each for each in tree if each.is_running() and each.status() != psutil.STATUS_ZOMBIE], took
