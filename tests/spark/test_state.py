@@ -4,18 +4,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, GroupedData, SparkSession
 from pyspark.sql import functions as F
 
 from samza_azure.application import Application
 from samza_azure.errors import PipelineRefused
 from samza_azure.logs.names import large_prefix
 from samza_azure.logs.operations import Span
+from samza_azure.logs.position import Ends
 from samza_azure.logs.record import Kind, Record, Reference, decode, decode_header
 from samza_azure.logs.restart_files import snapshot_parts
 from samza_azure.messages import BATCH_PHASES, LastBatch, Phase
@@ -23,7 +25,7 @@ from samza_azure.spark.pipeline.state import check_chosen
 from samza_azure.spark.task.task import Counted, counted_since
 from samza_azure.storage.interface import Blobs
 
-from .task_driver import Fleet, config_of
+from .task_driver import Fleet, config_of, has_read, last_rows
 
 MakeFleet = Callable[[Application, str], Fleet]
 
@@ -177,7 +179,7 @@ def test_the_kind_of_state_is_one_of_three(tmp_path: Path) -> None:
 
 
 def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
-    """Their windows are gone when they come. A key counts once per batch, for Spark adds up before it looks."""
+    """Their windows are gone when they come."""
     run = fleet(counting("late"), JOB % ("late", "auto"))
     run.start("count-0")
     writer = run.writer("late", 1, flush_rows=1000)
@@ -199,6 +201,71 @@ def test_late_rows_are_counted_batch_by_batch(fleet: MakeFleet) -> None:
     writer.close()
     run.drain()
     assert run.late == 12
+
+
+def _by(rows: DataFrame, time: Column) -> GroupedData:
+    return rows.withWatermark("ts", "0 seconds").groupBy(time.alias("w"), "key")
+
+
+def _counted(rows: DataFrame, time: Column) -> DataFrame:
+    return _by(rows, time).agg(F.count("*").alias("n"))
+
+
+def _counted_twice(rows: DataFrame) -> DataFrame:
+    counts = _counted(rows, F.window("ts", "10 minutes"))
+    return counts.groupBy(F.window(F.window_time("w"), "20 minutes"), "key").agg(F.sum("n").alias("n"))
+
+
+#: Aggregations of rows by key and time, and how many of LATE each must drop by the watermark of 200 to 201 minutes.
+LATE = [("a", 1), ("a", 1), ("a", 2), ("b", 3), ("a", 187), ("a", 193), ("a", 199), ("a", 250)]
+FORMS: dict[str, tuple[int, Callable[[DataFrame], DataFrame]]] = {
+    "tumbling": (7, lambda rows: _counted(rows, F.window("ts", "10 minutes"))),
+    # Two windows for each row, of which that of 199 from 195 on is still open.
+    "sliding": (13, lambda rows: _counted(rows, F.window("ts", "10 minutes", "5 minutes"))),
+    # A late row counts by its own session: that of 187 ends at 197, that of 193 at 203.
+    "session": (5, lambda rows: _counted(rows, F.session_window("ts", "10 minutes"))),
+    "instants": (7, lambda rows: _counted(rows.where("ts IS NOT NULL"), F.col("ts"))),
+    "filtered": (6, lambda rows: _counted(rows.where("key = 'a'"), F.window("ts", "10 minutes"))),
+    "sets": (7, lambda rows: _by(rows, F.window("ts", "10 minutes")).agg(F.collect_set("ts").alias("n"))),
+    "keys": (7, lambda rows: _by(rows, F.window("ts", "10 minutes")).agg(F.lit(1).alias("n"))),
+    # A deduplication drops late rows itself, so none is late in the aggregation behind it.
+    "distinct": (7, lambda rows: _counted(rows.dropDuplicates(["key", "ts"]), F.window("ts", "10 minutes"))),
+    "chained": (7, _counted_twice),
+}
+
+
+def _all_have_read(run: Fleet, last: Ends) -> bool:
+    return all(has_read(task.report.read or {}, last) for task in run.tasks.values())
+
+
+def _minutes(rows: list[tuple[str, int]]) -> pa.Table:
+    keys, minutes = zip(*rows, strict=True)
+    return pa.table({"key": keys, "ts": [START + timedelta(minutes=each) for each in minutes]}, schema=SCHEMA)
+
+
+def test_late_counts_rows_and_not_groups_in_each_kind_of_aggregation(fleet: MakeFleet) -> None:
+    """Spark adds rows up before it drops them, and reports groups; for session windows it reports nothing."""
+    application = Application()
+    for form, (_, function) in FORMS.items():
+        function.__name__ = form
+        application.stage("forms", output=f"{form}-out")(function)
+    run = fleet(application, (JOB % ("forms", "auto")).replace("[task]", 'key = ["key"]\n[task]'))
+    tasks = [f"{form}-0" for form in FORMS]
+    run.start(*tasks)
+    writer = run.writer("forms", 1, flush_rows=1000)
+    # A batch drops by the watermark of the batch before it, so the one of LATE does by that of the second table.
+    for rows in ([("a", 100), ("b", 103)], [("a", 200), ("b", 201)], [("a", 200), ("b", 201)], LATE):
+        writer.write(_minutes(rows))
+        writer.flush()
+        end = last_rows(run.account.blobs(), ["forms/0"])
+        run.until(partial(_all_have_read, run, end))
+    run.until(lambda: all(task.is_counted for task in run.tasks.values()))
+    assert {name: task.report.late for name, task in run.tasks.items()} == {
+        f"{form}-0": late for form, (late, _) in FORMS.items()
+    }
+    # Rows that were read again to be counted were not read as input.
+    assert {task.report.progress.rows for task in run.tasks.values() if task.report.progress} == {6 + len(LATE)}
+    writer.close()
 
 
 @dataclass
@@ -240,11 +307,12 @@ def test_all_batches_since_the_last_look_are_counted_and_no_others_are_asked_for
     finished = [Finished(batch, (batch, 1)) for batch in range(100)]
     ms = {"triggerExecution": 500, "addBatch": 400}
     last = LastBatch(99, 10, ms, late=100, state_rows=10, state_bytes=1400)
-    assert counted_since(finished, 96) == Counted(99, 3, rows=30, late=97 + 98 + 99 + 3, seconds=1.5, last=last)
+    assert counted_since(finished, 96, {}) == Counted(99, 3, rows=30, late=97 + 98 + 99 + 3, seconds=1.5, last=last)
     assert [each.batch for each in finished if each.asked] == [96, 97, 98, 99]
-    assert counted_since(finished, 99) == Counted(99)
-    assert counted_since([], -1) == Counted(-1)
-    last = LastBatch(1, 10, ms, late=2, state_rows=10, state_bytes=1400)
-    assert counted_since(finished[:2], -1) == Counted(1, 2, rows=20, late=0 + 1 + 2, seconds=1.0, last=last)
+    assert counted_since(finished, 99, {}) == Counted(99)
+    assert counted_since([], -1, {}) == Counted(-1)
+    last = LastBatch(1, 10, ms, late=2 + 40, state_rows=10, state_bytes=1400)
+    uncounted = {1: 40, 2: 500}
+    assert counted_since(finished[:2], -1, uncounted) == Counted(1, 2, rows=20, late=0 + 1 + 42, seconds=1.0, last=last)
     stateless = Finished(0, ())
-    assert counted_since([stateless], -1) == Counted(0, 1, rows=10, seconds=0.5, last=LastBatch(0, 10, ms))
+    assert counted_since([stateless], -1, {}) == Counted(0, 1, rows=10, seconds=0.5, last=LastBatch(0, 10, ms))

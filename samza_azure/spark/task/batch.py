@@ -76,6 +76,7 @@ class BatchWriter:
         checkpoint: Path,
         files: NewFiles,
         own_watermark: Callable[[], OwnedWatermark],
+        count_late: Callable[[int], None],
         needs: Callable[[], Mapping[str, int]],
         batch_bytes: Callable[[], int],
         appended: Callable[[int, Planned, int, int | None], None],
@@ -87,6 +88,7 @@ class BatchWriter:
         self._checkpoint = checkpoint
         self._files = files
         self._own_watermark = own_watermark
+        self._count_late = count_late
         self._watermark: OwnedWatermark | None = None
         self._needs = needs
         self._batch_bytes = batch_bytes
@@ -174,6 +176,7 @@ class BatchWriter:
             if batch <= self._log.last_batch:
                 return  # a replay: its record is already in the log
             parts = self._parts(batch, rows)
+        self._count_late(batch)  # before the append, after which others may delete what the batch has read
         plan = planned(self._checkpoint, batch)
         if plan.step >= 2 and plan.watermark_ms < INFINITY_MS:
             raise SamzaAzureError(

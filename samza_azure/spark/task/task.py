@@ -8,7 +8,7 @@ import logging
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,6 +46,7 @@ from samza_azure.spark.source.source import FORMAT
 from samza_azure.spark.task.batch import BatchWriter, is_waiting_for_storage
 from samza_azure.spark.task.checkpoint import NewFiles, Planned, lay_out, planned
 from samza_azure.spark.task.failure import reported
+from samza_azure.spark.task.late import LateRows
 from samza_azure.spark.task.out_of_memory import in_units, too_large, why_too_large
 from samza_azure.storage.export import log_indexes
 from samza_azure.storage.interface import Blobs, Positions
@@ -141,6 +142,8 @@ class Task:
         self._house_at = boot_time()
         #: The last batch of the query that was appended, and the last one that is counted.
         self._ran_through = self._counted_through = -1
+        self._late_rows: LateRows | None = None
+        self._uncounted: dict[int, int] = {}  # by batch: the late rows that Spark's figures leave out
         self._counting = threading.Lock()
         self._paces: list[tuple[float, int]] = []  # recent times, and the rows that had been read by then
 
@@ -233,6 +236,7 @@ class Task:
             checkpoint,
             NewFiles(checkpoint, restored.files),
             self._own_watermark,
+            self._count_late,
             self._needs,
             self._batch_bytes,
             self._appended,
@@ -330,10 +334,26 @@ class Task:
         return self._first[producer.prefix], 0
 
     def _own_watermark(self) -> OwnedWatermark:
-        """Called in the first foreachBatch. The query exists then, but `start` may not have returned it yet."""
+        return OwnedWatermark(self._around.spark, self._running_query())
+
+    def _running_query(self) -> StreamingQuery:
+        """The query, for its foreachBatch. It exists then, but `start` may not have returned it yet."""
         if not self._has_query.wait(QUERY_START_S) or not isinstance(self._query, StreamingQuery):
             raise StorageUnavailable(f"The query of {self.name} did not start within {QUERY_START_S} s.")
-        return OwnedWatermark(self._around.spark, self._query)
+        return self._query
+
+    def _count_late(self, batch: int) -> None:
+        """Count the late rows of a batch that has run. Spark's own figures follow later."""
+        if not self.stage.plan.stateful or not self.stage.analysis.watermarks:
+            return
+        try:
+            self._late_rows = self._late_rows or LateRows(self._around.spark, self._running_query())
+            more = self._late_rows.uncounted()
+        except Exception as error:  # noqa: BLE001  # the count serves people; no batch fails because of it
+            log.info("%s: the late rows of batch %d are counted by group: %s", self.name, batch, error)
+            return
+        if more:
+            self._uncounted[batch] = more
 
     def _last_rows(self) -> Iterable[pa.RecordBatch]:
         """The rows that a task without state adds at the end of a drain."""
@@ -565,6 +585,8 @@ class Task:
             except Exception as error:  # noqa: BLE001  # the query may be ending
                 log.info("%s: its batches could not be counted: %s", self.name, error)
                 return
+            for batch in [each for each in list(self._uncounted) if each <= found.through]:
+                del self._uncounted[batch]
             self._counted_through = found.through
             with self._lock:
                 before = self._report.progress or Progress()
@@ -588,7 +610,7 @@ class Task:
     def _counted(self) -> "Counted":
         """The figures of the batches that are not counted yet."""
         assert isinstance(self._query, StreamingQuery)
-        return counted_since(self._query._jsq.recentProgress(), self._counted_through)
+        return counted_since(self._query._jsq.recentProgress(), self._counted_through, self._uncounted)
 
     def _behind(self) -> dict[str, int]:
         """Estimate how many bytes of each stream are unread, from the ends in the hints. A log of this run also holds
@@ -777,8 +799,8 @@ class Counted:
     last: LastBatch | None = None
 
 
-def counted_since(progresses: Sequence[Any], through: int) -> Counted:
-    """The figures of the batches after `through`.
+def counted_since(progresses: Sequence[Any], through: int, uncounted: Mapping[int, int]) -> Counted:
+    """The figures of the batches after `through`. `uncounted` has late rows, by batch, that Spark's figures leave out.
 
     Each element costs a call over a socket, so this goes back from the newest one only as far as necessary.
     """
@@ -790,14 +812,14 @@ def counted_since(progresses: Sequence[Any], through: int) -> Counted:
         if batch <= through:
             break
         rows, operators, ms = progress.numInputRows(), list(progress.stateOperators()), _durations(progress)
-        late = [operator.numRowsDroppedByWatermark() for operator in operators]
+        late = uncounted.get(batch, 0) + sum(operator.numRowsDroppedByWatermark() for operator in operators)
         if last is None:
             last = LastBatch(batch, rows, ms, *_state(operators, late))
         found = Counted(
             max(found.through, batch),
             found.batches + 1,
             found.rows + rows,
-            found.late + sum(late),
+            found.late + late,
             found.seconds + ms.get("triggerExecution", 0) / 1000,
             last,
         )
@@ -810,12 +832,12 @@ def _durations(progress: Any) -> dict[str, int]:
     return {phase: ms[phase] for phase in BATCH_PHASES if phase in ms}
 
 
-def _state(operators: Sequence[Any], late: Sequence[int]) -> tuple[int, int, int] | tuple[()]:
+def _state(operators: Sequence[Any], late: int) -> tuple[int, int, int] | tuple[()]:
     """Rows dropped by the watermark, rows and bytes of the state. Nothing if the query has no state."""
     if not operators:
         return ()
     rows = sum(operator.numRowsTotal() for operator in operators)
-    return sum(late), rows, sum(operator.memoryUsedBytes() for operator in operators)
+    return late, rows, sum(operator.memoryUsedBytes() for operator in operators)
 
 
 def _roll_bytes(producer: Producer) -> int:

@@ -1,0 +1,91 @@
+"""Count the rows that a batch's aggregations have dropped as late. Only this file uses Spark's plans of batches for it.
+
+Spark adds rows up by group before it compares groups with the watermark, so it counts groups; for session windows it
+counts nothing. Where a batch has something late, the rows that it added up are read again, and the late ones counted.
+Promised: the count is exact, and nothing is read again in a batch without late groups (of sessions: without rows older
+than the watermark). A row of a sliding window counts once for each window that it is late for.
+Not promised: a count of rows for an aggregation behind another operator with state, since that cannot run twice. There
+Spark's count of groups remains.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from samza_azure.spark.jvm.session import java_class
+from samza_azure.spark.pipeline.catalyst import identity, items, kind_of, substituted
+
+PACKAGE = "org.apache.spark.sql.execution.streaming.operators.stateful"
+#: What drops late groups of an aggregation, and what drops late rows of a session window without counting them.
+GROUPS, SESSIONS = "StateStoreSaveExec", "SessionWindowStateStoreRestoreExec"
+DROPPED = "numRowsDroppedByWatermark"
+
+Path = tuple[int, ...]
+
+
+class LateRows:
+    """Looks at the batch that a query runs. Where its plan has aggregations is found out once."""
+
+    def __init__(self, spark: SparkSession, query: StreamingQuery) -> None:
+        self._spark = spark
+        self._execution: Any = query._jsq.streamingQuery()
+        self._stateful = java_class(spark, "java.lang.Class").forName(f"{PACKAGE}.StatefulOperator")
+        self._places: list[tuple[str, Path]] | None = None
+
+    def uncounted(self) -> int:
+        """How many more rows the current batch has dropped than Spark has counted. Call it when its plan has run."""
+        plan = self._execution.lastExecution().executedPlan()
+        found = [(kind, _at(plan, path)) for kind, path in self._places or ()]
+        if self._places is None or any(node is None or kind_of(node) != kind for kind, node in found):
+            nodes = [(kind_of(node), node, path) for node, path in _walk(plan)]
+            self._places = [(kind, path) for kind, _, path in nodes if kind in (GROUPS, SESSIONS)]
+            found = [(kind, node) for kind, node, _ in nodes if kind in (GROUPS, SESSIONS)]
+        return sum(self._uncounted(kind, node) for kind, node in found)
+
+    def _uncounted(self, kind: str, node: Any) -> int:
+        counted = int(node.metrics().apply(DROPPED).value()) if kind == GROUPS else 0
+        if kind == GROUPS and not counted:
+            return 0
+        partial = _partial_aggregation(node)
+        condition, below = node.watermarkExpressionForLateEvents(), [each for each, _ in _walk(partial.child())]
+        if condition.isEmpty() or any(self._stateful.isInstance(each) for each in below):
+            return 0
+        if kind == SESSIONS and not _has_older(below, int(node.eventTimeWatermarkForLateEvents().get())):
+            return 0
+        keys = [each for each in items(partial.groupingExpressions()) if kind_of(each) == "Alias"]
+        late = substituted(self._spark, condition.get(), {identity(each): each.child() for each in keys})
+        # A copy, because the metrics of the original say how many rows the batch has read.
+        again = java_class(self._spark, "org.apache.spark.sql.execution.FilterExec")(late, partial.child().clone())
+        return int(again.execute().count()) - counted
+
+
+def _partial_aggregation(node: Any) -> Any:
+    """The aggregation that rows meet first: Spark lets it run on rows of any distribution."""
+    while "Aggregate" not in kind_of(node) or node.requiredChildDistributionExpressions().isDefined():
+        node = node.child()
+    return node
+
+
+def _has_older(nodes: Iterable[Any], watermark_ms: int) -> bool:
+    """Whether the batch had rows as old as the watermark."""
+    marks = (each.eventTimeStats().value() for each in nodes if kind_of(each) == "EventTimeWatermarkExec")
+    return any(mark.count() and mark.min() <= watermark_ms for mark in marks)
+
+
+def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:
+    """This operator and all below it, each with its place."""
+    yield node, path
+    for place, child in enumerate(items(node.children())):
+        yield from _walk(child, (*path, place))
+
+
+def _at(node: Any, path: Path) -> Any:
+    """The operator at a place; None if there is none."""
+    for place in path:
+        children = node.children()
+        if place >= children.size():
+            return None
+        node = children.apply(place)
+    return node
