@@ -53,6 +53,8 @@ def test_one_that_leaves_says_so_and_waits_for_the_leader_before_it_lets_go() ->
     [begin] = [action for action in decide(view, NOW + 0.2) if isinstance(action, BeginEnd)]
     perform_locally(view, begin, NOW + 0.2)
     assert commands_in(decide(view, NOW + 0.3)) == []
+    view.life.accepted_at = NOW + 6  # its heartbeats are accepted
+    view.work.permit_told = view.permit_until
     assert commands_in(decide(view, NOW + 6.3)) == [ReleaseTask("daily-0")]
 
 
