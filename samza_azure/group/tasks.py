@@ -10,6 +10,7 @@ from dataclasses import replace
 from samza_azure.group.actions import Action, Tell
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.moment import reached
+from samza_azure.group.rows import State
 from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
@@ -54,7 +55,9 @@ def commands(view: View, now: float) -> list[Action]:
 def may_let_go(view: View, now: float) -> bool:
     """A task of ours can append still, and the time for letting go is not over."""
     patience = PATIENCE * view.settings.shutdown_s
-    if view.leaving and reached(silent_at(view), now):
+    # The last write is a sign that the storage answers again, and comes too late: nothing may be appended after it.
+    has_left = view.life.written is not None and view.life.written.state is State.LEFT
+    if view.leaving and (has_left or reached(silent_at(view), now)):
         return False
     return view.work.container and any(
         not local.closed and (local.releasing_since is None or not reached(local.releasing_since + patience, now))

@@ -86,3 +86,12 @@ def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the
     assert "the others do not know" in finish.message and "daily-0 did not end in time" in finish.message
     view.life.accepted_at = over  # it answers again
     assert tasks.may_let_go(view, over) and not finishes(over)
+
+
+def test_a_last_word_that_is_accepted_after_all_gives_no_task_its_permit_back() -> None:
+    """Simulator seed 1000111: a clock jumped, LEFT was accepted at once, and with its new permit a task appended."""
+    view = leaving(Phase.RUNNING, left=True)
+    view.ending_since = view.work.tasks["daily-0"].releasing_since = view.life.accepted_at = NOW
+    view.work.permit_told = 0.0
+    assert not tasks.may_let_go(view, NOW)
+    assert not [each for each in decide(view, NOW) if isinstance(each, Tell) and isinstance(each.command, Permit)]

@@ -27,7 +27,7 @@ from samza_azure.group.view import (
 
 from .drawn import LIVES, NOW, SHUTDOWN_S, alive, same
 from .next_run import wanted_run
-from .tasks import assigned, closed, silent_at
+from .tasks import assigned, closed, gives_up_tasks, silent_at
 
 
 def check_ending(view: View) -> None:
@@ -118,7 +118,7 @@ def _waits_for(view: View, until: float) -> ending.Wait | None:
     control, patience = view.control, 1.5 * SHUTDOWN_S
     for local in view.work.tasks.values():
         releases = local.releasing_since
-        if view.leaving and silent_at(view) <= NOW:
+        if gives_up_tasks(view):
             break
         if view.work.container and not closed(local) and (releases is None or releases + patience > NOW):
             return ending.Wait.OWN_TASKS

@@ -139,6 +139,12 @@ def silent_at(view: View) -> float:
     return min(permit, max(view.ending_since, accepted) + 10.0)
 
 
+def gives_up_tasks(view: View) -> bool:
+    """Whether a leaving processor waits for no task: the storage is silent, or has its last row."""
+    has_left = view.life.written is not None and view.life.written.state == "LEFT"
+    return view.leaving and (has_left or silent_at(view) <= NOW)
+
+
 def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> None:
     said = [each.command for each in tasks.commands(view, NOW) if isinstance(each, Tell)]
     if not view.work.container:
@@ -148,7 +154,7 @@ def _check_commands(view: View, mine: Mapping[str, Owner], drain_: Drain) -> Non
     late = [local.releasing_since for local in view.work.tasks.values() if not closed(local)]
     patience = 1.5 * view.settings.shutdown_s
     over = all(since is not None and since + patience <= NOW for since in late)
-    if view.ending is not None and late and (over or (view.leaving and silent_at(view) <= NOW)):
+    if view.ending is not None and late and (over or gives_up_tasks(view)):
         until = 0.0
     permits = [Permit(until)] if until != view.work.permit_told else []
     same("the permit", [each for each in said if isinstance(each, Permit)], permits)
