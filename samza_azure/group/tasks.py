@@ -10,7 +10,7 @@ from dataclasses import replace
 from samza_azure.group.actions import Action, Tell
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
 from samza_azure.group.moment import reached
-from samza_azure.group.rows import State
+from samza_azure.group.rows import ProcessorState
 from samza_azure.group.timing import RETRY_S
 from samza_azure.group.view import LocalTask, View
 from samza_azure.messages import Drain, Permit, Phase, ReleaseTask, StartTask, TaskError, TaskReport
@@ -56,7 +56,7 @@ def may_let_go(view: View, now: float) -> bool:
     """A task of ours can append still, and the time for letting go is not over."""
     patience = PATIENCE * view.settings.shutdown_s
     # The last write is a sign that the storage answers again, and comes too late: nothing may be appended after it.
-    has_left = view.life.written is not None and view.life.written.state is State.LEFT
+    has_left = view.life.written is not None and view.life.written.state is ProcessorState.LEFT
     if view.leaving and (has_left or reached(silent_at(view), now)):
         return False
     return view.work.container and any(

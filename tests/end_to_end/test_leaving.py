@@ -10,7 +10,7 @@ from samza_azure.group.ending import FAREWELL_S
 from samza_azure.group.tasks import SILENT_S
 from samza_azure.host.supervisor import GOODBYE_S
 
-from .world import World
+from .real_processes import World
 
 #: The README's promise, and what it is made of.
 LEAVES_WITHIN_S = 20.0
