@@ -1,14 +1,14 @@
 """Count the rows that a batch's aggregations have dropped as late. Only this file uses Spark's plans of batches for it.
 
-Spark adds rows up by group before it compares groups with the watermark, so it counts groups; for session windows it
-counts nothing. Where a batch has something late, the rows that it added up are read again, and the late ones counted.
-Promised: the count is exact, and nothing is read again in a batch without late groups (of sessions: without rows older
-than the watermark). A row of a sliding window counts once for each window that it is late for.
+Spark adds rows up by group before it compares groups with the watermark, so it counts groups. Where a batch has late
+ones, the rows that it added up are read again, and the late ones counted.
+Promised: the count is exact, and nothing is read again in a batch without late groups. A row of a sliding window counts
+once for each window that it is late for.
 Not promised: a count of rows for an aggregation behind another operator with state, since that cannot run twice. There
 Spark's count of groups remains.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -18,8 +18,8 @@ from samza_azure.spark.jvm.session import java_class
 from samza_azure.spark.pipeline.catalyst import identity, items, kind_of, substituted
 
 PACKAGE = "org.apache.spark.sql.execution.streaming.operators.stateful"
-#: What drops late groups of an aggregation, and what drops late rows of a session window without counting them.
-GROUPS, SESSIONS = "StateStoreSaveExec", "SessionWindowStateStoreRestoreExec"
+#: What drops late groups: of an aggregation, and of one by session windows.
+DROPPING = ("StateStoreSaveExec", "SessionWindowStateStoreRestoreExec")
 DROPPED = "numRowsDroppedByWatermark"
 
 Path = tuple[int, ...]
@@ -40,19 +40,17 @@ class LateRows:
         found = [(kind, _at(plan, path)) for kind, path in self._places or ()]
         if self._places is None or any(node is None or kind_of(node) != kind for kind, node in found):
             nodes = [(kind_of(node), node, path) for node, path in _walk(plan)]
-            self._places = [(kind, path) for kind, _, path in nodes if kind in (GROUPS, SESSIONS)]
-            found = [(kind, node) for kind, node, _ in nodes if kind in (GROUPS, SESSIONS)]
-        return sum(self._uncounted(kind, node) for kind, node in found)
+            self._places = [(kind, path) for kind, _, path in nodes if kind in DROPPING]
+            found = [(kind, node) for kind, node, _ in nodes if kind in DROPPING]
+        return sum(self._uncounted(node) for _, node in found)
 
-    def _uncounted(self, kind: str, node: Any) -> int:
-        counted = int(node.metrics().apply(DROPPED).value()) if kind == GROUPS else 0
-        if kind == GROUPS and not counted:
+    def _uncounted(self, node: Any) -> int:
+        counted = int(node.metrics().apply(DROPPED).value())
+        if not counted:
             return 0
         partial = _partial_aggregation(node)
         condition, below = node.watermarkExpressionForLateEvents(), [each for each, _ in _walk(partial.child())]
         if condition.isEmpty() or any(self._stateful.isInstance(each) for each in below):
-            return 0
-        if kind == SESSIONS and not _has_older(below, int(node.eventTimeWatermarkForLateEvents().get())):
             return 0
         keys = [each for each in items(partial.groupingExpressions()) if kind_of(each) == "Alias"]
         late = substituted(self._spark, condition.get(), {identity(each): each.child() for each in keys})
@@ -66,12 +64,6 @@ def _partial_aggregation(node: Any) -> Any:
     while "Aggregate" not in kind_of(node) or node.requiredChildDistributionExpressions().isDefined():
         node = node.child()
     return node
-
-
-def _has_older(nodes: Iterable[Any], watermark_ms: int) -> bool:
-    """Whether the batch had rows as old as the watermark."""
-    marks = (each.eventTimeStats().value() for each in nodes if kind_of(each) == "EventTimeWatermarkExec")
-    return any(mark.count() and mark.min() <= watermark_ms for mark in marks)
 
 
 def _walk(node: Any, path: Path = ()) -> Iterator[tuple[Any, Path]]:
