@@ -21,7 +21,7 @@ assert SILENT_S + FAREWELL_S + GOODBYE_S <= LEAVES_WITHIN_S
 def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promised_time(
     world: World, how: signal.Signals
 ) -> None:
-    """Batches are in flight: no append is answered, so no task can be closed."""
+    """Batches are in flight, and no append is answered. The others learn of it by its silence, which it says."""
     world.start("p0")
     producer = world.producing(3_000, 500)
     tree = world.tree("p0")
@@ -38,5 +38,5 @@ def test_sigterm_in_an_outage_ends_the_processor_and_its_tree_within_the_promise
     said = world.fleet.log_file("p0").read_text()
     assert "could not write this to the storage" in said, said[-2000:]
     assert "its tasks were handed over" not in said
-    assert "did not end in time; the next owner finds in the log" in said
+    assert "the others do not know; others get " in said
     assert not [each for each in tree if each.is_running() and each.status() != psutil.STATUS_ZOMBIE], took

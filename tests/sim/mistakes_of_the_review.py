@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from samza_azure.group import drain as draining
-from samza_azure.group import election, housekeeping, membership, publish, tasks, timing
+from samza_azure.group import election, housekeeping, membership, publish, tasks, timing, view
 from samza_azure.group import learn as learning
 from samza_azure.group.actions import Tell
 from samza_azure.host import processor
@@ -207,6 +207,12 @@ def no_look_for_a_later_blob(patch: Patch) -> None:
         yield from ()
 
     patch.setattr(task_log, "_refuse_if_overtaken", never)
+
+
+def the_lease_is_believed_too_long(patch: Patch) -> None:
+    """our review: a leader acts for 30 s after the service may have given its lease to another. Each of its writes
+    names the lease and the ETag, so the first one is refused."""
+    patch.setattr(view.Lease, "ends_at", property(lambda lease: lease.asked_at + view.LEASE_S + 25.0))
 
 
 def who_is_cut_off_keeps_its_tasks(patch: Patch) -> None:
