@@ -251,6 +251,7 @@ class TaskReport:
     appended_at: float | None = None  # of the first append of this attempt
     progress: Progress | None = None
     last_batch: LastBatch | None = None
+    tried: str | None = None  # after a failure: how many of how many tries have failed, and when the next one begins
     too_old_for: int | None = None  # it FAILED at a record of this format, which our release does not know
 
     @property

@@ -58,6 +58,8 @@ _LARGEST = 1 << 53
 _SHOWN = tuple(name for name in TaskReport.__slots__ if name != "task")
 #: In characters: the longest reason why a processor ended.
 ENDING_LIMIT = 500
+#: In characters: the longest account of a task's tries.
+TRIED_LIMIT = 200
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
 #: In characters: a request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
@@ -308,7 +310,7 @@ def _texts(tasks: Mapping[str, TaskReport]) -> Iterator[str]:
 
 def _least(tasks: Mapping[str, TaskReport]) -> dict[str, Any]:
     """Only what the leader needs of tasks. While there is no room for the ends, a drain does not advance."""
-    left_out = ("last_batch", "progress", "read", "late", "ends", "appended_at")
+    left_out = ("last_batch", "progress", "read", "late", "ends", "appended_at", "tried")
     return {name: _short(report, 0, left_out) for name, report in tasks.items()}
 
 
@@ -386,6 +388,7 @@ def _report(name: str, fields: dict[str, Any]) -> TaskReport:
         appended_at=at if isinstance(at := fields.get("appended_at"), float) else None,
         progress=_progress(fields.get("progress")),
         last_batch=_last_batch(fields.get("last_batch")),
+        tried=str(fields["tried"])[:TRIED_LIMIT] if fields.get("tried") else None,
     )
 
 

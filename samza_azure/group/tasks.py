@@ -102,7 +102,8 @@ def released(view: View) -> dict[str, int]:
 def reported(view: View, local: LocalTask) -> TaskReport | None:
     """What our row reports about a task. None if it was given to an earlier incarnation of ours, if it is closed and we
     no longer own it or stand by, or if it is closed and its run is drained: a processor that waits for an upgrade has
-    left that run, and the clean-up must not wait for it. A failure that will be tried again is reported as STARTING.
+    left that run, and the clean-up must not wait for it. A failure that will be tried again is reported as STARTING,
+    with how many tries have failed.
 
     A final failure is reported until another processor has the task; then the control blob records it.
     """
@@ -115,8 +116,17 @@ def reported(view: View, local: LocalTask) -> TaskReport | None:
         # If we only have not read the latest blob, it names another owner, and this report does not count.
         return replace(report, phase=Phase.FAILED, error=TaskError(LATER_WRITER.format(task=report.task), ""))
     if starts_again(view, report.task, local):
-        return replace(report, phase=Phase.STARTING)
+        return replace(report, phase=Phase.STARTING, tried=_tried(view, report.task, local))
     return report
+
+
+def _tried(view: View, task: str, local: LocalTask) -> str | None:
+    """How many tries of a task that failed have failed, here and on the processor that gave it up, and of how many."""
+    if local.phase is not Phase.FAILED:
+        return None
+    pause = retry_at(view, task, local) - local.closed_at
+    failed = view.tries(task)[1] + local.failures
+    return f"{failed} of {view.settings.restart_limit + 1} tries have failed; the next begins after {pause:g} s"
 
 
 def _has_left(view: View) -> bool:

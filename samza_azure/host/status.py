@@ -193,7 +193,8 @@ def why(
     if report.phase is Phase.FAILED:
         return f"{owner.processor} has given it up; the leader decides where it goes."
     if report.error is not None:
-        return f"It failed on {owner.processor} and is tried there again."
+        tried = f" {report.tried}." if report.tried else ""
+        return f"It failed on {owner.processor} and is tried there again.{tried}"
     return f"{owner.processor} restores it from its log."
 
 

@@ -18,8 +18,9 @@ from samza_azure.group.control import (
 )
 from samza_azure.group.learn import heard_container_lost, heard_task, learn, perform_locally
 from samza_azure.group.membership import own_row
-from samza_azure.group.rows import ProcessorRow, ProcessorState
+from samza_azure.group.rows import ProcessorRow, ProcessorState, columns, processor_row
 from samza_azure.group.tasks import retry_at
+from samza_azure.host.status import why
 from samza_azure.messages import (
     Drain,
     DrainStep,
@@ -27,6 +28,7 @@ from samza_azure.messages import (
     Phase,
     ReleaseTask,
     StartTask,
+    TaskError,
 )
 from tests.group.situation import (
     CONTROL,
@@ -109,6 +111,25 @@ def test_a_failed_task_is_tried_again_later_and_later_until_its_limit() -> None:
     assert waits == [0.5, 1.0, 2.0, 4.0, 8.0]
     heard_task(view, replace(report("daily-0", Phase.FAILED), attempt=view.work.tasks["daily-0"].attempt), NOW)
     assert StartTask not in map(type, commands_in(decide(view, NOW + 60)))
+
+
+def test_a_task_that_failed_says_how_many_tries_are_left_and_when_the_next_begins() -> None:
+    view = view_of("p3")  # one of three processors, so it has half of the tries
+    failed = replace(report("daily-0", Phase.FAILED), error=TaskError("no such column", ""))
+    for pause in ("0.5", "1"):
+        heard_task(view, replace(failed, attempt=view.work.tasks["daily-0"].attempt), NOW)
+        told = own_row(view).tasks["daily-0"]
+        number = view.work.tasks["daily-0"].failures
+        tried = f"{number} of 6 tries have failed; the next begins after {pause} s"
+        assert (told.phase, told.tried) == (Phase.STARTING, tried)
+        shown = processor_row("p3", "e", columns(own_row(view)))
+        reason = why(CONTROL.tasks["daily-0"], CONTROL, {"p3": shown}, shown.tasks["daily-0"])
+        assert reason == f"It failed on p3 and is tried there again. {tried}."
+        view.life.accepted_at = NOW + 1
+        *_, start = commands_in(decide(view, NOW + 1))
+        perform_locally(view, Tell(start), NOW)  # type: ignore[arg-type]
+    heard_task(view, replace(failed, attempt=view.work.tasks["daily-0"].attempt), NOW)
+    assert own_row(view).tasks["daily-0"].phase is Phase.FAILED, "the others have the other half"
 
 
 def test_the_container_hears_of_each_step_once() -> None:

@@ -95,7 +95,14 @@ def _reported(view: View, task: str, local: LocalTask) -> TaskReport | None:
     if report.phase is Phase.SUPERSEDED:
         return replace(report, phase=Phase.FAILED, error=TaskError(tasks.LATER_WRITER.format(task=task), ""))
     again = report.phase is Phase.RESTART or (report.phase is Phase.FAILED and _tries_on(view, task, local))
-    return replace(report, phase=Phase.STARTING) if again else report
+    if not again:
+        return report
+    tried = None
+    if report.phase is Phase.FAILED:
+        failures, pause = view.tries(task)[1] + local.failures, _retry_at(view, task, local) - local.closed_at
+        most = view.settings.restart_limit + 1
+        tried = f"{failures} of {most} tries have failed; the next begins after {pause:g} s"
+    return replace(report, phase=Phase.STARTING, tried=tried)
 
 
 def check_tasks(view: View) -> None:
