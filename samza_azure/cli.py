@@ -23,7 +23,7 @@ COMMANDS = {
     "run": "Run one processor, in the foreground.",
     "dev": "Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",
     "azurite": "Run only the storage emulator, in memory, until Ctrl-C.",
-    "produce": "Put the rows of a file into a source stream, in file order.",
+    "produce": "Put the rows of files into a source stream, in file order.",
     "export": "Write the committed rows of a stream to a Parquet file.",
     "table": "Show a table: intervals, segments, sizes, locks, garbage, and what compaction would do.",
     "compact": "Merge the small segments of a table while others append to it.",

@@ -249,11 +249,11 @@ def test_a_timeout_of_three_heartbeats_leaves_no_room_for_slow_calls() -> None:
 LATE = """
 import urllib.request
 from samza_azure.group.timing import PROFILES
-from samza_azure.group.view import Life, Settings, View
+from samza_azure.group.view import OwnIncarnation, Settings, View
 from samza_azure.metrics import Observer, serve
 observer = Observer("here")
 port = serve(0)
-observer.turned(View(Settings("here", PROFILES["default"]), Life("1")))
+observer.turned(View(Settings("here", PROFILES["default"]), OwnIncarnation("1")))
 print(urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics").read().decode())
 """
 

@@ -52,7 +52,7 @@ UNMET: dict[tuple[str, str, str, str], str] = {
         "a leader that may not start its own task gives it to itself again"
     ),
     ("group/view.py", "tries", "if isinstance(control, Control)", "false"): _TYPES,
-    ("logs/forget.py", "kept", "return Kept(log.prefix", "false"): _RARE,
+    ("logs/forget.py", "kept", "return NeededBlobs(log.prefix", "false"): _RARE,
     ("logs/operations.py", "fetch", "if span is None", "true"): _FOREIGN,
     ("logs/partition.py", "canonical", "case dt.date()", "case"): _CONTAINER,
     ("logs/reading.py", "scan", "found.ahead = max(INDEX", "true"): _LARGE,
