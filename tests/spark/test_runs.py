@@ -130,6 +130,8 @@ def test_the_tasks_behind_a_shuffle_count_their_shares_of_a_log_and_not_all_of_i
         return done.behind.get("by-key", 1), done.size / (sum(position for _, position in stands.values()) or 1)
 
     run.until(lambda: all(shares(name) == (0, pytest.approx(1 / 2, abs=0.01)) for name in daily))
+    first = run.tasks["clean-0"].report.progress
+    assert first is not None and first.size > 0, "the bytes of the first batch count, as its rows do"
 
 
 def test_windows_fire_without_a_drain_once_all_producers_have_passed_them(fleet: MakeFleet) -> None:

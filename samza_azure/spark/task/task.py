@@ -630,9 +630,10 @@ class Task:
         """Our share of the bytes between the task's position and these offsets, as `_behind` counts it. Across blobs
         this is an estimate, and at most as large as a batch can be."""
         size, most = 0.0, self._most_bytes
-        for before, after in zip(self._stands_at, offsets, strict=False):
-            each = next(each for each in self.inputs if each.stream == before.of)
-            for producer, begin, end in zip(each.producers, before.positions, after.positions, strict=False):
+        for number, after in enumerate(offsets):
+            each = next(each for each in self.inputs if each.stream == after.of)
+            stands = self._stands_at[number].positions if self._stands_at else map(self._starts, each.producers)
+            for producer, begin, end in zip(each.producers, stands, after.positions, strict=False):
                 share = _share(each, producer)
                 between = bytes_between(begin, end, _roll_bytes(producer)) * share
                 size += between if end[0] == begin[0] else max(min(between, most), end[1] * share)
