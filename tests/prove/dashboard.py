@@ -1,17 +1,20 @@
 """Every panel of the dashboard, on a live Prometheus that scrapes two processors of the example with Spark.
 
-They read flights, and are drained while many wait to be read, which is when the panels of a drain have something to
-show. Printed is, for each panel, how many samples and series its query had, and their last values; a panel without a
-sample is an error. Debian's `prometheus` is fetched if there is none. About three minutes.
+They read flights and are drained. A container stands still while the drain flushes, until that was scraped: otherwise a
+drain is over between two scrapes. Printed is, for each panel, how many samples and series its query had, and their last
+values; a panel without a sample is an error. Debian's `prometheus` is fetched if there is none. About three minutes.
 """
 
 import math
 import re
+import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[2]
@@ -22,19 +25,14 @@ from flights import write  # noqa: E402
 
 from infra.check.prometheus import install  # noqa: E402
 from infra.prometheus.dashboard import panels  # noqa: E402
-from samza_azure.storage.connection import Account  # noqa: E402
-from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
 from tests.end_to_end.real_processes import World  # noqa: E402
 
 NAMES = ("p0", "p1")
-#: Small batches of small records, so that a drain has rows to read for some scrapes.
 MORE = """
 [processor]
 port = 0
-[task]
-batch.bytes = "16 KiB"
 """
-FIRST_ROWS, DRAINED_ROWS, RECORD_ROWS = 5_000, 60_000, 50
+ROWS = 5_000
 
 
 def main() -> None:
@@ -61,11 +59,10 @@ def show(world: World, server: Prometheus) -> None:
     """Run the job to its end, then ask what each panel would have shown."""
     begun = time.time()
     until("both are scraped", lambda: server.value("sum(up)") == len(NAMES), 60)
-    world.produce(FIRST_ROWS)
+    world.produce(ROWS)
     world.exact()
-    until("rows are scraped", lambda: (server.value("sum(samza_azure_task_rows_total)") or 0) >= FIRST_ROWS, 60)
-    produce(world, DRAINED_ROWS)
-    assert set(world.drained().values()) == {0}
+    until("rows are scraped", lambda: (server.value("sum(samza_azure_task_rows_total)") or 0) >= ROWS, 60)
+    drain(world, server)
     empty = []
     for panel in panels():
         found = server.get("query_range", query=panel.query, start=str(begun), end=str(time.time()), step="1")["result"]
@@ -79,15 +76,19 @@ def show(world: World, server: Prometheus) -> None:
     print(f"all {len(panels())} panels have data")
 
 
-def produce(world: World, rows: int) -> None:
-    """The next flights, in small records."""
-    account = Account.from_config(world.fleet.config.storage)
-    writer = SourceWriter.of(world.fleet.config, account, "flights", flush_rows=RECORD_ROWS)
-    for first in range(world.produced, world.produced + rows, RECORD_ROWS):
-        writer.write(world.flights.slice(first, RECORD_ROWS), "dest")
-    writer.close()
-    account.close()
-    world.produced += rows
+def drain(world: World, server: Prometheus) -> None:
+    """Drain; the container of a task that reads the source stands still before the task's last record."""
+    owner = next(task["owner"] for task in world.fleet.status()["tasks"] if task["stage"] == "clean")
+    container = world.container(owner)
+    world.kill_at(owner, "container", "before the end of clean", signal.SIGSTOP)
+    with ThreadPoolExecutor(1) as thread:
+        ended = thread.submit(world.drained)
+        try:
+            until("a container stands still", lambda: container.status() == psutil.STATUS_STOPPED, 60)
+            until("the flush is scraped", lambda: server.value("sum(samza_azure_drain_rows)") is not None, 10)
+        finally:
+            container.send_signal(signal.SIGCONT)
+        assert set(ended.result().values()) == {0}
 
 
 if __name__ == "__main__":

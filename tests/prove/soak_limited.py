@@ -22,6 +22,7 @@ import time
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -36,7 +37,8 @@ from samza_azure.commands.dev import VARIABLE  # noqa: E402
 from samza_azure.storage.connection import Account  # noqa: E402
 from samza_azure.storage.source_stream import SourceWriter  # noqa: E402
 
-SAMPLES, PATIENCE_S, PACE_S = 40, 180.0, 0.25
+#: The streams are at most so many of their seconds ahead of the task.
+SAMPLES, PATIENCE_S, PACE_S, AHEAD = 40, 180.0, 0.25, 20
 START = datetime(2024, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema([("key", pa.string()), ("ts", pa.timestamp("us", tz="UTC"))])
 MORE = """
@@ -117,8 +119,11 @@ def soak(
     heap = heap_of(tree[2])
     found: dict[str, list[tuple[int, float]]] = {name: [] for name in ALLOWED}
     print("".join(f"{name:>13}" for name in ("seconds", "batch", *SHOWN)), "MiB")
-    begun, second, sampled = time.monotonic(), 0, 0
+    begun, second, sampled, waits_for = time.monotonic(), 0, 0, 0
     while (after := time.monotonic() - begun) < seconds:
+        if second >= waits_for + AHEAD:  # on a busy machine the streams wait, instead of making batches ever larger
+            fleet.wait_until("the task has read", has_read, PATIENCE_S)
+            waits_for = second
         rows = [{"key": f"key-{number}", "ts": START + timedelta(seconds=second)} for number in range(500)]
         for writer in writers:
             writer.write(pa.Table.from_pylist(rows, schema=SCHEMA))
@@ -135,6 +140,13 @@ def soak(
             print(f"{after:>13,.0f}{batch:>13,}" + "".join(f"{seen[name] / MIB:>13,.1f}" for name in SHOWN), flush=True)
         time.sleep(PACE_S)  # the pace of the streams
     return found
+
+
+def has_read(shown: dict[str, Any]) -> bool:
+    """Whether the task has read all of both streams."""
+    [task] = shown["tasks"]
+    behind = (task["progress"] or {}).get("behind", {})
+    return len(behind) == 2 and not any(behind.values())
 
 
 def processes(fleet: Members) -> list[psutil.Process]:
