@@ -63,14 +63,10 @@ def command(
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
 
-    from samza_azure.commands.waiting import (
-        nobody_is_left,
-        wait_for_drain,
-    )  # imported here, while the fleet works on the request
+    from samza_azure.commands.waiting import wait_for_drain  # imported here, while the fleet works on the request
 
     _, rows = look(config, account)
-    # With --wait, `wait_for_drain` says that nobody is left.
-    if not any(row.alive for row in rows) and not (wait and nobody_is_left(rows)):
+    if not wait and not any(row.alive for row in rows):  # with --wait, `wait_for_drain` says so
         say("No processor runs. The drain begins when one starts.")
     if wait:
         from samza_azure.commands.backlog import behind, unread

@@ -11,11 +11,12 @@ from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, answered, look
 from samza_azure.commands.show import DrainDisplay, drain_in_words
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
+from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control, Member, RunPhase
-from samza_azure.group.requests import CANCELLED
+from samza_azure.group.requests import ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import ProcessorRow
+from samza_azure.group.timing import ROWS_PER_S
 from samza_azure.host.status import document
 from samza_azure.logs.names import source_log
 from samza_azure.logs.position import Position
@@ -34,39 +35,66 @@ def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: floa
     """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
     `SamzaAzureError` if it is cancelled.
     """
-    begun, run_id, drains = time.monotonic(), asked.run_id, False
-    ages, is_said, left, estimate = Ages(config), False, RowsLeft(account.blobs()), Estimate()
+    begun, run_id, drains = time.monotonic(), asked.run_id, asked.already == ALREADY_DRAINING
+    ages, said, left, estimate = Ages(config), "", RowsLeft(account.blobs()), Estimate()
+    hint, where, pause = "", "The account has not answered.", LOOK_S
     with DrainDisplay(sys.stderr) as display, Looks(account) as looks:
         while True:
-            control, rows = looks.look()
-            shown = document(config.app.name, control, rows)
-            silent_rows = ages.silent(rows)
-            if control is not None:
-                run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
-                rows_left = left.of(shown)
-                display.update(shown, rows_left, estimate.of(sum(rows_left.values()), time.monotonic()))
-                if is_over(control, run_id, rows, silent_rows):
-                    took = time.monotonic() - begun
-                    later = [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
-                    return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
-                if control.failure is not None and has_failed(control, rows, silent_rows):
-                    raise JobFailed(f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}")
-                before, drains = drains, control.drain is not None and control.run_id == run_id
-                ended = before and not drains and control.run_id == run_id
-                if ended or (not drains and looks.answered(asked) == CANCELLED):
-                    stops = control.stop is not None
-                    how = " by a stop. The next start resumes the run." if stops else ". The run goes on."
-                    raise SamzaAzureError(f"The drain of run {run_id} was cancelled{how}")
-            if why := nobody_is_left(rows):
-                raise ConfigError(f"{why} The request stays: the drain begins when a fitting processor starts.")
-            silent = any(row.alive for row in rows) and all(row in silent_rows for row in rows if row.alive)
-            if silent and not is_said:
-                display.say("No processor has sent a heartbeat lately. The drain goes on when one starts.")
-            is_said = silent
+            try:
+                control, rows = looks.look()
+                answer = "" if drains else looks.answered(asked)
+            except StorageUnavailable:
+                hint = "The account does not answer. The drain goes on when it does."
+            else:
+                pause = max(LOOK_S, len(rows) / ROWS_PER_S)
+                shown, silent_rows = document(config.app.name, control, rows), ages.silent(rows)
+                if control is not None:
+                    run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
+                    rows_left = left.of(shown)
+                    where = where_all_are(shown, rows_left)
+                    display.update(shown, rows_left, estimate.of(rows_left, time.monotonic()))
+                    if is_over(control, run_id, rows, silent_rows):
+                        took = time.monotonic() - begun
+                        later = (
+                            [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
+                        )
+                        return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
+                    is_current = control.run_id == run_id
+                    if is_current and control.failure is not None and has_failed(control, rows, silent_rows):
+                        raise JobFailed(
+                            f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}"
+                        )
+                    before, drains = drains, control.drain is not None and is_current
+                    if (before and not drains and is_current) or (not drains and answer == CANCELLED):
+                        stops = control.stop is not None
+                        how = " by a stop. The next start resumes the run." if stops else ". The run goes on."
+                        raise SamzaAzureError(f"The drain of run {run_id} was cancelled{how}")
+                    drains = (
+                        drains or answer == ALREADY_DRAINING
+                    )  # it began after this look, or is over: the next tells
+                if why := nobody_is_left(rows):
+                    raise ConfigError(f"{why} The request stays: the drain begins when a fitting processor starts.")
+                hint = _waits_for(control, run_id, rows, silent_rows)
+            if hint and hint != said:
+                display.say(hint)
+            said = hint
             if timeout is not None and time.monotonic() - begun > timeout:
-                where = where_all_are(shown, left.of(shown))
                 raise TimedOut(f"The drain is not over after {timeout:g} s. It goes on, and nothing is lost. {where}")
-            time.sleep(LOOK_S)
+            time.sleep(pause)
+
+
+def _waits_for(
+    control: Control | None, run_id: str, rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow]
+) -> str:
+    """What a drain waits for that only people can bring about; empty if it goes on by itself."""
+    if not any(row.alive for row in rows):
+        has_begun = control is not None and control.run_id == run_id and control.drain is not None
+        return f"No processor runs. The drain {'goes on' if has_begun else 'begins'} when one starts."
+    if all(row in silent for row in rows if row.alive):
+        return "No processor has sent a heartbeat lately. The drain goes on when one starts."
+    if control is not None and run_id != control.run_id and has_failed(control, rows, silent):
+        return f"Run {control.run_id} failed. The drain of run {run_id} begins when that run is resumed and has ended."
+    return ""
 
 
 def wait_until_read(config: Config, account: Account, timeout: float | None) -> None:
@@ -223,10 +251,14 @@ class Estimate:
 
     def __init__(self) -> None:
         self._first: tuple[float, int] | None = None
+        self._known: frozenset[str] = frozenset()
 
-    def of(self, rows: int, now: float) -> float | None:
-        """The estimate at `now` seconds of any clock; None while nothing is left, or nothing has been read."""
-        if rows and (self._first is None or rows > self._first[1]):
+    def of(self, left: Mapping[str, int], now: float) -> float | None:
+        """The estimate for these rows, by task, at `now` seconds of any clock; None while nothing is left, or has been
+        read. It begins anew when what a task has left is no longer known: that was not read.
+        """
+        rows, known, self._known = sum(left.values()), self._known, frozenset(left)
+        if rows and (self._first is None or rows > self._first[1] or not known <= left.keys()):
             self._first = now, rows
         if not rows or self._first is None or rows == self._first[1]:
             return None

@@ -252,7 +252,14 @@ def test_a_drain_is_over_when_all_is_deleted_or_nobody_is_left_to_do_it(
 def test_the_seconds_left_follow_from_how_fast_rows_became_fewer() -> None:
     estimate = Estimate()
     looks = [(0, 0.0), (900, 1.0), (1_000, 2.0), (1_000, 3.0), (800, 4.0), (200, 6.0), (0, 7.0)]
-    assert [estimate.of(rows, now) for rows, now in looks] == [None, None, None, None, 8.0, 1.0, None]
+    assert [estimate.of({"a": rows}, now) for rows, now in looks] == [None, None, None, None, 8.0, 1.0, None]
+    restarted = Estimate()
+    many, few = {"a": 490_000, "b": 500_000}, {"b": 500_000}
+    assert [restarted.of(left, now) for left, now in [(many, 0.0), (few, 0.2), ({"b": 400_000}, 1.2)]] == [
+        None,
+        None,
+        4.0,
+    ]
     assert printed(drain_table(shown(), {"clean-0": 200}, 1.0))[-1].endswith("; all rows are read in about 1 s")
     told = io.StringIO()
     with DrainDisplay(told) as display:

@@ -8,13 +8,13 @@ from typing import TypeVar, cast
 import pyarrow as pa
 import pytest
 
-from samza_azure.commands import waiting
+from samza_azure.commands import reach, waiting
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.config import Config
-from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, TimedOut
+from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
 from samza_azure.group.notification import DrainNotification
-from samza_azure.group.requests import CANCELLED
+from samza_azure.group.requests import ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import (
     MEMBERS,
     REQUESTS,
@@ -57,16 +57,19 @@ def test_a_drain_that_failed_while_it_flushed_is_not_cancelled_because_the_next_
 
 
 class Play(Link):
-    """What each look at the group finds; the last look is repeated. A look begins with the control blob."""
+    """What each look at the group finds, None: the account is away. The last look is repeated. A look begins with the
+    control blob."""
 
-    def __init__(self, *looks: tuple[Control, ProcessorRow]) -> None:
+    def __init__(self, *looks: tuple[Control, ProcessorRow] | None) -> None:
         self.storage, self._looks = MemoryStorage(), list(looks)
         self.account = cast(Account, MemoryAccount(self.storage, link=self))  # it has the same methods
         self.storage.control_create(b"")
 
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
         if operation == "control.read" and self._looks:
-            control, row = self._looks.pop(0)
+            if (look := self._looks.pop(0)) is None:
+                raise StorageUnavailable("The account is away.")
+            control, row = look
             self.storage.delete(NAME)
             self.storage.control_create(encode(control))
             for old in self.storage.query(MEMBERS):
@@ -104,7 +107,10 @@ def test_waiting_until_all_is_read_says_what_it_waits_for_and_ends_when_nobody_i
     ]
 
 
-def test_processors_that_are_silent_are_named_as_what_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_processors_that_are_silent_are_named_as_what_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two looks counts for at most twice that
     play = Play((replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW))
     with pytest.raises(TimedOut):
         waiting.wait_until_read(CONFIG, play.account, 2 * CONFIG.coordinator.timing.heartbeat_timeout_s)
@@ -157,6 +163,45 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
     play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=said):
         waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), PATIENCE_S)
+
+
+def test_waiting_for_a_drain_outlasts_an_outage_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(reach, "PATIENCE_S", 0.0)
+    play = Play((FROZEN, ROW), None, None, (DRAINED, ROW))
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), PATIENCE_S).startswith("Run run is drained")
+    assert capsys.readouterr().err.count("The account does not answer. The drain goes on when it does.") == 1
+    with pytest.raises(TimedOut, match=r"It goes on, and nothing is lost\. No task has started\."):
+        waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), 0.05)
+
+
+def test_waiting_for_a_drain_says_that_nobody_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    gone = replace(ROW, state=ProcessorState.LEFT)
+    play = Play((FROZEN, ROW), (FROZEN, gone), (FROZEN, gone), (DRAINED, gone))
+    waiting.wait_for_drain(CONFIG, play.account, Asked("run"), PATIENCE_S)
+    assert capsys.readouterr().err.count("No processor runs. The drain goes on when one starts.") == 1
+
+
+def test_the_failure_of_another_run_is_not_that_of_the_run_that_is_to_drain(capsys: pytest.CaptureFixture[str]) -> None:
+    later = replace(DRAINED, run_id="next", past=("run", "next"))
+    play = Play((FAILED, ROW), (later, ROW))
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("next", "u"), PATIENCE_S).startswith(
+        "Run next is drained"
+    )
+    said = "Run run failed. The drain of run next begins when that run is resumed and has ended."
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("by", ["the command", "the leader"])
+def test_a_drain_that_was_under_way_and_is_gone_was_cancelled(by: str) -> None:
+    asked = Asked("run", already=ALREADY_DRAINING) if by == "the command" else Asked("run", "u")
+    play = Play((RUNNING, ROW))
+    if asked.key:
+        answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ALREADY_DRAINING}
+        play.storage.insert(REQUESTS, "u", answer)
+    with pytest.raises(SamzaAzureError, match=r"was cancelled\. The run goes on\."):
+        waiting.wait_for_drain(CONFIG, play.account, asked, PATIENCE_S)
 
 
 def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
