@@ -49,7 +49,7 @@ def beat(view: View, now: float) -> list[Action]:
     if fenced(view):
         return [Rejoin("This processor was marked dead or its row was taken; it comes back as a new incarnation.")]
     row = own_row(view)
-    gap = view.timing.heartbeat_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
+    gap = view.beat_every_s if row == view.life.written else view.timing.urgent_gap_s(view.size)
     if reached(view.calls.beat_sent_at + gap, now):
         return [MergeOwnRow(replace(row, beat=view.life.beat + 1), view.life.etag)]
     return []

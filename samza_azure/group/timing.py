@@ -22,6 +22,9 @@ BACK_OFF_MOST = 4
 #: Beats, ours and the leader's, do not back off; otherwise an outage of seconds would look like a death. After a
 #: failure the next beat comes after this part of the interval. Reads back off, so there are fewer calls in all.
 BEAT_AGAIN = 0.75
+#: A leaving processor beats at least this often, since it soon stops waiting for a storage that accepts no heartbeat
+#: (`tasks.SILENT_S`): with a slow profile, one lost heartbeat must not count as that.
+LEAVING_BEAT_S = 2.0
 #: A refused deletion is tried again after the first time, then later and later, up to the second.
 CLEAN_AGAIN_S, CLEAN_AGAIN_MOST_S = 1.0, 300.0
 #: Each wrong suspicion of a leader doubles the timeout for the next one, at most this many times.

@@ -23,6 +23,7 @@ from samza_azure.group.timing import (
     DRAIN_ASKED_S,
     LEASE_MARGIN_S,
     LEASE_S,
+    LEAVING_BEAT_S,
     OUT_OF_REACH,
     RENEW_EVERY_S,
     RETRY_S,
@@ -359,6 +360,12 @@ class View:
                 return first, 0
         return every, 0
 
+    @property
+    def beat_every_s(self) -> float:
+        """The interval between our heartbeats."""
+        most = LEAVING_BEAT_S if self.leaving else self.timing.heartbeat_s
+        return min(self.timing.heartbeat_s, most)
+
     def free(self, name: str, now: float) -> bool:
         """Whether no call to this resource is under way, and no back-off applies."""
         failing = self.calls.failing.get(name)
@@ -369,7 +376,7 @@ class View:
         timing, most = self.timing, BACK_OFF_MOST
         match name:
             case actions.OWN_ROW:  # the first retry is soon; later ones are as frequent as heartbeats
-                return BackOff(BEAT_AGAIN * timing.heartbeat_s, timing.heartbeat_s)
+                return BackOff(BEAT_AGAIN * self.beat_every_s, self.beat_every_s)
             case actions.LEADER_ROW if self.lease is not None:
                 return BackOff(BEAT_AGAIN * timing.heartbeat_s, BEAT_AGAIN * timing.heartbeat_s)
             case actions.LEADER_ROW:

@@ -5,15 +5,17 @@ from dataclasses import replace
 import pytest
 
 from samza_azure.group import tasks
-from samza_azure.group.actions import Finish, MergeOwnRow, Tell
+from samza_azure.group.actions import OWN_ROW, Finish, MergeOwnRow, Tell
 from samza_azure.group.ending import FAREWELL_S, HANDED_OVER
+from samza_azure.group.membership import own_row
 from samza_azure.group.rows import ProcessorState
 from samza_azure.group.tasks import PATIENCE, SILENT_S
-from samza_azure.group.timing import PROFILES, SELF_STOP, Timing
+from samza_azure.group.timing import LEAVING_BEAT_S, PROFILES, SELF_STOP, Timing
 from samza_azure.group.view import LocalTask, View
+from samza_azure.host.processor import CALL_S
 from samza_azure.host.supervisor import GOODBYE_S
 from samza_azure.messages import Permit, Phase
-from tests.group.situation import NOW, decide, report, view_of
+from tests.group.situation import NOW, decide, kinds, report, view_of
 
 
 def leaving(phase: Phase, *, left: bool) -> View:
@@ -86,6 +88,20 @@ def test_while_the_storage_accepts_nothing_a_leaver_waits_for_its_permit_and_the
     assert "the others do not know" in finish.message and "daily-0 did not end in time" in finish.message
     view.life.accepted_at = over  # it answers again
     assert tasks.may_let_go(view, over) and not finishes(over)
+
+
+def test_with_a_slow_profile_a_leaver_beats_more_often_so_that_its_silence_means_something() -> None:
+    """With a heartbeat of 12 s it cut its tasks short after 10 s, although the storage was well."""
+    view = leaving(Phase.RUNNING, left=False)
+    slow = Timing(heartbeat_s=12.0, heartbeat_timeout_s=40.0, leader_timeout_s=30.0)
+    view.settings = replace(view.settings, timing=slow)
+    view.ending_since = view.calls.beat_sent_at = view.life.accepted_at = NOW
+    view.work.tasks["daily-0"].releasing_since = NOW
+    view.life.written = own_row(view)
+    assert MergeOwnRow not in kinds(decide(view, NOW + LEAVING_BEAT_S - 0.1))
+    assert MergeOwnRow in kinds(decide(view, NOW + LEAVING_BEAT_S))
+    lost = LEAVING_BEAT_S + CALL_S + view.back_off(OWN_ROW).longest_s
+    assert lost + CALL_S / 2 < SILENT_S, "one heartbeat may be lost"
 
 
 def test_a_last_word_that_is_accepted_after_all_gives_no_task_its_permit_back() -> None:
