@@ -749,7 +749,8 @@ def _forget_member(view: View, processor: str) -> None:
 
 def _learn_requests(view: View, rows: tuple[ProcessorRow | Request, ...], sent_at: float, now: float) -> None:
     _trust(view, REQUEST, sent_at)
-    requests = tuple(row for row in rows if isinstance(row, Request))
+    # A row with an empty key can be neither answered nor deleted.
+    requests = tuple(row for row in rows if isinstance(row, Request) and row.key)
     leading, interval = view.leadership, view.timing.scan_s
     if leading is not None:
         before = leading.request_ages

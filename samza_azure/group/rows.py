@@ -63,6 +63,8 @@ TRIED_LIMIT = 200
 _FAILURE = re.compile(r"([1-9][0-9]{0,2}) (.*)", re.DOTALL)
 #: In characters: a request with more text than this is not one of ours.
 REQUEST_LIMIT = 64_000
+#: A request with more columns is not one of ours. Azure allows 252, and the answer needs one.
+REQUEST_COLUMNS = 100
 
 
 class ProcessorState(StrEnum):
@@ -261,7 +263,9 @@ def request(key: str, etag: str, values: Mapping[str, Any]) -> Request:
     """
     asked, run_id, answer, lives = (str(values.get(name, "")) for name in ("kind", "runId", "answer", "incarnations"))
     is_ours = (
-        asked in _KINDS
+        key != ""  # no answer can be written to such a row
+        and asked in _KINDS
+        and len(values) <= REQUEST_COLUMNS
         and _format(values) <= FORMAT
         and sum(len(str(value)) for value in values.values()) <= REQUEST_LIMIT
     )

@@ -385,6 +385,13 @@ def test_thousands_of_requests_are_answered_a_few_at_a_time() -> None:
     assert list(answers(view)) == ["later 6", "later 7"]
 
 
+def test_a_row_with_an_empty_key_is_neither_answered_nor_waited_for() -> None:
+    """Its answer and its deletion were refused by the adapter, each time."""
+    view = asked(FREEZE)
+    learn(view, ReadRequests(), (replace(drain("x"), key=""),), sent_at=NOW, now=NOW)
+    assert view.office.requests == ()
+
+
 def test_a_day_of_not_reading_makes_no_request_old() -> None:
     view = asked(CONTROL)
     for now in (NOW, NOW + 1, NOW + 2, NOW + 90_000):

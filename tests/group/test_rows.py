@@ -17,6 +17,7 @@ from samza_azure.group.publish import next_control
 from samza_azure.group.rows import (
     COLUMN_LIMIT,
     PACKED,
+    REQUEST_COLUMNS,
     LeaderRow,
     ProcessorRow,
     ProcessorState,
@@ -210,6 +211,13 @@ def test_a_request_comes_back_as_written(kind: RequestKind) -> None:
 )
 def test_a_request_of_a_kind_or_size_that_is_not_ours_is_for_nobody(values: dict[str, Any]) -> None:
     assert request("k", "e", values).kind is None
+
+
+def test_a_request_that_could_not_be_answered_is_for_nobody() -> None:
+    drain = {"kind": "drain", "uuid": "", "drainMode": "DEFAULT", "runId": "run"}
+    assert request("", "e", drain | {"uuid": "u"}).kind is None
+    many = drain | {"uuid": "k"} | {f"extra{number}": 1 for number in range(REQUEST_COLUMNS)}
+    assert request("k", "e", many).kind is None
 
 
 def test_a_request_is_cut_before_anybody_stores_it_again() -> None:
