@@ -33,7 +33,7 @@ from samza_azure.logs.names import (
 from samza_azure.storage.connection import Account
 from samza_azure.storage.export import log_indexes, runs_in, stream_of, streams
 from samza_azure.storage.interface import DELETE_MAX, Blobs
-from samza_azure.storage.limits import HINTS, READERS, hint_name
+from samza_azure.storage.limits import HINTS, PRODUCED, READERS, hint_key, hint_name
 from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of
 
@@ -94,7 +94,8 @@ def delete_run(config: Config, account: Account, run: str, *, yes: bool) -> str:
 
 
 def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -> str:
-    """Delete the logs of a source stream, or of an output stream in all runs, and forget its named readers."""
+    """Delete the logs of a source stream, or of an output stream in all runs, and forget its named readers and
+    idempotence keys."""
     blobs = account.blobs()
     found = list(blobs.list(stream_folder(stream)))
     is_source = bool(found)
@@ -118,6 +119,9 @@ def delete_stream(config: Config, account: Account, stream: str, *, yes: bool) -
         for row in await held.table.query(HINTS, timeout=CALL_S):
             if hint_name(row.key).startswith(stream_folder(stream)):
                 await held.table.delete(HINTS, row.key, etag=row.etag, timeout=CALL_S)
+        for row in await held.table.query(PRODUCED, timeout=CALL_S):
+            if row.key.startswith(hint_key(f"{stream}/")):
+                await held.table.delete(PRODUCED, row.key, etag=row.etag, timeout=CALL_S)
         for name in named:
             forget_reader(account.readers(), stream, name)
         return deleted(f"stream {stream}", found, kept)
@@ -142,7 +146,15 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
             # First: a processor that starts meanwhile finds a group that has never run, not a run without its logs.
             await held.write(Control(group_id=uuid.uuid4().hex, epoch=held.control.epoch + 1))
         kept = await asyncio.to_thread(delete, blobs, found, held.check)
-        for partition in (REQUESTS, HINTS, READERS, *(f"table.{name}" for name in sorted(tables)), LEADER, MEMBERS):
+        for partition in (
+            REQUESTS,
+            HINTS,
+            READERS,
+            PRODUCED,
+            *(f"table.{name}" for name in sorted(tables)),
+            LEADER,
+            MEMBERS,
+        ):
             held.check()
             for row in await held.table.query(partition, timeout=CALL_S):
                 await held.table.delete(partition, row.key, etag=row.etag, timeout=CALL_S)

@@ -4,6 +4,7 @@ All files are checked against the stream's schema before the first row is writte
 partial result. What is taken in one of several possible ways is said, alike for all kinds of files.
 """
 
+import hashlib
 import shutil
 import sys
 import tempfile
@@ -22,13 +23,15 @@ import pyarrow.parquet as pq
 import typer
 
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import reach
+from samza_azure.commands.reach import look, reach
 from samza_azure.commands.terminal import ProgressLine, say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
+from samza_azure.group.control import Control, RunPhase
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import back_off
+from samza_azure.storage.produced import PRODUCED, Production
 from samza_azure.storage.source_stream import SourceWriter, fitted, source_of
 
 #: Rows read from the file at a time.
@@ -55,8 +58,12 @@ def produce(
     dry_run: bool,
     progress: Callable[[int, int], None],
     say: Callable[[str], None],
+    once: str = "",
 ) -> int:
-    """Write all rows and return their number. While the storage does not answer, wait and say so."""
+    """Write all rows and return their number. While the storage does not answer, wait and say so.
+
+    With `once`, an idempotence key, the rows that are stored under it already are neither written nor counted.
+    """
     settings = source_of(config, stream)
     schema = arrow_schema(settings.schema or "")
     if settings.key and key not in (None, *settings.key[:1]):
@@ -66,6 +73,12 @@ def produce(
         )
     key = None if settings.key else key
     files = list(_files(given))
+    content = _digest(files) if once else ""
+    if once and (known := Production(account.transactions(PRODUCED), stream, once, content).find()) is not None:
+        if known.rows is not None:
+            say(f"All {known.rows} rows of {once!r} are in {stream} already.")
+            return 0
+        say(f"Rows of {once!r} are in {stream} already; they are skipped.")
     seen = Seen()
     for file in files:
         _check(seen, file, stream, schema, settings.event_time, key)
@@ -74,7 +87,8 @@ def produce(
     if dry_run:
         return seen.rows
     at_once = 10_000 if rate is None else max(1, round(rate / FLUSHES_PER_S))
-    writer = SourceWriter.of(config, account, stream, flush_rows=at_once, wait=lambda tries: _wait(tries, say))
+    waiting = {"flush_rows": at_once, "wait": lambda tries: _wait(tries, say)}
+    writer = SourceWriter.of(config, account, stream, once=once, content=content, **waiting)
     written, begun = 0, time.monotonic()
     try:
         for chunk in (chunk for file in files for chunk in _chunks(file, schema, key)):
@@ -90,13 +104,40 @@ def produce(
     except KeyboardInterrupt:
         whole = ", ".join(str(file) for file in files)
         say(f"\nInterrupted. The first {written} rows of {whole} are stored, and perhaps some of the next {at_once}.")
+        if once:
+            say(f"The same command goes on from there: --once {once} skips the rows that are stored.")
         raise
     if writer.rows_of_the_future:
         say(
             f"{writer.rows_of_the_future} of the rows are more than {settings.max_future_s:g} s ahead of this "
             f"machine's clock (streams.{stream}.max_future). They are stored, but do not advance event time."
         )
-    return written
+    return written - writer.rows_skipped
+
+
+def refuse_other_partitions(config: Config, control: Control | None, stream: str) -> None:
+    """Raise ConfigError if the run in progress reads another number of partitions: it would miss rows."""
+    if control is None or control.phase in (RunPhase.NONE, RunPhase.DRAINED):
+        return
+    ours, theirs = source_of(config, stream).partitions, control.sources.get(stream)
+    if theirs not in (None, ours):
+        raise ConfigError(
+            f"Run {control.run_id} reads {theirs} partitions of {stream}, and the job file has streams.{stream}."
+            f"partitions = {ours}. Nothing was written. Produce with streams.{stream}.partitions = {theirs}; for "
+            f"another number drain the run first: samza-azure drain {config.path.name} --wait."
+        )
+
+
+def _digest(files: Sequence[Path]) -> str:
+    """A digest of the contents of all files, and of where each ends."""
+    digest = hashlib.blake2b(digest_size=16)
+    for file in files:
+        try:
+            with file.open("rb") as data:
+                digest.update(hashlib.file_digest(data, hashlib.blake2b).digest())
+        except OSError as error:
+            raise ConfigError(f"{file} cannot be read: {error.strerror}.") from None
+    return digest.hexdigest()
 
 
 def _wait(tries: int, say: Callable[[str], None]) -> None:
@@ -273,6 +314,14 @@ def command(
         float | None, typer.Option(min=0.001, max=1e9, help="Rows per second; without it: as fast as possible.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check the rows; write nothing.")] = False,
+    once: Annotated[
+        str,
+        typer.Option(
+            metavar="KEY",
+            help="Store each row once, however often this command is run or killed: what is stored under this key, for "
+            "example the file's name, is skipped. Other files under the same key are refused.",
+        ),
+    ] = "",
 ) -> None:
     """Put the rows of files into a source stream, in file order.
 
@@ -280,7 +329,10 @@ def command(
     """
     config = load(job)
     account = reach(config)
+    refuse_other_partitions(config, look(config, account)[0], stream)
     with _without_stdin(files, sys.stdin.buffer) as given:
         shown = ProgressLine(f"produce {stream}")
-        rows = produce(config, account, stream, given, key=key, rate=rate, dry_run=dry_run, progress=shown, say=say)
+        rows = produce(
+            config, account, stream, given, key=key, rate=rate, dry_run=dry_run, progress=shown, say=say, once=once
+        )
     print(f"{rows} rows fit {stream}; nothing was written" if dry_run else f"{rows} rows into {stream}")

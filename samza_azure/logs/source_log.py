@@ -9,6 +9,11 @@ The producer that appends the first record makes the group id; all others learn 
 Retention deletes old blobs, and a producer may sleep for longer than that takes. If its blob is gone, it looks for the
 end again. If it has seen the end of a blob but not the next blob, and that was deleted, it would create it again, where
 nobody reads. So a producer that has begun a blob checks afterwards whether it is the last one (`is_in_line`).
+
+A producer may have an idempotence key. Each of its records then says how many rows of the key the partition has by now
+(`ONCE`), and a producer that goes on with the key reads that from the headers (`resume`). An append takes effect only
+at the end that its producer knows, so the producer has read every record before its own: it stops at one that another
+producer has written with the same key. So neither clocks nor leases are needed against two producers of one key.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +22,7 @@ from typing import Any, TypeAlias
 
 from samza_azure.errors import ConfigError, CorruptState, StateLost
 from samza_azure.logs.names import blob_name
-from samza_azure.logs.operations import Create, Rule, Window, indexes, next_blob
+from samza_azure.logs.operations import INDEX, Create, Rule, Window, indexes, next_blob
 from samza_azure.logs.position import Position
 from samza_azure.logs.reading import last_record, opening, tail
 from samza_azure.logs.record import Header, Kind, Record, Slice, Writer, decode_header, encode
@@ -25,6 +30,9 @@ from samza_azure.logs.task_log import LogLimits, NotSent, send
 
 #: In the meta of a source log's first record: the columns by which its rows are partitioned, and into how many.
 KEY, PARTITIONS = "key", "partitions"
+#: In the meta of a record: the producer's idempotence key, and up to which of its rows, counted over all partitions,
+#: the log has those of its partition.
+ONCE = "once"
 
 #: How rows are partitioned: the columns, and the number of partitions. Without columns a row may be anywhere.
 Partitioning: TypeAlias = tuple[tuple[str, ...], int]
@@ -51,6 +59,8 @@ class SharedLog:
     sequence: int = -1  # of this producer's last record
     is_open: bool = False
     is_checked: bool = False  # the log's first record has the same partitioning as ours
+    once: str = ""  # the idempotence key
+    row: int = 0  # what the next record says of it
 
     def add(self, header: Header) -> None:
         """Add the record at the end."""
@@ -88,6 +98,44 @@ def append_shared(
         if (yield from _try(log, _record(log, kind, log.sequence + 1, frontier_us, idle, slices))):
             log.sequence += 1
             return log.end
+
+
+def resume(log: SharedLog, start: Position) -> Rule[int]:
+    """Find the end of the log, and how far it has the rows of our idempotence key, which are all behind `start`.
+
+    Raise StateLost if records that might say so are deleted.
+    """
+    yield from _open(log)
+    if log.end <= start:
+        return 0
+    end, found, is_whole = log.end, 0, True
+    log.end = start
+    while True:
+        index = log.end[0]
+        window = Window(blob_name(log.prefix, index), INDEX)
+        try:
+            while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
+                key, row = header.meta.get(ONCE, ("", 0))
+                found = max(found, row) if key == log.once else found
+                log.add(header)
+        except StateLost:
+            pass  # retention has deleted the blob
+        if log.end[0] > index:
+            continue
+        if log.end >= end:
+            break
+        left = [number for number, _ in (yield from indexes(log.prefix)) if number > index]
+        if not left:
+            raise lost_track(log)
+        log.end, is_whole = (min(left), 0), False
+    if not found and not is_whole:
+        raise StateLost(
+            f"Nobody can tell which rows with the key {log.once!r} are stored, because retention has deleted records "
+            "since they were begun. Export the stream to find out, and produce the rest with another key",
+            blob=blob_name(log.prefix, start[0]),
+            position=start[1],
+        )
+    return found
 
 
 def partitioning_of(meta: Mapping[str, Any]) -> Partitioning:
@@ -152,7 +200,9 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
         yield Create(name)
     try:
         is_there = yield from send(name, data, log.end[1])
-    except NotSent:  # retention has deleted the blob
+    except NotSent as error:  # retention has deleted the blob
+        if log.once:  # what was written meanwhile was not read
+            raise lost_track(log) from error
         yield from _open(log)
         return False
     if is_there:
@@ -161,7 +211,22 @@ def _try(log: SharedLog, record: Record) -> Rule[bool]:
     window, index = Window(name), log.end[0]
     while log.end[0] == index and (header := (yield from window.header(log.end[1]))) is not None:
         log.add(header)
+        if log.once and header.meta.get(ONCE, [""])[0] == log.once:
+            raise ConfigError(
+                f"Another producer writes {log.prefix} with the same idempotence key, {log.once!r}. Let it end, or end "
+                "it; then run this one again: it skips the rows that are stored."
+            )
     return False
+
+
+def lost_track(log: SharedLog) -> StateLost:
+    """The error of a producer with an idempotence key that retention has overtaken."""
+    return StateLost(
+        f"Retention has deleted the blob that this producer of {log.once!r} was to write next. Run it again: it skips "
+        "the rows that are stored",
+        blob=blob_name(log.prefix, log.end[0]),
+        position=log.end[1],
+    )
 
 
 def _record(
@@ -172,6 +237,9 @@ def _record(
     idle: bool,
     slices: Sequence[Slice] = (),
 ) -> Record:
+    meta = dict(log.meta if log.number == 0 else {})
+    if log.once and kind is not Kind.ROLLED:  # which comes before the rows
+        meta[ONCE] = log.once, log.row
     return Record(
         kind,
         log.group_id or log.fresh_id,
@@ -184,5 +252,5 @@ def _record(
         None,
         slices,
         {},
-        log.meta if log.number == 0 else {},
+        meta,
     )

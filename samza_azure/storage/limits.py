@@ -62,6 +62,8 @@ HINTS = "hints"
 DRAIN_ASKED = "drain-asked"
 #: The partition of the rows of named readers.
 READERS = "readers"
+#: The partition of the rows of idempotence keys.
+PRODUCED = "produced"
 
 
 def hint_key(name: str) -> str:

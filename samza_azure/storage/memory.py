@@ -42,6 +42,7 @@ from samza_azure.storage.limits import (
     hint_key,
     hint_name,
 )
+from samza_azure.storage.transactions import MemoryTransactions
 
 T = TypeVar("T")
 
@@ -94,6 +95,7 @@ class MemoryStorage:
         self._rows: dict[tuple[str, str], _Entity] = {}
         self._etags = 0
         self._beside: dict[str, MemoryStorage] = {}
+        self.transactions: dict[str, MemoryTransactions] = {}
         self.held: dict[str, str] = {}  # blobs that a policy or a legal hold keeps, and the code that says so
         self.hierarchical = False  # listings show directories, too
         self.kind = ("StorageV2", "Standard_LRS")
@@ -388,6 +390,10 @@ class MemoryAccount:
     def readers(self, *, timeout_s: float = 3.0) -> "MemoryHints":
         """The positions of the named readers."""
         return MemoryHints(self, READERS)
+
+    def transactions(self, partition: str) -> MemoryTransactions:
+        """One partition of the table, for writes of several rows at once; kept apart from that of `rows`."""
+        return self.storage.transactions.setdefault(partition, MemoryTransactions())
 
     def control_blob(self) -> "MemoryControlBlob":
         """The control blob."""

@@ -3,7 +3,8 @@
 Promised: rows of one partition keep their order, and each row that `flush` or `close` has returned for is stored once.
 Each flush writes the frontier, the event time reached, to *every* partition, so that a partition without rows does not
 hold readers back; `close` reports this producer as idle. Not promised: that a writer that crashed knows which rows of
-its last flush are stored.
+its last flush are stored, unless it has an idempotence key: with `once`, a writer that is given the same rows in the
+same order again skips those that are stored, and `close` says that these are all rows of the key.
 
 Several writers may write one stream. Readers take the latest frontier for all of them, so concurrent writers must be at
 about the same event time, or the stream must declare a `frontier_lag` that covers the difference.
@@ -27,14 +28,16 @@ from samza_azure.config import Config, Stream
 from samza_azure.errors import ConfigError, StorageUnavailable
 from samza_azure.logs.names import blob_name, source_log, source_partition
 from samza_azure.logs.partition import partition_of
+from samza_azure.logs.reading import tail
 from samza_azure.logs.record import Kind
-from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, is_in_line
+from samza_azure.logs.source_log import KEY, PARTITIONS, SharedLog, append_shared, is_in_line, lost_track, resume
 from samza_azure.storage.arrow import event_times, one_slice
 from samza_azure.storage.connection import Account
 from samza_azure.storage.ddl import arrow_schema
 from samza_azure.storage.driver import BetweenTries, back_off, drive
 from samza_azure.storage.interface import Blobs, Hints
 from samza_azure.storage.log import hint_values
+from samza_azure.storage.produced import PRODUCED, Produced, Production
 
 #: Rows and bytes in memory at which the buffer is flushed; compression makes the records smaller.
 FLUSH_ROWS = 10_000
@@ -42,6 +45,9 @@ FLUSH_BYTES = 8 << 20
 #: A larger row is refused: a record holds 100 MiB, and may contain other buffered rows.
 ROW_BYTES = 64 << 20
 MAX_FUTURE_S = 86_400.0
+#: With an idempotence key and without a key of partitions, as many rows go to one partition before the next one's turn:
+#: that must not depend on when the writer flushes.
+ROWS_IN_TURN = 1_000
 
 
 def source_of(config: Config, stream: str) -> Stream:
@@ -88,6 +94,7 @@ class SourceWriter:
         wait: BetweenTries = back_off,
         new_id: Callable[[], bytes] = lambda: uuid.uuid4().bytes,
         clock: Callable[[], float] = time.time,
+        once: Production | None = None,
     ) -> None:
         self._blobs = blobs
         self._hints = hints
@@ -103,9 +110,19 @@ class SourceWriter:
         self._key = (key,) if isinstance(key, str) else tuple(key)
         meta = {"stream": stream, PARTITIONS: partitions, **({KEY: self._key} if self._key else {})}
         self._logs = [
-            SharedLog(source_log(source_partition(stream, number)), producer, new_id(), {**meta, "partition": number})
+            SharedLog(
+                source_log(source_partition(stream, number)),
+                producer,
+                new_id(),
+                {**meta, "partition": number},
+                once="" if once is None else once.key,
+            )
             for number in range(partitions)
         ]
+        self._once = once
+        self._produced: Produced | None = None  # what was known of the idempotence key when it was begun
+        self._stored = [0] * partitions  # up to which row of the key each partition has its rows
+        self._given = 0  # rows of the key that were written so far
         self._in_line: dict[str, int] = {}  # by log, the last blob that is known to be part of it
         self._buffers: list[list[pa.Table]] = [[] for _ in range(partitions)]
         self._rows = 0
@@ -114,23 +131,34 @@ class SourceWriter:
         self._promised_us: int | None = None
         self._next_partition = 0
         self.rows_of_the_future = 0  # rows beyond `max_future`, which do not advance the frontier
+        self.rows_skipped = 0  # rows that were stored before, under the same idempotence key
         self._is_appending = False
 
     @classmethod
-    def from_job(cls, job: str | Path, stream: str, **options: Any) -> "SourceWriter":
+    def from_job(cls, job: str | Path, stream: str, *, once: str = "", **options: Any) -> "SourceWriter":
         """A writer of a source stream of this job file; `options` are the constructor's that no job file has.
+
+        With `once`, an idempotence key, rows that were stored under the same key before are skipped.
 
         Creates the container and the table if they are missing. Raise `ConfigError` if it is not a source stream.
         """
         config = Config.load(job)
         account = Account.from_config(config.storage)
         account.ensure_created()
-        return cls.of(config, account, stream, **options)
+        return cls.of(config, account, stream, once=once, **options)
 
     @classmethod
-    def of(cls, config: Config, account: Account, stream: str, **options: Any) -> "SourceWriter":
-        """Like `from_job`, for a loaded job file and an account. Raise `ConfigError` if it is not a source stream."""
+    def of(
+        cls, config: Config, account: Account, stream: str, *, once: str = "", content: str = "", **options: Any
+    ) -> "SourceWriter":
+        """Like `from_job`, for a loaded job file and an account. Raise `ConfigError` if it is not a source stream.
+
+        `content` is a digest of all rows of the key, if it is known: other rows are refused.
+        """
         settings = source_of(config, stream)
+        if once:
+            wait = options.get("wait", back_off)
+            options["once"] = Production(account.transactions(PRODUCED), stream, once, content, wait)
         return cls(
             account.blobs(),
             account.hints(),
@@ -164,6 +192,10 @@ class SourceWriter:
                 f"The stream is partitioned by {', '.join(self._key)}, not by {', '.join(given)}. Leave the key out."
             )
         key = self._key or key
+        self._begin((key,) if isinstance(key, str) else tuple(key or ()))
+        ended = None if self._produced is None else self._produced.rows
+        if ended is not None and self._given + rows.num_rows > ended:
+            raise ConfigError(f"These are more than the {ended} rows that the idempotence key ended with.")
         size = max(1, self._flush_rows)
         for start in range(0, rows.num_rows, size):
             for piece in _pieces(rows.slice(start, size), self._flush_bytes):
@@ -177,19 +209,49 @@ class SourceWriter:
             self._append_all(idle=False)
 
     def close(self) -> None:
-        """Flush, and report this producer as idle in every partition. Missing partitions are created."""
+        """Flush, and report this producer as idle in every partition. Missing partitions are created.
+
+        With an idempotence key, also write down that all its rows are stored.
+        """
+        self._begin(self._key)
         self.flush()
+        if self._produced is not None and self._produced.rows is not None:
+            return
         self._append_all(idle=True)
+        if self._once is not None:
+            self._once.finish(self._given)
+
+    def _begin(self, key: tuple[str, ...]) -> None:
+        """With an idempotence key, find out which of its rows are stored. `key` is that of the partitions."""
+        if self._once is None or self._produced is not None:
+            return
+        lasts = {log.prefix: drive(tail(log.prefix), self._blobs, wait=self._wait) for log in self._logs}
+        ends = {prefix: (0, 0) if last is None else last.end for prefix, last in lasts.items()}
+        by = f"the key {', '.join(key)}" if key else "no key"
+        self._produced = self._once.begin(f"{by} over {len(self._logs)} partitions", ends)
+        for number, log in enumerate(self._logs):
+            self._stored[number] = (
+                drive(resume(log, self._produced.begun_at[log.prefix]), self._blobs, wait=self._wait)
+                if self._produced.rows is None
+                else self._produced.rows
+            )
 
     def _buffer(self, rows: pa.Table, key: str | Sequence[str] | None) -> None:
         given, rows = rows, rows if self._schema is None else fitted(rows, self._schema)
         parts = self._partitioned(given, rows, key)
         if self._event_time is not None:
             self._follow(event_times(rows, self._event_time))
+        fresh = 0
         for number, chosen in parts:
-            self._buffers[number].append(rows if chosen is None else rows.filter(chosen))
-        self._rows += rows.num_rows
-        self._bytes += rows.nbytes
+            skipped = min(max(self._stored[number] - self._given, 0), rows.num_rows)
+            left = rows if chosen is None else rows.slice(skipped).filter(chosen.slice(skipped))
+            if left.num_rows:
+                self._buffers[number].append(left)
+                self._rows += left.num_rows
+                self._bytes += left.nbytes
+            fresh += left.num_rows
+        self._given += rows.num_rows
+        self.rows_skipped += rows.num_rows - fresh
 
     def _follow(self, times_us: pa.ChunkedArray) -> None:
         """Advance event time to these rows, except those too far in the future."""
@@ -208,6 +270,10 @@ class SourceWriter:
         The key is taken as the stream stores it, so that 007 and 7 of two files go to one partition. It may also be a
         column that the stream does not store.
         """
+        if key is None and self._once is not None:
+            turns = [(self._given + row) // ROWS_IN_TURN % len(self._logs) for row in range(rows.num_rows)]
+            numbers = pa.array(turns, pa.int32())
+            return [(number, pc.equal(numbers, number)) for number in pc.unique(numbers).to_pylist()]
         if key is None:
             number = self._next_partition
             self._next_partition = (number + 1) % len(self._logs)
@@ -224,6 +290,7 @@ class SourceWriter:
             )
         self._is_appending = True
         for log, buffered in zip(self._logs, self._buffers, strict=True):
+            log.row = self._given
             if buffered:
                 part = one_slice(0, pa.concat_tables(buffered), self._event_time)
                 self._append(log, Kind.BATCH, idle=idle, slices=(part,))
@@ -244,6 +311,8 @@ class SourceWriter:
                 self._in_line[log.prefix] = end[0]
                 break
             self._blobs.delete(blob_name(log.prefix, end[0]))
+            if log.once:
+                raise lost_track(log)
             log.is_open = False
         with suppress(StorageUnavailable):  # a missing hint only costs time
             self._hints.publish(log.prefix, hint_values(end, self.frontier_us, drained=False))

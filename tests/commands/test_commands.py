@@ -126,6 +126,37 @@ def test_what_was_produced_is_exported_in_order(emulator: Azurite, tmp_path: Pat
     assert set(pq.read_table(to)["carrier"].to_pylist()) == {"007"}
 
 
+def test_a_file_whose_producer_is_killed_again_and_again_is_there_once(emulator: Azurite, tmp_path: Path) -> None:
+    rows, job = tmp_path / "rows.csv", tmp_path / "job.toml"
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "once"'))
+    lines = [f"C{number % 7},2013-01-01 05:00:00,{number}\n" for number in range(400)]
+    rows.write_text("carrier,ts,dep_delay\n" + "".join(lines))
+    environment = {**os.environ, "AZURE_STORAGE_CONNECTION_STRING": emulator.connection_string}
+    given = ["produce", str(job), "flights", str(rows), "--once", "rows.csv"]
+    account = Account.from_config(Config.load(job, environment=environment).storage)
+    account.ensure_created()
+
+    def count() -> int:
+        return sum(table.num_rows for table in Reader(account.blobs(), "flights", until_now=True))
+
+    for _ in range(3):
+        before = count()
+        command = [sys.executable, "-m", "samza_azure", *given, "--rate", "200"]
+        with subprocess.Popen(command, env=environment, stderr=subprocess.DEVNULL) as process:
+            while count() == before:
+                assert process.poll() is None
+            process.kill()
+    assert 0 < count() < 400
+    code, said, _ = samza_azure(*given, connect=emulator.connection_string)
+    assert (code, count()) == (0, 400), said
+    code, said, progress = samza_azure(*given, connect=emulator.connection_string)
+    assert (code, said) == (0, "0 rows into flights\n")
+    assert "All 400 rows of 'rows.csv' are in flights already." in progress
+    found = [each for table in Reader(account.blobs(), "flights", until_now=True) for each in table.to_pylist()]
+    assert sorted(each["dep_delay"] for each in found) == [float(number) for number in range(400)]
+    account.close()
+
+
 def test_a_stream_is_followed_from_a_token_and_peeked_at(emulator: Azurite, tmp_path: Path) -> None:
     job, rows, connect = tmp_path / "job.toml", tmp_path / "rows.csv", emulator.connection_string
     job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "followed"'))

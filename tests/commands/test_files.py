@@ -13,9 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from samza_azure.commands.export import export
-from samza_azure.commands.produce import _without_stdin, produce
+from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
+from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.names import source_log
 from samza_azure.logs.partition import partition_of
 from samza_azure.storage.export import batches_of
@@ -41,12 +42,15 @@ def put(
     dry_run: bool = False,
     progress: Callable[[int, int], None] = lambda written, total: None,
     say: Callable[[str], None] = lambda text: None,
+    once: str = "",
     **changes: Any,
 ) -> int:
     """Produce the files into the example's source stream, as a job file with these changes has it."""
     overrides = {f"streams.flights.{name}": value for name, value in changes.items()}
     config = Config.load(EXAMPLE, environment=ENVIRONMENT, overrides=overrides)
-    return produce(config, account, "flights", files, key=key, rate=rate, dry_run=dry_run, progress=progress, say=say)
+    return produce(
+        config, account, "flights", files, key=key, rate=rate, dry_run=dry_run, progress=progress, say=say, once=once
+    )
 
 
 def flights(folder: Path, *lines: str, columns: str = "carrier,ts,dep_delay") -> Path:
@@ -152,6 +156,38 @@ def test_an_empty_field_is_null_and_a_decimal_that_would_change_is_refused(accou
     put(account, flights(tmp_path, ",2013-01-01 05:00:00,1.25"), schema=schema)
     [row] = [row for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
     assert row["carrier"] is None and str(row["dep_delay"]) == "1.25"
+
+
+def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
+    """Also if it was interrupted in the middle, and goes on with another rate. Another file of that key is refused."""
+    file = flights(tmp_path, *(f"UA,2013-01-01 05:{number:02}:00,{number}" for number in range(30)))
+    said: list[str] = []
+
+    def interrupt(written: int, total: int) -> None:
+        if written == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        put(account, file, rate=50.0, progress=interrupt, say=said.append, once="rows.csv")
+    assert said[-1] == "The same command goes on from there: --once rows.csv skips the rows that are stored."
+    assert put(account, file, say=said.append, once="rows.csv") == 10
+    assert "Rows of 'rows.csv' are in flights already; they are skipped." in said
+    assert put(account, file, say=said.append, once="rows.csv") == 0
+    assert said[-1] == "All 30 rows of 'rows.csv' are in flights already."
+    assert stored(account) == 30
+    with pytest.raises(ConfigError, match=r"The key 'rows\.csv' was used for other rows in the stream 'flights'"):
+        put(account, flights(tmp_path, "AA,2013-01-01 05:00:00,1"), once="rows.csv")
+    assert put(account, flights(tmp_path, "AA,2013-01-01 05:00:00,1"), once="the next day") == 1
+
+
+def test_a_partition_count_that_differs_from_the_runs_is_refused(tmp_path: Path) -> None:
+    config = Config.load(EXAMPLE, environment=ENVIRONMENT, overrides={"streams.flights.partitions": 8})
+    running = Control("g", run_id="r1", phase=RunPhase.RUNNING, sources={"flights": 4})
+    with pytest.raises(ConfigError, match=r"Run r1 reads 4 partitions of flights, and the job file has .* = 8\."):
+        refuse_other_partitions(config, running, "flights")
+    for control in (None, Control("g"), Control("g", phase=RunPhase.DRAINED, sources={"flights": 4})):
+        refuse_other_partitions(config, control, "flights")
+    refuse_other_partitions(config, Control("g", phase=RunPhase.RUNNING, sources={"flights": 8}), "flights")
 
 
 def test_rows_from_standard_input_are_read_twice(tmp_path: Path) -> None:

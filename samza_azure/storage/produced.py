@@ -1,0 +1,106 @@
+"""What the account's table says of an idempotence key, under which rows are produced once.
+
+Promised: the row of a key is inserted before its first record is appended, with the ends of all logs at that time. So
+all records of the key are behind them, and a producer that goes on with the key reads the headers from there on. When
+all rows are stored, the row of the key says so. From then on it alone decides, also after retention has deleted the
+rows; it stays until the stream is deleted.
+
+Not promised: anything about rows if somebody else deletes the row of their key.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.logs.position import Position
+from samza_azure.storage.driver import BetweenTries, back_off
+from samza_azure.storage.interface import Refused
+from samza_azure.storage.limits import PRODUCED, hint_key
+from samza_azure.storage.token import Stand, decode, encode
+from samza_azure.storage.transactions import Act, Transactions, Write
+
+__all__ = ["PRODUCED", "Produced", "Production"]
+
+T = TypeVar("T")
+
+_KEY = re.compile(r"[^\x00-\x1f\x7f-\x9f\\#?|]{1,200}")
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """The row of one key."""
+
+    content: str  # a digest of what is produced; empty if nobody gave one
+    divided: str  # how rows are divided among partitions
+    begun_at: Mapping[str, Position]  # where the logs ended before the first record of the key
+    rows: int | None  # how many the key has, all stored; None: it is not known that all are
+
+
+@dataclass(frozen=True, slots=True)
+class Production:
+    """The rows of one key in one stream. `content` tells different rows under one key apart, as far as it is given."""
+
+    transactions: Transactions
+    stream: str
+    key: str
+    content: str = ""
+    wait: BetweenTries = back_off
+
+    def __post_init__(self) -> None:
+        if not _KEY.fullmatch(self.key):
+            raise ConfigError(
+                rf"The idempotence key {self.key!r} cannot be used: it should be 1 to 200 characters, without \ # ? | "
+                "and control characters."
+            )
+
+    def find(self) -> Produced | None:
+        """What is known of the key; None: it was never used. Raise ConfigError if it was used for other content."""
+        row = hint_key(f"{self.stream}/{self.key}")
+        found = self._insist(lambda: [each for each in self.transactions.query(row, f"{row}!") if each.key == row])
+        if not found:
+            return None
+        values = found[0].values
+        if (content := str(values.get("content", ""))) != self.content:
+            raise ConfigError(
+                f"The key {self.key!r} was used for other rows in the stream {self.stream!r}. Give the same files in "
+                "the same order, or another key."
+            )
+        rows = int(values.get("rows", -1))
+        at = decode(str(values.get("at", "")), self.stream).at
+        return Produced(content, str(values.get("divided", "")), at, None if rows < 0 else rows)
+
+    def begin(self, divided: str, ends: Mapping[str, Position]) -> Produced:
+        """What is known of the key; it is written down if it was never used. `ends` are those of all logs.
+
+        Raise ConfigError if its rows were to be divided in another way.
+        """
+        values = {"content": self.content, "divided": divided, "at": encode(self.stream, Stand(dict(ends)))}
+        write = Write(Act.INSERT, hint_key(f"{self.stream}/{self.key}"), values)
+        self._insist(lambda: self.transactions.transact([write]))  # refused: it was there, or is our own
+        found = self.find()
+        if found is None:
+            raise StorageUnavailable(f"The row of the key {self.key!r} was deleted at once. Run it again.")
+        if found.rows is None and found.divided != divided:
+            raise ConfigError(
+                f"The rows of the key {self.key!r} were begun with {found.divided}, and are to go on with {divided}: "
+                "nobody could tell which are stored. Go on as it was begun."
+            )
+        return found
+
+    def finish(self, rows: int) -> None:
+        """Write down that all rows are stored."""
+        write = Write(Act.MERGE, hint_key(f"{self.stream}/{self.key}"), {"rows": rows})
+        if isinstance(self._insist(lambda: self.transactions.transact([write])), Refused):
+            raise ConfigError(f"The key {self.key!r} of the stream {self.stream!r} was deleted while it was produced.")
+
+    def _insist(self, call: Callable[[], T]) -> T:
+        """Repeat the call, which is idempotent, until it is answered; `wait` gives up by raising."""
+        tries = 0
+        while True:
+            try:
+                return call()
+            except StorageUnavailable:
+                tries += 1
+                self.wait(tries)

@@ -1,0 +1,229 @@
+"""Rows that are produced under an idempotence key are there once, whoever is killed and however often it is tried."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pytest
+
+from samza_azure.errors import ConfigError, StateLost, StorageUnavailable
+from samza_azure.logs.source_log import LogLimits
+from samza_azure.storage.connection import Account
+from samza_azure.storage.export import batches_of
+from samza_azure.storage.memory import Link, MemoryAccount, MemoryStorage
+from samza_azure.storage.produced import PRODUCED, Production
+from samza_azure.storage.source_stream import SourceWriter
+from tests.storage.conftest import AnyAccount
+
+ROWS = 5_000
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass(slots=True)
+class Mortal(Link):
+    """A way of a client that is killed at one of its calls, before or after that has taken effect."""
+
+    calls_left: int
+    after: bool
+
+    def call(self, operation: str, effect: Callable[[], object]) -> object:  # type: ignore[override]
+        self.calls_left -= 1
+        if self.calls_left < 0 and not self.after:
+            raise Killed
+        answer = effect()
+        if self.calls_left < 0:
+            raise Killed
+        return answer
+
+
+@pytest.fixture(params=["memory", "azurite"])
+def account(request: pytest.FixtureRequest) -> AnyAccount:
+    if request.param == "memory":
+        return MemoryAccount()
+    connect = request.getfixturevalue("connect")
+    account: Account = connect(request.getfixturevalue("azurite").connection_string)
+    account.ensure_created()
+    return account
+
+
+def writer(
+    account: AnyAccount, key: str = "k", *, partitions: int = 3, content: str = "", size: int = 700
+) -> SourceWriter:
+    once = Production(account.transactions(PRODUCED), "s", key, content, wait=lambda tries: None)
+    return SourceWriter(
+        account.blobs(), account.hints(), "s", partitions, flush_rows=size, once=once, wait=lambda tries: None
+    )  # fmt: skip
+
+
+def rows(first: int = 0, end: int = ROWS) -> pa.Table:
+    return pa.table({"v": range(first, end)})
+
+
+def stored(account: AnyAccount) -> list[int]:
+    return [value for batch in batches_of(account.blobs(), "s") for value in batch["v"].to_pylist()]
+
+
+@pytest.mark.parametrize("by", ["v", None])
+def test_what_is_written_twice_is_there_once(account: AnyAccount, by: str | None) -> None:
+    for skipped in (0, ROWS, ROWS):
+        producer = writer(account)
+        producer.write(rows(), by)
+        producer.close()
+        assert producer.rows_skipped == skipped
+    assert sorted(stored(account)) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("by", ["v", None])
+def test_a_writer_that_ends_in_the_middle_goes_on_there(account: AnyAccount, by: str | None) -> None:
+    """Also if it flushes more or less often than before, and others write in between."""
+    for size in (300, 1_300, 10_000):
+        producer = writer(account, size=size)
+        producer.write(rows(0, 2_345), by)
+        producer.flush()
+        other = writer(account, f"other {size}")
+        other.write(rows(ROWS, ROWS + 10), by)
+        other.close()
+    producer = writer(account)
+    producer.write(rows(0, 2_000), by)
+    producer.write(rows(2_000), by)
+    producer.close()
+    assert producer.rows_skipped == 2_345
+    assert sorted(stored(account)) == sorted([*range(ROWS), *[*range(ROWS, ROWS + 10)] * 3])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_whoever_is_killed_anywhere_each_row_is_there_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance, storage = random.Random(seed), MemoryStorage()
+    by = chance.choice(["v", None])
+    limits = LogLimits(roll_records=chance.choice([3, 1_000]))
+    for tries in range(1_000):  # each may live longer, since there is more to read
+        link = Mortal(chance.randrange(60 + 10 * tries), chance.random() < 0.5)
+        producer = writer(MemoryAccount(storage, link=link), size=chance.choice([200, 900, 3_000]))
+        for log in producer._logs:
+            log.limits = limits
+        try:
+            for first in range(0, ROWS, 500):
+                producer.write(rows(first, first + 500), by)
+            producer.close()
+            break
+        except Killed:
+            continue
+    account = MemoryAccount(storage)
+    assert sorted(stored(account)) == list(range(ROWS))
+    assert Production(account.transactions(PRODUCED), "s", "k").find().rows == ROWS  # type: ignore[union-attr]
+
+
+@dataclass(slots=True)
+class Turns(Link):
+    """Lets another client act before each call of this one."""
+
+    act: list[Callable[[], None]] = field(default_factory=list)
+
+    def call(self, operation: str, effect: Callable[[], object]) -> object:  # type: ignore[override]
+        while operation == "blobs.append" and self.act:
+            self.act.pop()()
+        return effect()
+
+
+def test_of_two_producers_of_one_key_the_one_that_meets_the_others_rows_stops(account: AnyAccount) -> None:
+    first, second = writer(account), writer(account)
+    second.write(rows(0, 300), "v")  # it has begun, and its rows are still in its memory
+    first.write(rows(0, 1_400), "v")
+    with pytest.raises(ConfigError, match="Another producer writes streams/s/0 with the same idempotence key, 'k'"):
+        second.flush()
+    first.write(rows(1_400), "v")
+    first.close()
+    assert sorted(stored(account)) == list(range(ROWS))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_producers_of_one_key_at_once_double_nothing(seed: int) -> None:
+    """One acts between any two appends of the other; whoever is stopped is started again."""
+    chance, storage = random.Random(seed), MemoryStorage()
+    account = MemoryAccount(storage)
+    link = Turns()
+    slow, fast = writer(MemoryAccount(storage, link=link), size=400), writer(account, size=600)
+    given = 0
+
+    def go_on() -> None:
+        nonlocal given
+        try:
+            fast.write(rows(given, given + 500), "v")
+        except (ConfigError, StorageUnavailable):
+            return
+        given += 500
+
+    try:
+        for first in range(0, ROWS, 1_000):
+            link.act = [go_on] * chance.choice([0, 0, 1])
+            slow.write(rows(first, first + 1_000), "v")
+        slow.close()
+    except ConfigError:
+        pass
+    last = writer(account)
+    last.write(rows(), "v")
+    last.close()
+    assert sorted(stored(account)) == list(range(ROWS))
+
+
+def test_a_finished_key_needs_no_rows_any_more_and_one_that_is_not_is_never_guessed_at() -> None:
+    """Retention has deleted the records."""
+    account = MemoryAccount()
+    for key, end in (("done", True), ("half", False)):
+        producer = writer(account, key, partitions=1)
+        producer.write(rows(0, 900), "v")
+        producer.flush()
+        if end:
+            producer.close()
+    for log in producer._logs:
+        log.limits, log.once = LogLimits(roll_records=1), "another"
+    producer.write(rows(900, 1_000), "v")
+    producer.flush()
+    account.blobs().delete("streams/s/0/00000000")
+    done = writer(account, "done", partitions=1)
+    done.write(rows(0, 900), "v")
+    done.close()
+    assert done.rows_skipped == 900
+    half = writer(account, "half", partitions=1)
+    with pytest.raises(StateLost, match="Nobody can tell which rows with the key 'half' are stored"):
+        half.write(rows(0, 900), "v")
+
+
+def test_a_key_that_survives_in_a_later_record_is_trusted_although_earlier_ones_are_deleted() -> None:
+    account = MemoryAccount()
+    producer = writer(account, partitions=1)
+    producer._logs[0].limits = LogLimits(roll_records=2)
+    producer.write(rows(0, 3_000), "v")
+    producer.flush()
+    account.blobs().delete("streams/s/0/00000000")
+    again = writer(account, partitions=1)
+    again.write(rows(), "v")
+    again.close()
+    assert again.rows_skipped == 3_000
+
+
+def test_other_rows_or_another_division_under_a_key_are_refused(account: AnyAccount) -> None:
+    producer = writer(account, content="a")
+    producer.write(rows(0, 1_000), "v")
+    producer.flush()
+    with pytest.raises(ConfigError, match="The key 'k' was used for other rows in the stream 's'"):
+        writer(account, content="b").write(rows(), "v")
+    with pytest.raises(
+        ConfigError, match="begun with the key v over 3 partitions, and are to go on with no key over 3"
+    ):
+        writer(account, content="a").write(rows())
+    with pytest.raises(ConfigError, match="to go on with the key v over 4 partitions"):
+        writer(account, content="a", partitions=4).write(rows(), "v")
+    producer.close()
+    with pytest.raises(ConfigError, match="more than the 1000 rows that the idempotence key ended with"):
+        writer(account, content="a").write(rows(), "v")
+
+
+@pytest.mark.parametrize("key", ["a|b", "", "x" * 201, "line\nbreak", "50%?"])
+def test_a_key_that_no_row_can_have_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be used: it should be 1 to 200 characters"):
+        writer(MemoryAccount(), key)
