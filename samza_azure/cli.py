@@ -24,7 +24,7 @@ COMMANDS = {
     "dev": "Run Azurite and some processors on this machine, in one live view. Ctrl-C ends them in order.",
     "azurite": "Run only the storage emulator, in memory, until Ctrl-C.",
     "produce": "Put the rows of files into a source stream, in file order.",
-    "export": "Write the committed rows of a stream to a Parquet file.",
+    "export": "Write the committed rows of a stream to a file, a folder of files, or the account.",
     "table": "Show a table: intervals, segments, sizes, locks, garbage, and what compaction would do.",
     "compact": "Merge the small segments of a table while others append to it.",
     "peek": "Print the first rows of a stream, one JSON object per line.",

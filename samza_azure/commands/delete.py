@@ -20,10 +20,8 @@ from samza_azure.group.drain import is_forgotten
 from samza_azure.group.rows import LEADER, MEMBERS, REQUESTS
 from samza_azure.host.status import CALL_S
 from samza_azure.logs.names import (
-    FILES,
-    LOCKS,
+    FOLDERS,
     RUNS,
-    STREAMS,
     TABLES,
     large_prefix,
     run_folder,
@@ -36,9 +34,6 @@ from samza_azure.storage.interface import DELETE_MAX, Blobs
 from samza_azure.storage.limits import HINTS, PRODUCED, READERS, hint_key, hint_name
 from samza_azure.storage.reader import forget_reader
 from samza_azure.storage.retention import readers_of
-
-#: The prefixes of all that a job writes, except its control blob.
-OURS = (RUNS, STREAMS, TABLES, FILES, LOCKS)
 
 NamesAndSizes = Sequence[tuple[str, int]]
 
@@ -133,7 +128,7 @@ def delete_all(config: Config, account: Account, *, yes: bool) -> str:
     """Delete all logs, tables, files and rows of the job. The container and the table stay, empty."""
     blobs = account.blobs()
     every = blobs.list("")
-    found = [each for each in every if each[0].startswith(OURS)]
+    found = [each for each in every if each[0].startswith(FOLDERS)]
     tables = {name.split("/")[1] for name, _ in found if name.startswith(TABLES)}
     tables |= {table.name for name, each in config.streams.items() if (table := table_of(name, each)) is not None}
     others = len(every) - len(found) - sum(name == NAME for name, _ in every)

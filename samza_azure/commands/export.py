@@ -1,46 +1,146 @@
-"""`samza-azure export`: the committed rows of a stream in a Parquet file.
+"""`samza-azure export`: the committed rows of a stream in a file, a folder of files, or blobs of the account.
 
-An upgrade may have changed the columns. Then the file has the columns of all runs, with null where a row lacks one.
+Promised: a file appears whole or not at all, and so does a new folder. The token that is returned stands for exactly
+the rows that were written and those before them, so an export `--since` it has the rest, each row once.
+
+A folder is divided as Hive does it, by `of_run` or `on_day`, which no column of the stream is likely to be called.
+
+An upgrade may have changed the columns. Then a file has the columns of all its rows, with null where a row lacks one.
 """
 
+import gzip
+import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import chain, groupby
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
 import pyarrow.parquet as pq
 import typer
 
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach
-from samza_azure.commands.terminal import ProgressLine
+from samza_azure.commands.rows import as_lines
+from samza_azure.commands.terminal import ProgressLine, say
+from samza_azure.config import Config
 from samza_azure.errors import ConfigError, SamzaAzureError
-from samza_azure.group.control import Control
+from samza_azure.group.control import NAME, Control
 from samza_azure.group.drain import is_forgotten
+from samza_azure.logs.names import FOLDERS, RUNS, run_of
 from samza_azure.storage.connection import Account
-from samza_azure.storage.export import batches_of, runs_in
+from samza_azure.storage.export import runs_in
 from samza_azure.storage.interface import Blobs
+from samza_azure.storage.reader import Reader
+
+#: The bytes of rows that are fetched from a log at a time.
+AT_ONCE = 32 << 20
+#: The most Parquet files that are open at a time; each has a row group in memory.
+OPEN_MAX = 32
+#: The kinds of files, by their endings; of texts also with .gz behind it.
+KINDS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
+#: What targets in the account begin with.
+AZ = "az://"
 
 
-def export(account: Account, control: Control | None, stream: str, to: Path, *, progress: Callable[[int], None]) -> int:
-    """Write all rows that are committed now, run by run, and return their number. The file appears when complete."""
-    if to.is_dir():
-        raise ConfigError(f"{to} is a folder. Name the file to write, for example {to / stream}.parquet.")
-    if not to.parent.is_dir():
-        raise ConfigError(f"There is no folder {to.parent} to write {to.name} into.")
-    runs = None if control is None else in_order(account.blobs(), control)
+class By(StrEnum):
+    """How the files of a folder divide the rows."""
+
+    RUN = "run"
+    DAY = "day"
+
+
+@dataclass(slots=True)
+class Target:
+    """Where the rows go: a file or a folder, on this machine or in a container of the job's account."""
+
+    path: str  # in the container, or on this machine
+    container: str = ""  # empty: on this machine
+    is_folder: bool = False
+    kind: str = "parquet"
+    gz: bool = False
+
+    @classmethod
+    def of(cls, to: str, by: By | None, config: Config) -> "Target":
+        """Raise ConfigError for a target that cannot be written."""
+        container, _, path = to.removeprefix(AZ).partition("/") if to.startswith(AZ) else ("", "", to)
+        if to.startswith(AZ):
+            if not container or not path:
+                raise ConfigError(f"{to} names no blob. Write {AZ}CONTAINER/PATH.")
+            own = container == config.storage.container
+            if path == NAME or (own and path.startswith(FOLDERS)):
+                raise ConfigError(
+                    f"{to} is where a job keeps its own data ({', '.join(FOLDERS)}{NAME}). Choose another name, or "
+                    "another container."
+                )
+        is_folder = path.endswith("/") or by is not None or (not container and Path(path).is_dir())
+        if is_folder:
+            if by is None:
+                raise ConfigError(
+                    f"{to} is a folder. Add --by run or --by day; or name the file to write, for example "
+                    f"{to.rstrip('/')}/rows.parquet."
+                )
+            return cls(path.rstrip("/"), container, is_folder=True)
+        gz = path.lower().endswith(".gz")
+        kind = KINDS.get(Path(path[:-3] if gz else path).suffix.lower())
+        if kind is None or (gz and kind == "parquet"):
+            raise ConfigError(
+                f"The ending of {to} says no kind of file. Possible: {', '.join(KINDS)}; .csv.gz, .json.gz."
+            )
+        return cls(path, container, kind=kind, gz=gz)
+
+    def __str__(self) -> str:
+        return (f"{AZ}{self.container}/{self.path}" if self.container else self.path) + "/" * self.is_folder
+
+
+def export(
+    account: Account,
+    control: Control | None,
+    stream: str,
+    target: Target,
+    *,
+    progress: Callable[[int], None],
+    since: str = "",
+    by: By | None = None,
+    time: str | None = None,
+) -> tuple[int, str]:
+    """Write all rows that are committed now, run by run, or those since a token; return their number and the new token.
+
+    Without rows nothing is written. `time` is the column whose day decides the folder.
+    """
+    runs = () if control is None else in_order(account.blobs(), control)
+    reader = Reader(
+        account.blobs(), stream, start=None if since else "earliest", token=since, until_now=True, table_bytes=AT_ONCE
+    )
+    if not reader.has_logs:
+        raise ConfigError(
+            f"No log holds the stream {stream!r}. Known streams: {', '.join(reader.known_streams()) or 'none'}."
+        )
+    _refuse_what_is_there(account, target, since)
+    local = Path(target.path)
+    beside = None if target.container else local.parent
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{to.name}.", dir=to.parent) as unfinished:
-            parts, rows = _written(batches_of(account.blobs(), stream, runs), Path(unfinished), progress)
-            if not parts:
+        with tempfile.TemporaryDirectory(prefix=f".{local.name}.", dir=beside) as unfinished:
+            parts, rows = Parts(Path(unfinished)), 0
+            for log, table in reader.once_through(runs):
+                for place, some in _divided(log, table, by, time, stream):
+                    parts.write(place, some)
+                rows += table.num_rows
+                progress(rows)
+            if not rows and not since:
                 raise ConfigError(f"The stream {stream!r} has no rows yet.")
-            whole = parts[0] if len(parts) == 1 else _together(parts, Path(unfinished) / "whole", stream)
-            whole.rename(to)
+            if rows:
+                _deliver(account, target, parts, Path(unfinished), f"{stream}{_mark(since)}.parquet")
     except OSError as error:
-        raise SamzaAzureError(f"{to} cannot be written: {error}") from error
-    return rows
+        raise SamzaAzureError(f"{target} cannot be written: {error}") from error
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise ConfigError(f"The rows of {stream!r} do not fit into {target}: {error}") from error
+    return rows, reader.token
 
 
 def in_order(blobs: Blobs, control: Control) -> list[str]:
@@ -49,48 +149,181 @@ def in_order(blobs: Blobs, control: Control) -> list[str]:
     return [*(run for run in runs_in(blobs) if is_forgotten(control.past, run)), *known]
 
 
-def _written(
-    batches: Iterator[pa.RecordBatch], folder: Path, progress: Callable[[int], None]
-) -> tuple[list[Path], int]:
-    """Write one file for each change of columns, in the order of the rows; return the files and the number of rows."""
-    parts: list[Path] = []
-    rows = 0
-    for _, alike in groupby(batches, lambda batch: (batch.schema.names, batch.schema.types)):
-        first = next(alike)
-        parts.append(folder / str(len(parts)))
-        with pq.ParquetWriter(parts[-1], first.schema) as writer:
-            for batch in chain([first], alike):
-                writer.write_table(pa.Table.from_batches([batch]).cast(first.schema))
-                rows += batch.num_rows
-                progress(rows)
-    return parts, rows
+def _refuse_what_is_there(account: Account, target: Target, since: str) -> None:
+    if not target.container and not Path(target.path).parent.is_dir():
+        path = Path(target.path)
+        raise ConfigError(f"There is no folder {path.parent} to write {path.name} into.")
+    blobs, folder = account.container(target.container) if target.container else None, Path(target.path)
+    if not target.is_folder or since:
+        return
+    # A file of an earlier export, of a day that is not written again, would double its rows.
+    if blobs is not None:
+        found = bool(blobs.list(f"{target.path}/"))
+    else:
+        found = folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+    if found:
+        raise ConfigError(f"{target} is not empty. Name another folder, or add the new rows with --since TOKEN.")
 
 
-def _together(parts: list[Path], whole: Path, stream: str) -> Path:
-    """Merge the files into one that has the columns of all."""
+def _mark(since: str) -> str:
+    """What distinguishes the files of one export from those of others, and not from a repetition of it."""
+    return f"-{hashlib.blake2b(since.encode(), digest_size=4).hexdigest()}" if since else ""
+
+
+def _divided(log: str, table: pa.Table, by: By | None, time: str | None, stream: str) -> Iterator[tuple[str, pa.Table]]:
+    """The rows by the folder that they go to; "" without folders."""
+    if by is None:
+        yield "", table
+        return
+    if by is By.RUN:
+        if not log.startswith(RUNS):
+            raise ConfigError(f"The stream {stream!r} is a source, whose rows belong to no run. Use --by day.")
+        yield f"of_run={run_of(log)}", table
+        return
+    if time is None:
+        raise ConfigError(
+            f"Which column has the day? Add --time COLUMN, or streams.{stream}.event_time in the job file."
+        )
+    days = _days(table, time)
+    for day in pc.unique(days).to_pylist():
+        chosen = pc.is_null(days) if day is None else pc.equal(days, day)
+        yield f"on_day={day or '__HIVE_DEFAULT_PARTITION__'}", table.filter(chosen)
+
+
+def _days(table: pa.Table, time: str) -> pa.ChunkedArray:
+    """The days, in UTC, of a column of times or dates; of a field of a column: `window.start`."""
+    first, *fields = time.split(".")
+    if first not in table.column_names:
+        raise ConfigError(f"There is no column {time!r} for --by day. Columns: {', '.join(table.column_names)}.")
     try:
-        schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-        raise ConfigError(f"The rows of {stream!r} have columns that do not fit into one file: {error}") from error
-    with pq.ParquetWriter(whole, schema) as writer:
-        for part in parts:
-            for batch in pq.ParquetFile(part).iter_batches():
-                rows = [schema.empty_table(), pa.Table.from_batches([batch])]
-                writer.write_table(pa.concat_tables(rows, promote_options="permissive"))
-    return whole
+        column = pc.struct_field(table[first], fields) if fields else table[first]
+        if not pa.types.is_temporal(column.type):
+            raise ConfigError(f"The column {time!r} holds {column.type}, which has no day.")
+        return column.cast(pa.date32()).cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(f"The column {time!r} has no day: {error}") from error
+
+
+@dataclass(slots=True)
+class Parts:
+    """The rows so far, in Parquet files: for each place one for each change of columns."""
+
+    folder: Path
+    paths: dict[str, list[Path]] = field(default_factory=dict)
+    _open: dict[str, pq.ParquetWriter] = field(default_factory=dict)
+    _number: int = 0
+
+    def write(self, place: str, rows: pa.Table) -> None:
+        """Add rows behind those of their place."""
+        writer = self._open.get(place)
+        if writer is None or (writer.schema.names, writer.schema.types) != (rows.schema.names, rows.schema.types):
+            self.close(None if len(self._open) >= OPEN_MAX else place)
+            path = self.folder / f"part-{self._number}"
+            self._number += 1
+            self.paths.setdefault(place, []).append(path)
+            writer = self._open[place] = pq.ParquetWriter(path, rows.schema)
+        writer.write_table(rows.cast(writer.schema))
+
+    def close(self, place: str | None = None) -> None:
+        """Close the file of a place, or all."""
+        for each in [*self._open] if place is None else [place] if place in self._open else []:
+            self._open.pop(each).close()
+
+
+def _deliver(account: Account, target: Target, parts: Parts, unfinished: Path, name: str) -> None:
+    """Make the files of the parts, and let them appear."""
+    parts.close()
+    whole = unfinished / "whole"
+    whole.mkdir()
+    made: dict[str, Path] = {}  # below the target
+    for place, paths in parts.paths.items():
+        leaf = f"{place}/{name}" if target.is_folder else ""
+        path = whole / (leaf or "file")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(paths, path, target)
+        made[leaf] = path
+    if target.container:
+        blobs = account.container(target.container)
+        for leaf, path in made.items():
+            blobs.put_file("/".join(filter(None, [target.path, leaf])), path)
+        return
+    to = Path(target.path)
+    if target.is_folder:
+        with suppress(OSError):  # a folder with files is not replaced: it gets more
+            whole.rename(to)
+            return
+    for leaf, path in made.items():
+        (to / leaf).parent.mkdir(parents=True, exist_ok=True)
+        path.replace(to / leaf)
+
+
+def _write_whole(parts: list[Path], to: Path, target: Target) -> None:
+    """Make one file, of the target's kind, of parts with different columns."""
+    if target.kind == "parquet" and len(parts) == 1:
+        parts[0].rename(to)
+        return
+    schema = pa.unify_schemas([pq.read_schema(part) for part in parts], promote_options="permissive")
+    batches = (_fitted(batch, schema) for part in parts for batch in pq.ParquetFile(part).iter_batches())
+    if target.kind == "parquet":
+        with pq.ParquetWriter(to, schema) as writer:
+            for rows in batches:
+                writer.write_table(rows)
+        return
+    with gzip.open(to, "wb") if target.gz else to.open("wb") as plain:
+        out = cast(IO[bytes], plain)
+        if target.kind == "json":
+            for rows in batches:
+                out.write(as_lines(rows).encode())
+            return
+        with pyarrow.csv.CSVWriter(out, schema) as lines:
+            for rows in batches:
+                lines.write_table(rows)
+
+
+def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """The rows with all columns of the schema."""
+    rows = [schema.empty_table(), pa.Table.from_batches([batch])]
+    return pa.concat_tables(rows, promote_options="permissive")
 
 
 def command(
     job: Job,
     stream: Annotated[str, typer.Argument(help="A stream of the pipeline, or a source.", show_default=False)],
-    to: Annotated[Path, typer.Option(help="The Parquet file to write.", show_default=False)],
+    to: Annotated[
+        str,
+        typer.Option(
+            help="A .parquet, .csv or .jsonl file, of texts also .gz; with --by a folder; on this machine, or "
+            "az://CONTAINER/PATH in the job's account.",
+            show_default=False,
+        ),
+    ],
+    by: Annotated[By | None, typer.Option(help="Write a folder with a Parquet file for each run or day.")] = None,
+    time: Annotated[
+        str | None,
+        typer.Option(help="With --by day: the column, in UTC; also window.start. [default: the stream's event time]"),
+    ] = None,
+    since: Annotated[
+        str, typer.Option(metavar="TOKEN", help="Only the rows since the token of an earlier export or follow.")
+    ] = "",
 ) -> None:
-    """Write the committed rows of a stream to a Parquet file.
+    """Write the committed rows of a stream to a file, a folder of files, or the account.
 
     Example: samza-azure export job.toml daily-delays --to daily.parquet
     """
     config = load(job)
+    target = Target.of(to, by, config)
     account = reach(config, create=False)
     control, _ = look(config, account)
-    rows = export(account, control, stream, to, progress=ProgressLine(f"export {stream}"))
-    print(f"{rows} rows to {to}")
+    settings = config.streams.get(stream)
+    rows, token = export(
+        account,
+        control,
+        stream,
+        target,
+        progress=ProgressLine(f"export {stream}"),
+        since=since,
+        by=by,
+        time=time or (settings.event_time if settings else None),
+    )
+    print(f"{rows} rows to {target}" if rows else f"No rows since the token; {target} is not written")
+    say(f"To export what comes after them: --since {token}")

@@ -13,7 +13,7 @@ is written "flights/0".
 import re
 
 #: The folders of a job's container. They and the control blob hold all that a job writes.
-RUNS, STREAMS, TABLES, FILES, LOCKS = "runs/", "streams/", "tables/", "files/", "locks/"
+RUNS, STREAMS, TABLES, FILES, LOCKS = FOLDERS = ("runs/", "streams/", "tables/", "files/", "locks/")
 
 #: A blob of a task's log, and one of a source partition's.
 TASK_BLOB = re.compile(r"(?P<prefix>runs/(?P<run>[^/]+)/(?P<stage>[^/]+)-(?P<number>\d+))/(?P<index>\d{8})")

@@ -4,17 +4,18 @@ Each method is one call, sent once; a large `put` is several, of which only the 
 the position of an append, and If-None-Match.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any
 
 from azure.core import MatchConditions
 from azure.core.exceptions import AzureError, HttpResponseError
 from azure.storage.blob import BlobBlock, BlobProperties, ContainerClient
 
-from samza_azure.errors import SamzaAzureError, StorageUnavailable, Unsettled
+from samza_azure.errors import ConfigError, SamzaAzureError, StorageUnavailable, Unsettled
 from samza_azure.logs.operations import Span
 from samza_azure.logs.record import Buffer
 from samza_azure.logs.retention import Listed
@@ -102,6 +103,28 @@ class AzureBlobs:
             blocks.append(BlobBlock(f"{start:016d}"))
         commit = partial(blob.commit_block_list, blocks, match_condition=MatchConditions.IfMissing, **self._timeouts())
         return self._created(self._calls.make(commit, f"Writing {name}", write=True), name)
+
+    def put_file(self, name: str, path: Path) -> None:
+        """Write a block blob from a file, block by block; replace one that is there. It is atomic, as `put` is.
+
+        Raise ConfigError if the service refuses to replace it, for example a log.
+        """
+        blob, blocks = self._client(name), list[BlobBlock]()
+        with path.open("rb") as data:
+            while block := data.read(BLOCK_BYTES):
+                number = f"{len(blocks):016d}"
+                self._replaced(partial(blob.stage_block, number, block, len(block), **self._timeouts(len(block))), name)
+                blocks.append(BlobBlock(number))
+        self._replaced(partial(blob.commit_block_list, blocks, **self._timeouts()), name)
+
+    def _replaced(self, call: Callable[[], object], name: str) -> None:
+        answer = self._calls.make(call, f"Writing {name}", write=True)
+        if isinstance(answer, Missing):
+            raise StorageUnavailable(f"Writing {name}: the container {self._container.container_name} is gone.")
+        if isinstance(answer, Refused):
+            raise ConfigError(
+                f"{self._container.container_name}/{name} cannot be replaced: {answer.code}. Choose another name."
+            )
 
     def list(self, prefix: str) -> Sequence[tuple[str, int]]:
         return [(found.name, found.size) for found in self._listed(prefix)]

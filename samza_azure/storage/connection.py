@@ -8,7 +8,7 @@ kept-alive connection breaks. The synchronous side serves many threads, the asyn
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -34,6 +34,9 @@ from samza_azure.storage.interface import Blobs, ControlBlob, Hints, Missing, Po
 from samza_azure.storage.limits import READERS
 from samza_azure.storage.secret_file import SecretFile
 from samza_azure.storage.transactions import Transactions
+
+if TYPE_CHECKING:
+    from samza_azure.storage.blobs import AzureBlobs
 
 CONNECT_S = 3.0
 READ_S = 10.0
@@ -110,6 +113,15 @@ class Account:
         from samza_azure.storage.blobs import AzureBlobs  # kept out of the supervisor
 
         return AzureBlobs(self._synchronous().container, self._calls, timeout_s=timeout_s)
+
+    def container(self, name: str, *, timeout_s: float = READ_S) -> "AzureBlobs":
+        """The blobs of any container of the account. Raise ConfigError if there is none of this name."""
+        from samza_azure.storage.blobs import AzureBlobs  # kept out of the supervisor
+
+        container = self._synchronous().beside(name)
+        if not self._has(container):
+            raise ConfigError(f"The account has no container {name}. Create it, or name another one.")
+        return AzureBlobs(container, self._calls, timeout_s=timeout_s)
 
     def hints(self, *, timeout_s: float = CONNECT_S) -> Hints:
         """The hint rows."""
@@ -189,10 +201,13 @@ class Account:
         return answer if isinstance(answer, Mapping) else getattr(answer, "__dict__", {})
 
     def _has_container(self) -> bool:
+        return self._has(self._synchronous().container)
+
+    def _has(self, container: ContainerClient) -> bool:
         """Checked by a blob in it: not every role may read a container's own properties."""
-        blob = self._synchronous().container.get_blob_client(NAME)
-        asked = _found(blob.get_blob_properties, "ContainerNotFound")
-        return self._calls.make(asked, f"Asking for the container {self._container}", write=False) is not False
+        asked = _found(container.get_blob_client(NAME).get_blob_properties, "ContainerNotFound")
+        doing = f"Asking for the container {container.container_name}"
+        return self._calls.make(asked, doing, write=False) is not False
 
     def _has_table(self) -> bool:
         """Checked by its rows, for the same reason."""
@@ -242,8 +257,13 @@ class _Clients:
         self._session.mount("http://", adapter)
         self._transport = RequestsTransport(session=self._session, session_owner=False, **_TRANSPORT)
         common: dict[str, Any] = {"transport": self._transport, "credential": opens, **_ONCE}
-        self.container = ContainerClient(where.blob_url, container, **(common | _SIZES))
+        self._blob_url, self._options = where.blob_url, common | _SIZES
+        self.container = self.beside(container)
         self.table = TableClient(where.table_url, table, **common)
+
+    def beside(self, container: str) -> ContainerClient:
+        """A container of this account."""
+        return ContainerClient(self._blob_url, container, **self._options)
 
     def use(self, adapter: BaseAdapter) -> None:
         """Send through this adapter instead of the network."""

@@ -10,9 +10,9 @@ Not promised: an order between partitions, or between tasks of one run.
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -112,7 +112,7 @@ class Reader:
         """Tables with at least one row; the storage is waited for."""
         while True:
             any_rows = False
-            for table in self._round():
+            for _, table in self._round(_in_order):
                 any_rows = True
                 yield table
             if self._until_now and not any_rows:
@@ -127,7 +127,20 @@ class Reader:
         while (table := await asyncio.to_thread(next, tables, None)) is not None:
             yield table
 
-    def _round(self) -> Iterator[pa.Table]:
+    def once_through(self, runs: Sequence[str] = ()) -> Iterator[tuple[str, pa.Table]]:
+        """All that is new now, with the names of the logs, each log read once to its end.
+
+        `runs` are run ids in their order; others follow, by name.
+        """
+        ranks = {run: rank for rank, run in enumerate(runs)}
+
+        def in_order(prefix: str) -> tuple[int, tuple[str, str, int]]:
+            order = _in_order(prefix)
+            return ranks.get(order[0], len(ranks)), order
+
+        yield from self._round(in_order)
+
+    def _round(self, in_order: Callable[[str], Any]) -> Iterator[tuple[str, pa.Table]]:
         """All that is new now, log by log. A run's logs come before those of the next run."""
         try:
             if time.monotonic() >= self._listed_at + LIST_S or self._until_now:
@@ -136,7 +149,7 @@ class Reader:
             if self._until_now:
                 raise
             return
-        for prefix in sorted(self._stand.at.keys() - self._stand.ended, key=_in_order):
+        for prefix in sorted(self._stand.at.keys() - self._stand.ended, key=in_order):
             reader = LogReader(self._blobs, prefix)
             while True:
                 try:
@@ -154,7 +167,7 @@ class Reader:
                 if found.drained:
                     self._stand.ended.add(prefix)
                 if batches:
-                    yield _table(batches)
+                    yield prefix, _table(batches)
                 if found.at_end or found.drained:
                     break
 

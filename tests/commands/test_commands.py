@@ -1,5 +1,6 @@
 """What the commands say about bad input, each with the right exit code. No Spark: `tests/end_to_end` has the rest."""
 
+import gzip
 import importlib
 import importlib.metadata
 import json
@@ -15,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from azure.storage.blob import BlobServiceClient
 
 from samza_azure import ConfigError, Reader, SourceWriter
 from samza_azure.cli import COMMANDS
@@ -155,6 +157,44 @@ def test_a_file_whose_producer_is_killed_again_and_again_is_there_once(emulator:
     found = [each for table in Reader(account.blobs(), "flights", until_now=True) for each in table.to_pylist()]
     assert sorted(each["dep_delay"] for each in found) == [float(number) for number in range(400)]
     account.close()
+
+
+def test_rows_are_exported_into_the_account_and_since_a_token(emulator: Azurite, tmp_path: Path) -> None:
+    job, rows, connect = tmp_path / "job.toml", tmp_path / "rows.csv", emulator.connection_string
+    job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "exported"'))
+    service = BlobServiceClient.from_connection_string(connect)
+    service.create_container("outside")
+    service.get_blob_client("outside", "log.csv").create_append_blob()
+
+    def command(name: str, *options: str) -> tuple[int, str, str]:
+        return samza_azure(name, str(job), "flights", *options, connect=connect)
+
+    def blob(name: str) -> bytes:
+        return bytes(service.get_blob_client("outside", name).download_blob().readall())
+
+    rows.write_text("carrier,ts,dep_delay\nUA,2013-01-01 05:00:00,1\n")
+    assert command("produce", str(rows))[0] == 0
+    code, said, progress = command("export", "--to", "az://outside/a/rows.csv.gz")
+    assert (code, said) == (0, "1 rows to az://outside/a/rows.csv.gz\n")
+    assert gzip.decompress(blob("a/rows.csv.gz")).startswith(b'"carrier","ts","dep_delay"\n"UA",2013-01-01 05:00')
+    token = progress.rpartition("--since ")[2].strip()
+    code, said, _ = command("export", "--to", "az://outside/a/rows.jsonl", "--since", token)
+    assert (code, said) == (0, "No rows since the token; az://outside/a/rows.jsonl is not written\n")
+    rows.write_text("carrier,ts,dep_delay\nAA,2013-01-02 05:00:00,2\n")
+    assert command("produce", str(rows))[0] == 0
+    assert command("export", "--to", "az://outside/days", "--by", "day", "--since", token)[0] == 0
+    [name] = [each.name for each in service.get_container_client("outside").list_blobs("days/")]
+    assert name.startswith("days/on_day=2013-01-02/flights-")
+    assert pq.read_table(pa.BufferReader(blob(name)))["carrier"].to_pylist() == ["AA"]
+    for to, reason in (
+        ("az://outside/log.csv", "outside/log.csv cannot be replaced: InvalidBlobType"),
+        ("az://nowhere/a.csv", "The account has no container nowhere"),
+        ("az://exported-1/streams/x.csv", "is where a job keeps its own data"),
+        ("az://outside/days --by day", "is not empty"),
+    ):
+        code, _, progress = command("export", "--to", *to.split())
+        assert (code, reason in progress) == (2, True), progress
+    service.close()
 
 
 def test_a_stream_is_followed_from_a_token_and_peeked_at(emulator: Azurite, tmp_path: Path) -> None:

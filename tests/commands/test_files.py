@@ -12,15 +12,17 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
-from samza_azure.commands.export import export
+from samza_azure.commands.export import By, Target, export
 from samza_azure.commands.produce import _without_stdin, produce, refuse_other_partitions
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.group.control import Control, RunPhase
 from samza_azure.logs.names import source_log
 from samza_azure.logs.partition import partition_of
+from samza_azure.logs.record import Slice, Writer
+from samza_azure.storage.arrow import encode
 from samza_azure.storage.export import batches_of
-from samza_azure.storage.log import LogReader
+from samza_azure.storage.log import LogReader, take_over
 from samza_azure.storage.memory import MemoryAccount
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "job.toml"
@@ -207,15 +209,110 @@ def test_an_export_over_an_upgrade_has_the_columns_of_both_runs(account: Any, tm
     for columns in (schema, f"{schema}, gate int"):
         put(account, file, schema=columns, partitions=1)
     to = tmp_path / "out.parquet"
-    assert export(account, None, "flights", to, progress=lambda rows: None) == 2
+    assert export(account, None, "flights", Target(str(to)), progress=lambda rows: None)[0] == 2
     assert pq.read_table(to)["gate"].to_pylist() == [None, 7]
     assert sorted(tmp_path.iterdir()) == [to, file]
 
 
-def test_an_export_to_a_folder_says_so_and_leaves_nothing_there(account: Any, tmp_path: Path) -> None:
+def exported(
+    account: Any, to: Path | str, by: By | None = None, since: str = "", time: str | None = "ts"
+) -> tuple[int, str]:
+    """Export the source stream; the number of rows and the token."""
+    config = Config.load(EXAMPLE, environment=ENVIRONMENT)
+    target = Target.of(str(to), by, config)
+    return export(account, None, "flights", target, progress=lambda rows: None, since=since, by=by, time=time)
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.csv.gz", "out.jsonl", "out.json.gz"])
+def test_what_is_exported_can_be_produced_again(name: str, account: Any, tmp_path: Path) -> None:
+    put(account, flights(tmp_path, "UA,2013-01-01 05:00:00.000001,1.5", ",,"), partitions=1)
+    assert exported(account, tmp_path / name)[0] == 2
+    again = MemoryAccount()
+    assert put(again, tmp_path / name, partitions=1) == 2
+    ours, theirs = (list(batches_of(each.blobs(), "flights")) for each in (account, again))
+    assert pa.Table.from_batches(theirs).to_pylist() == pa.Table.from_batches(ours).to_pylist()
+
+
+def test_a_folder_by_day_gets_what_is_new_since_the_token_and_each_row_is_there_once(
+    account: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "days"
+    put(account, flights(tmp_path, "A,2013-01-01 23:59:59,1", "B,2013-01-02 00:00:00,2", "C,,3"))
+    rows, token = exported(account, folder, By.DAY)
+    assert rows == 3
+    assert sorted(str(each.relative_to(folder)) for each in folder.rglob("*.parquet")) == [
+        "on_day=2013-01-01/flights.parquet",
+        "on_day=2013-01-02/flights.parquet",
+        "on_day=__HIVE_DEFAULT_PARTITION__/flights.parquet",
+    ]
+    with pytest.raises(ConfigError, match=r"days/ is not empty\. .* --since TOKEN"):
+        exported(account, folder, By.DAY)
+    assert exported(account, folder, By.DAY, token) == (0, token)
+    put(account, flights(tmp_path, "D,2013-01-02 00:00:00,4"))
+    for _ in range(2):  # a repetition replaces its own files
+        rows, later = exported(account, folder, By.DAY, token)
+        assert rows == 1
+    assert exported(account, folder, By.DAY, later)[0] == 0
+    assert sorted(pq.read_table(folder)["carrier"].to_pylist()) == ["A", "B", "C", "D"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["days", "rows.csv"]
+
+
+@pytest.mark.parametrize(
+    ("to", "by", "time", "said"),
+    [
+        ("{}", None, "ts", "is a folder. Add --by run or --by day"),
+        ("{}/new/", None, "ts", "is a folder. Add --by run or --by day"),
+        ("{}/rows.xlsx", None, "ts", "says no kind of file"),
+        ("{}/rows.parquet.gz", None, "ts", "says no kind of file"),
+        ("{}/no/rows.parquet", None, "ts", "There is no folder"),
+        ("{}/out", By.RUN, "ts", "is a source, whose rows belong to no run"),
+        ("{}/out", By.DAY, None, "Which column has the day"),
+        ("{}/out", By.DAY, "at", "There is no column 'at'"),
+        ("{}/out", By.DAY, "carrier", "holds string, which has no day"),
+        ("az://flights-1/runs/x.parquet", None, "ts", "is where a job keeps its own data"),
+        ("az://other/control.json", None, "ts", "is where a job keeps its own data"),
+        ("az://other", None, "ts", "names no blob"),
+    ],
+)
+def test_a_target_that_cannot_be_is_refused_and_nothing_is_left(
+    to: str, by: By | None, time: str | None, said: str, account: Any, tmp_path: Path
+) -> None:
     put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,1"))
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    with pytest.raises(ConfigError, match="is a folder"):
-        export(account, None, "flights", folder, progress=lambda rows: None)
-    assert sorted(tmp_path.rglob("*")) == [folder, tmp_path / "rows.csv"]
+    with pytest.raises(ConfigError, match=said):
+        exported(account, to.format(tmp_path), by, time=time)
+    assert sorted(tmp_path.rglob("*")) == [tmp_path / "rows.csv"]
+
+
+def test_many_days_and_changing_columns_come_into_one_file_each(account: Any, tmp_path: Path) -> None:
+    """More days than files are open at a time, in any order."""
+    schema = "carrier string, ts timestamp, dep_delay double"
+    lines = [f"UA,2013-{1 + day // 28:02}-{1 + day % 28:02} 05:00:00,{day},7" for day in range(100)]
+    for columns in (schema, f"{schema}, gate int"):
+        file = flights(tmp_path, *lines, *lines[::-1], columns="carrier,ts,dep_delay,gate")
+        put(account, file, schema=columns, partitions=1)
+    assert exported(account, tmp_path / "days", By.DAY)[0] == 400
+    assert len(list((tmp_path / "days").iterdir())) == 100
+    rows = pq.read_table(tmp_path / "days")
+    assert rows.num_rows == 400 and rows["gate"].null_count == 200
+
+
+def test_a_folder_by_run_has_each_runs_rows_in_the_order_of_the_runs(account: Any, tmp_path: Path) -> None:
+    for run in ("2-b", "1-a"):
+        writer, _ = take_over(
+            account.blobs(), f"runs/{run}/count-0", group_id=bytes(16), task="count-0", writer=Writer(1, 1), first=True,
+            may_append=lambda: True, meta={"stream": "out"},
+        )  # fmt: skip
+        writer.append(0, slices=(Slice(0, encode(pa.table({"run": [run]})), 1),))
+    config = Config.load(EXAMPLE, environment=ENVIRONMENT)
+
+    def rows(to: Path, by: By | None) -> pa.Table:
+        control = Control("g", run_id="1-a", past=("2-b",))  # named by hand: the second one began first
+        export(account, control, "out", Target.of(str(to), by, config), progress=lambda rows: None, by=by)
+        return pq.read_table(to)
+
+    assert rows(tmp_path / "out.parquet", None)["run"].to_pylist() == ["2-b", "1-a"]
+    rows(tmp_path / "runs", By.RUN)
+    for run in ("1-a", "2-b"):
+        assert pq.read_table(tmp_path / "runs" / f"of_run={run}" / "out.parquet", partitioning=None).to_pylist() == [
+            {"run": run}
+        ]
