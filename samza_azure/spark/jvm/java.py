@@ -165,7 +165,7 @@ def spark_jars() -> Path:
     """Where the pyspark wheel has its jars."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise ConfigError("pyspark is not installed. Run: pip install samza-azure.")
+        raise ConfigError("pyspark is not installed. Run: pip install 'samza-azure[spark]'.")
     return Path(found.origin).parent / "jars"
 
 

@@ -88,7 +88,8 @@ def _said(error: BaseException) -> str:
 def _needs(error: ModuleNotFoundError) -> str:
     """Name the missing package and the command that installs it."""
     package = str(error.name).partition(".")[0]
-    wanted = "samza-azure[pandas]" if package in ("pandas", "google") else package
+    extras = {"pandas": "pandas", "google": "spark", "pyspark": "spark"}
+    wanted = f"samza-azure[{extras[package]}]" if package in extras else package
     return f"needs the package {package}, which is not installed. Run on each machine: pip install '{wanted}'"
 
 
