@@ -126,7 +126,7 @@ def export(
     beside = None if target.container else local.parent
     try:
         with tempfile.TemporaryDirectory(prefix=f".{local.name}.", dir=beside) as unfinished:
-            parts, rows = Parts(Path(unfinished)), 0
+            parts, rows = PartFiles(Path(unfinished)), 0
             for log, table in reader.once_through(runs):
                 for place, some in _divided(log, table, by, time, stream):
                     parts.write(place, some)
@@ -205,7 +205,7 @@ def _days(table: pa.Table, time: str) -> pa.ChunkedArray:
 
 
 @dataclass(slots=True)
-class Parts:
+class PartFiles:
     """The rows so far, in Parquet files: for each place one for each change of columns."""
 
     folder: Path
@@ -230,7 +230,7 @@ class Parts:
             self._open.pop(each).close()
 
 
-def _deliver(account: Account, target: Target, parts: Parts, unfinished: Path, name: str) -> None:
+def _deliver(account: Account, target: Target, parts: PartFiles, unfinished: Path, name: str) -> None:
     """Make the files of the parts, and let them appear."""
     parts.close()
     whole = unfinished / "whole"

@@ -4,51 +4,19 @@ A handler is a black box: no plan shows which columns it emits or how old its ro
 both; if it does not, the start is refused with the line to add.
 """
 
-import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from samza_azure.application import Stage, check_methods
-from samza_azure.config import Config, Stream
+from samza_azure.application import Stage
+from samza_azure.config import Stream
 from samza_azure.errors import PipelineRefused
 from samza_azure.spark.pipeline.analysis import Analysis, Input, check_event_time
 from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.destination import check_key
 from samza_azure.spark.pipeline.placement import Placement
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
-
-
-def at_once(stage: Stage, config: Config) -> int:
-    """The maximum number of messages in flight in a task of this stage."""
-    return stage.max_concurrency or config.task.max_concurrency
-
-
-def handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:
-    """Yield the mistakes in a handler that can be found without Spark."""
-    try:
-        inspect.signature(stage.function).bind()
-    except TypeError:
-        yield (
-            f"Each task of {stage.name} creates its handler by calling {stage.name}() without arguments, but it needs "
-            "some. "
-            f"Decorate a function that returns it: @app.task({', '.join(map(repr, stage.inputs))}) "
-            "def name(): return …"
-        )
-    except ValueError:
-        pass  # a callable without a signature
-    if inspect.isclass(stage.function):
-        try:
-            check_methods(stage.function, stage.name, at_once(stage, config))
-        except PipelineRefused as error:
-            yield str(error)
-    declared = config.streams.get(stage.output)
-    if stage.output != stage.name and (declared is None or declared.schema is None):
-        yield (
-            f"Task {stage.name} writes stream {stage.output!r}, but the job file does not declare its columns. "
-            f'Add: [streams.{stage.output}] with schema = "…", like "id string, amount double".'
-        )
 
 
 def analyse_handler(spark: SparkSession, stage: Stage, inputs: Sequence[Input], declared: Stream) -> Analysis:

@@ -1,7 +1,7 @@
 """Check a pipeline without Spark: names, streams, keys, duplicates, cycles.
 
-The check is cheap, so all mistakes are reported at once, each with the file and line of its stage. A schema that only
-Spark can read is left to Spark.
+It imports nothing of Azure and Arrow, which would take longer than the check. All mistakes are reported at once, each
+with the file and line of its stage. A schema that only Spark can read is left to Spark.
 """
 
 import difflib
@@ -9,10 +9,9 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from samza_azure.application import Application, Stage
+from samza_azure.application import Application, Stage, check_methods
 from samza_azure.config import Config, Stream
 from samza_azure.errors import PipelineRefused
-from samza_azure.spark.pipeline.handlers import handler_mistakes
 from samza_azure.spark.pipeline.sinks import name_mistakes, sinks_of
 from samza_azure.spark.places import noted, place_of_function
 
@@ -72,7 +71,7 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
     for stage in stages:
         place = place_of_function(stage.function)
         if stage.is_handler:
-            yield from ((message, place) for message in handler_mistakes(stage, config))
+            yield from ((message, place) for message in _handler_mistakes(stage, config))
         elif (said := _other_arguments(stage)) is not None:
             yield said, place
         for name in stage.inputs:
@@ -85,6 +84,37 @@ def _mistakes(stages: Sequence[Stage], config: Config) -> Iterator[tuple[str, st
             else:
                 for message in _source_mistakes(name, declared):
                     yield message, str(config.path)
+
+
+def at_once(stage: Stage, config: Config) -> int:
+    """The maximum number of messages in flight in a task of this stage."""
+    return stage.max_concurrency or config.task.max_concurrency
+
+
+def _handler_mistakes(stage: Stage, config: Config) -> Iterator[str]:
+    """Yield the mistakes in a handler that can be found without Spark."""
+    try:
+        inspect.signature(stage.function).bind()
+    except TypeError:
+        yield (
+            f"Each task of {stage.name} creates its handler by calling {stage.name}() without arguments, but it needs "
+            "some. "
+            f"Decorate a function that returns it: @app.task({', '.join(map(repr, stage.inputs))}) "
+            "def name(): return …"
+        )
+    except ValueError:
+        pass  # a callable without a signature
+    if inspect.isclass(stage.function):
+        try:
+            check_methods(stage.function, stage.name, at_once(stage, config))
+        except PipelineRefused as error:
+            yield str(error)
+    declared = config.streams.get(stage.output)
+    if stage.output != stage.name and (declared is None or declared.schema is None):
+        yield (
+            f"Task {stage.name} writes stream {stage.output!r}, but the job file does not declare its columns. "
+            f'Add: [streams.{stage.output}] with schema = "…", like "id string, amount double".'
+        )
 
 
 def _retention_mistakes(stages: Sequence[Stage], config: Config) -> Iterator[str]:
@@ -195,4 +225,4 @@ def _is_route(name: str, stages: Sequence[Stage]) -> bool:
     return any(name.startswith(f"{stage.name}-{each}") for stage in stages for each in stage.inputs)
 
 
-__all__ = ["check_names", "nearest", "no_time", "ordered", "undeclared"]
+__all__ = ["at_once", "check_names", "nearest", "no_time", "ordered", "undeclared"]

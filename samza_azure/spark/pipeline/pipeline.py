@@ -24,8 +24,8 @@ from samza_azure.spark.pipeline.bounds import Term
 from samza_azure.spark.pipeline.catalyst import column, rebound
 from samza_azure.spark.pipeline.describe import MOST, columns
 from samza_azure.spark.pipeline.destination import check_key, with_destination
-from samza_azure.spark.pipeline.handlers import analyse_handler, at_once
-from samza_azure.spark.pipeline.names import check_names, ordered, undeclared
+from samza_azure.spark.pipeline.handlers import analyse_handler
+from samza_azure.spark.pipeline.names import at_once, check_names, ordered, undeclared
 from samza_azure.spark.pipeline.placement import Placement, Route
 from samza_azure.spark.pipeline.schema import check_columns, parse_schema
 from samza_azure.spark.pipeline.sinks import check_producers, check_time, sink_plan, sinks_of
