@@ -79,8 +79,8 @@ def answered(command: list[str], expected: list[str], folder: Path, environment:
         if "status" not in command:
             assert not expected or ended.stdout.splitlines() == expected, ended.stderr
             return
-        rows = [line for line in ended.stdout.splitlines() if any(task in line for task in expected)]
-        if len(rows) == len(expected) and all("RUNNING" in row for row in rows):
+        lines = ended.stdout.splitlines()
+        if all(any(task in line and "RUNNING" in line for line in lines) for task in expected):
             return
         assert time.monotonic() < deadline, ended.stdout
         time.sleep(0.5)  # the pace of asking
