@@ -173,7 +173,8 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
             properties: {
               publisher: 'Microsoft.ManagedServices'
               type: 'ApplicationHealthLinux'
-              typeHandlerVersion: '2.0'
+              // By the status alone. 2.0 wants a body with ApplicationHealthState, and without one no machine is healthy.
+              typeHandlerVersion: '1.0'
               autoUpgradeMinorVersion: true
               settings: {
                 protocol: 'http'
@@ -181,7 +182,6 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
                 requestPath: '/livez'
                 intervalInSeconds: 10
                 numberOfProbes: 6
-                gracePeriod: 900
               }
             }
           }

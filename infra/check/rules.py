@@ -150,10 +150,23 @@ def probes_on_real_routes(file: File) -> Iterator[Finding]:
                 )
     for each in _made(file, "Microsoft.Compute/virtualMachineScaleSets"):
         for inner in _objects(each.body):
-            if "requestPath" in inner.entries and (path := _literal(file, inner.entries["requestPath"])) not in ROUTES:
-                yield Finding(
-                    file.name, inner.lines["requestPath"], f"health is asked for at {path}, which no processor answers"
-                )
+            settings = inner.entries.get("settings")
+            if _literal(file, inner.entries.get("type")) == "ApplicationHealthLinux" and isinstance(settings, Object):
+                for line, text in _of_health_extension(file, inner, settings):
+                    yield Finding(file.name, line, f"{each.name} {text}")
+
+
+def _of_health_extension(file: File, extension: Object, settings: Object) -> Iterator[tuple[int, str]]:
+    """Version 1.0 judges by the status alone; 2.0 wants `ApplicationHealthState` in the body, which /livez has not."""
+    path, version = (
+        _literal(file, each) for each in (settings.entries.get("requestPath"), extension.entries["typeHandlerVersion"])
+    )
+    if path != "/livez":
+        yield settings.line, f"is asked for health at {path}; it should be asked at /livez"
+    if version != "1.0":
+        yield extension.line, f"is asked for health by version {version!r}, which wants a body that no processor sends"
+    if "gracePeriod" in settings.entries:
+        yield settings.lines["gracePeriod"], "has a gracePeriod in its settings, which only version 2.0 reads"
 
 
 def fixed_number(file: File) -> Iterator[Finding]:

@@ -225,6 +225,21 @@ OF_THE_FLEET = [
         "path: '/health'",
         "asks for /health, which no processor answers",
     ),
+    (
+        "health in words that no processor says",
+        "scale-set.bicep",
+        "typeHandlerVersion: '1.0'",
+        "typeHandlerVersion: '2.0'",
+        "machines is asked for health by version '2.0', which wants a body that no processor sends",
+    ),
+    (
+        "a time that only the other version knows",
+        "scale-set.bicep",
+        "numberOfProbes: 6\n",
+        "numberOfProbes: 6\n                gracePeriod: 900\n",
+        "which only version 2.0 reads",
+    ),
+    ("a machine's health at a route that is none", "scale-set.bicep", "'/livez'", "'/health'", "asked for health at /health"),
     ("life by readiness", "container-apps.bicep", "path: '/livez'", "path: '/readyz'", "it should ask for /livez"),
     ("a probe left out", "container-apps.bicep", "type: 'Readiness'", "type: 'Liveness'", "no probe of type Readiness"),
     (
