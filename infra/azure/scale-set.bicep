@@ -1,5 +1,6 @@
-// Processors on virtual machines, one each: some at the regular price, the rest as spot machines. Spot machines are
-// announced 30 s before they go, in Scheduled Events and by SIGTERM.
+// Processors on virtual machines, one each: some at the regular price, the rest as spot machines. Azure announces an
+// eviction 30 s ahead, in Scheduled Events, which nothing here reads. If the machine is shut down in order, systemd sends
+// SIGTERM and the processor hands over its tasks; otherwise its heartbeats stop and the leader gives its tasks to others.
 
 @description('Where the machines are.')
 param location string
@@ -94,13 +95,6 @@ resource machines 'Microsoft.Compute/virtualMachineScaleSets@2025-04-01' = {
       billingProfile: {
         // Up to the regular price: evicted for want of machines only.
         maxPrice: -1
-      }
-      // Announces the end of a machine that the scale set removes; that of a spot machine is always announced.
-      scheduledEventsProfile: {
-        terminateNotificationProfile: {
-          enable: true
-          notBeforeTimeout: 'PT5M'
-        }
       }
       osProfile: {
         computerNamePrefix: take(name, 9)
