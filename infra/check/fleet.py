@@ -152,9 +152,12 @@ def cloud_init(template: str, text: str) -> list[Finding]:
     if not text.startswith("#cloud-config\n"):
         found.append(Finding(name, 1, "cloud-init knows its own files by a first line that says #cloud-config"))
     try:
-        written = yaml.safe_load(re.sub(r"{\w+}", "filled", text))["write_files"]
+        settings = yaml.safe_load(re.sub(r"{\w+}", "filled", text))
+        written = settings["write_files"]
     except (yaml.YAMLError, KeyError) as error:
         return [*found, Finding(name, 1, f"this cannot be read: {error}")]
+    if "users" in settings and settings["users"][:1] != ["default"]:
+        found.append(Finding(name, _line(text, "users"), "users should begin with default, or nobody can log in"))
     for file in written:
         if file["content"].startswith("#!/bin/sh"):
             done = subprocess.run(["sh", "-n"], input=file["content"], capture_output=True, text=True)

@@ -519,6 +519,7 @@ def test_a_mistake_in_the_unit_is_seen(old: str, new: str, said: str) -> None:
         ("#cloud-config", "# cloud-config", "a first line that says #cloud-config"),
         ("    content: |", "  content: |", "cannot be read"),
         ("fresh=$(mktemp -d)", "fresh=$(mktemp -d", "/opt/install-release: "),
+        ("  - default\n", "", "users should begin with default"),
     ],
 )
 def test_a_mistake_in_what_a_machine_is_told_is_seen(old: str, new: str, said: str) -> None:

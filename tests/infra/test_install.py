@@ -1,0 +1,78 @@
+"""The script that installs a release on a virtual machine, run by a shell. Only what it calls is played."""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+TEXT = (Path(__file__).parents[2] / "infra" / "azure" / "cloud-init.yaml").read_text()
+#: What the script calls on a machine. `python3` makes a venv whose programs are `pip` and `python`, as played here.
+PLAYED = {
+    "curl": 'case "$*" in *releases*) cat "$HERE/release.tar.gz";; *) echo "{}";; esac',
+    "python3": """case "$1" in
+  -c) echo token;;
+  -m) mkdir -p "$3/bin"; cp "$HERE/bin/pip" "$3/bin/pip"; cp "$HERE/bin/train" "$3/bin/python";;
+esac""",
+    "pip": 'echo install >> "$HERE/log"; exit "$PIP"',
+    "train": 'echo "train $(dirname "$(dirname "$0")")" >> "$HERE/log"',
+    "systemctl": 'echo "$1 $(readlink "$HERE/opt/samza-azure")" >> "$HERE/log"',
+    "runuser": 'shift 3; exec "$@"',
+    "install": 'for last; do :; done; mkdir -p "$last"',
+}
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """The script with the folders of a machine below `tmp_path`."""
+    [written] = [
+        each["content"]
+        for each in yaml.safe_load(re.sub(r"{(\w+)}", r"\1", TEXT))["write_files"]
+        if each["path"] == "/opt/install-release"
+    ]
+    for name in ("bin", "opt", "release/job"):
+        (tmp_path / name).mkdir(parents=True)
+    for name, text in PLAYED.items():
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "release" / "samza_azure-1-py3-none-any.whl").touch()
+    subprocess.run(["tar", "-czf", tmp_path / "release.tar.gz", "-C", tmp_path / "release", "."], check=True)
+    path = tmp_path / "install-release"
+    path.write_text(re.sub(r"(?<=[\s\"=])/(opt|etc|var)/", rf"{tmp_path}/\1/", written))
+    return path
+
+
+def install(script: Path, pip: int = 0) -> int:
+    home = script.parent
+    environment = {**os.environ, "HERE": str(home), "PATH": f"{home / 'bin'}:{os.environ['PATH']}", "PIP": str(pip)}
+    return subprocess.run(["sh", script], env=environment, capture_output=True, text=True).returncode
+
+
+def test_a_release_that_cannot_be_installed_stops_nothing(script: Path) -> None:
+    home = script.parent
+    assert install(script) == 0
+    first = (home / "opt" / "samza-azure").readlink()
+    (home / "log").unlink()
+    assert install(script, pip=1) != 0
+    assert (home / "log").read_text().split() == ["install"], "the processor was stopped for nothing"
+    assert (home / "opt" / "samza-azure").readlink() == first
+    assert [each for each in (home / "opt").iterdir() if not each.is_symlink()] == [first]
+
+
+def test_a_release_is_switched_to_when_all_of_it_is_there(script: Path) -> None:
+    home = script.parent
+    assert install(script) == 0
+    first = (home / "opt" / "samza-azure").readlink()
+    (home / "log").unlink()
+    assert install(script) == 0
+    second = (home / "opt" / "samza-azure").readlink()
+    assert first != second and not first.exists()
+    assert (home / "log").read_text().splitlines() == [
+        "install",
+        f"train {second}",
+        f"stop {first}",
+        f"daemon-reload {second}",
+        f"enable {second}",
+    ]
