@@ -502,6 +502,8 @@ def test_a_mistake_in_a_manifest_is_seen(old: str, new: str, said: str) -> None:
     [
         ("Restart=on-failure", "Restart=always", "what ended well stays ended"),
         (" --wait-for-upgrade", "", "has no --wait-for-upgrade"),
+        ("IntervalSec=0", "IntervalSec=600", "the unit would give up"),
+        ("RestartPreventExitStatus=2", "RestartPreventExitStatus=3", "would be started for ever"),
     ],
 )
 def test_a_mistake_in_the_unit_is_seen(old: str, new: str, said: str) -> None:
