@@ -53,7 +53,9 @@ AZ = {
     "deployment group": None,
     "containerapp update": EXAMPLE["name"],
     "containerapp replica": EXAMPLE["name"],
+    "containerapp revision": EXAMPLE["name"],
     "vmss scale": EXAMPLE["name"],
+    "vmss update": EXAMPLE["name"],
     "vm list": None,
     "vm run-command": "NAME",
     "storage container": EXAMPLE["containerName"],
@@ -99,6 +101,9 @@ def of_az(words: list[str]) -> Iterator[str]:
             yield f"no machine has {path}"
     for image in given.get("--image", ()):
         yield from of_image(image)
+    for name in ("--min-replicas", "--max-replicas"):
+        if "0" in given.get(name, ()):
+            yield f"{name} of an app is 1 at least here: without a rule of scale nothing would start a replica again"
     if command == "deployment group":
         yield from of_parameters(given.get("--parameters", []))
 
@@ -182,6 +187,7 @@ def test_a_line_names_what_there_is(line: str) -> None:
         ("az containerapp update --name flights --image flights.azurecr.io/flights:2", "the resource group is flights"),
         ("az containerapp update --resource-group flights --name fleet", "--name is flights"),
         ("az containerapp update --resource-group flights --name flights --image other/flights:2", "the image is"),
+        ("az containerapp update --resource-group flights --name flights --max-replicas 0", "1 at least"),
         ("az vmss run-command invoke --resource-group flights --name flights", "not known to go with the templates"),
         ("az vm run-command invoke --resource-group flights --name NAME --scripts /opt/install", "no machine has"),
         ("az storage container restore --account-name fleet --name flights-1", "the account is flightsfleet"),
@@ -221,3 +227,17 @@ def test_a_machine_is_reached_by_its_own_name() -> None:
     assert isinstance(properties, Object)
     mode = properties.entries["orchestrationMode"]
     assert isinstance(mode, Literal) and mode.value == "Flexible"
+
+
+def test_each_compute_can_be_stopped() -> None:
+    """A scale of 0 where there is one; a machine whose processor is stopped is replaced unless repairs are suspended."""
+    text = (ROOT / "docs" / "operate.md").read_text()
+    section = text.partition("\n## Stop\n")[2].partition("\n## ")[0]
+    written = [line for line in section.splitlines() if line.startswith(("az ", "kubectl ", "systemctl "))]
+    verbs = [" ".join(line.split(" --resource-group flights --name flights ")) for line in written]
+    assert "az containerapp revision deactivate --revision NAME" in verbs
+    assert "az vmss scale --new-capacity 0" in verbs
+    assert "kubectl --namespace samza-azure scale deployment/flights --replicas 0" in verbs
+    suspended = verbs.index("az vmss update --enable-automatic-repairs false")
+    assert verbs[suspended + 1] == "systemctl stop samza-azure@flights"
+    assert "systemctl stop" not in "".join(line for line in section.splitlines() if line not in written)
