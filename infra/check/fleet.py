@@ -126,7 +126,9 @@ def unit(name: str, text: str) -> tuple[str, list[Finding]]:
     if restart is None or restart[1] != "on-failure":
         found.append(Finding(name, _line(text, "Restart"), "Restart should be on-failure: what ended well stays ended"))
     if not re.search(r"^StartLimitIntervalSec=0$", text, re.MULTILINE):
-        why = "StartLimitIntervalSec should be 0: each start fails while the account is away, and the unit would give up"
+        why = (
+            "StartLimitIntervalSec should be 0: each start fails while the account is away, and the unit would give up"
+        )
         found.append(Finding(name, _line(text, "StartLimitIntervalSec"), why))
     if not re.search(r"^RestartPreventExitStatus=2$", text, re.MULTILINE):
         why = "RestartPreventExitStatus should be 2: a wrong configuration would be started for ever"

@@ -1,7 +1,8 @@
 """A dashboard for Grafana: `python -m infra.prometheus.dashboard > dashboard.json`, then import that.
 
-Top to bottom: is it healthy, does it keep up, who does the work, how is the account. Each panel is one query on what
-`/metrics` serves; `tests/prove/dashboard.py` asks a Prometheus that scrapes a live fleet with Spark for each of them.
+Top to bottom: is it healthy, does it keep up, who does the work, how is the account. A fleet is a scrape job, as in
+`rules.yml`, and each panel shows all fleets. Each panel is one query on what `/metrics` serves;
+`tests/prove/dashboard.py` asks a Prometheus that scrapes a live fleet with Spark for each of them.
 """
 
 import json
@@ -24,54 +25,77 @@ class Panel:
     at_least: float | None = None
 
 
+#: 0 for a fleet of the last hour that is gone, since its series are gone as well; 0 if there was none.
+LEADERS = (
+    "max by (job) (samza_azure_leader) or 0 * group by (job) (last_over_time(samza_azure_leader[1h]))"
+    " or (absent(last_over_time(samza_azure_leader[1h])) - 1)"
+)
+
 ROWS: dict[str, tuple[Panel, ...]] = {
     "Healthy?": (
-        Panel("Leaders", "max(samza_azure_leader) or vector(0)", kind="stat", at_least=1),
-        Panel("Processors", "max(samza_azure_group_members)", kind="stat", at_least=1),
-        Panel("Tasks", "max(samza_azure_group_tasks)", kind="stat"),
-        Panel("Tasks that run", "max(samza_azure_group_tasks_running)", kind="stat", at_least=1),
-        Panel("Drain step", "max(samza_azure_drain_step)", kind="stat"),
-        Panel("Drain at this step since", "max(samza_azure_drain_age_seconds)", "s", kind="stat"),
-        Panel("Failed", "max(samza_azure_run_failed)", kind="stat"),
+        Panel("Leaders", LEADERS, kind="stat", at_least=1),
+        Panel("Processors", "max by (job) (samza_azure_group_members)", kind="stat", at_least=1),
+        Panel("Tasks", "max by (job) (samza_azure_group_tasks)", kind="stat"),
+        Panel("Tasks that run", "max by (job) (samza_azure_group_tasks_running)", kind="stat", at_least=1),
+        Panel("Drain step", "max by (job) (samza_azure_drain_step)", kind="stat"),
+        Panel("Drain at this step since", "max by (job) (samza_azure_drain_age_seconds)", "s", kind="stat"),
+        Panel("Failed", "max by (job) (samza_azure_run_failed)", kind="stat"),
     ),
     "Keeping up?": (
-        Panel("Rows to read before a drain flushes", "sum by (stage) (samza_azure_drain_rows)", legend="{{stage}}"),
-        Panel("Not read yet", "sum by (stream) (samza_azure_stream_backlog_bytes)", "bytes", "{{stream}}"),
-        Panel("Rows not read yet", "sum by (stream) (samza_azure_stream_backlog_rows)", legend="{{stream}}"),
-        Panel("Watermark age", "max by (stage) (samza_azure_task_watermark_age_seconds)", "s", "{{stage}}"),
+        Panel(
+            "Rows to read before a drain flushes",
+            "sum by (job, stage) (samza_azure_drain_rows)",
+            legend="{{job}} {{stage}}",
+        ),
+        Panel("Not read yet", "sum by (job, stream) (samza_azure_stream_backlog_bytes)", "bytes", "{{job}} {{stream}}"),
+        Panel(
+            "Rows not read yet", "sum by (job, stream) (samza_azure_stream_backlog_rows)", legend="{{job}} {{stream}}"
+        ),
+        Panel(
+            "Watermark age", "max by (job, stage) (samza_azure_task_watermark_age_seconds)", "s", "{{job}} {{stage}}"
+        ),
         Panel(
             "Rows a second",
-            "sum by (stage, direction) (rate(samza_azure_task_rows_total[1m]))",
+            "sum by (job, stage, direction) (rate(samza_azure_task_rows_total[1m]))",
             "ops",
-            "{{stage}} {{direction}}",
+            "{{job}} {{stage}} {{direction}}",
         ),
-        Panel("Bytes read a second", "sum by (stage) (rate(samza_azure_task_bytes_total[1m]))", "Bps", "{{stage}}"),
+        Panel(
+            "Bytes read a second",
+            "sum by (job, stage) (rate(samza_azure_task_bytes_total[1m]))",
+            "Bps",
+            "{{job}} {{stage}}",
+        ),
         Panel(
             "Batch, 95 of 100",
-            "histogram_quantile(0.95, sum by (stage, le) (rate(samza_azure_task_batch_duration_seconds_bucket[5m])))",
+            "histogram_quantile(0.95, sum by (job, stage, le) (rate(samza_azure_task_batch_duration_seconds_bucket[5m])))",
             "s",
-            "{{stage}}",
+            "{{job}} {{stage}}",
         ),
     ),
     "Who works?": (
-        Panel("Tasks by processor", "samza_azure_tasks_running", legend="{{processor}}"),
-        Panel("Memory of containers", "samza_azure_container_memory_bytes", "bytes", "{{processor}}"),
-        Panel("Container restarts", "increase(samza_azure_container_restarts_total[15m])", legend="{{processor}}"),
-        Panel("Heartbeat age", "samza_azure_heartbeat_age_seconds", "s", "{{processor}}"),
+        Panel("Tasks by processor", "samza_azure_tasks_running", legend="{{job}} {{processor}}"),
+        Panel("Memory of containers", "samza_azure_container_memory_bytes", "bytes", "{{job}} {{processor}}"),
+        Panel(
+            "Container restarts", "increase(samza_azure_container_restarts_total[15m])", legend="{{job}} {{processor}}"
+        ),
+        Panel("Heartbeat age", "samza_azure_heartbeat_age_seconds", "s", "{{job}} {{processor}}"),
         Panel(
             "Moves and take-overs",
-            'label_replace(sum(increase(samza_azure_moves_total[5m])), "what", "moves", "", "")'
-            ' or label_replace(sum(increase(samza_azure_failovers_total[5m])), "what", "take-overs", "", "")',
-            legend="{{what}}",
+            'label_replace(sum by (job) (increase(samza_azure_moves_total[5m])), "what", "moves", "", "")'
+            ' or label_replace(sum by (job) (increase(samza_azure_failovers_total[5m])), "what", "take-overs", "", "")',
+            legend="{{job}} {{what}}",
         ),
     ),
     "The account": (
-        Panel("Calls", "sum by (outcome) (rate(samza_azure_storage_calls_total[1m]))", "ops", "{{outcome}}"),
+        Panel(
+            "Calls", "sum by (job, outcome) (rate(samza_azure_storage_calls_total[1m]))", "ops", "{{job}} {{outcome}}"
+        ),
         Panel(
             "Heartbeat, 95 of 100",
-            "histogram_quantile(0.95, sum by (le) (rate(samza_azure_heartbeat_latency_seconds_bucket[5m])))",
+            "histogram_quantile(0.95, sum by (job, le) (rate(samza_azure_heartbeat_latency_seconds_bucket[5m])))",
             "s",
-            "waits",
+            "{{job}}",
         ),
     ),
 }
@@ -112,7 +136,7 @@ def _panel(panel: Panel) -> dict[str, Any]:
         "type": panel.kind,
         "title": panel.title,
         "datasource": {"type": "prometheus", "uid": "${source}"},
-        "targets": [{"refId": "A", "expr": panel.query, "legendFormat": panel.legend or "__auto"}],
+        "targets": [{"refId": "A", "expr": panel.query, "legendFormat": panel.legend or "{{job}}"}],
         "fieldConfig": {"defaults": {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps}}},
     }
 

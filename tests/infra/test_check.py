@@ -239,7 +239,13 @@ OF_THE_FLEET = [
         "numberOfProbes: 6\n                gracePeriod: 900\n",
         "which only version 2.0 reads",
     ),
-    ("a machine's health at a route that is none", "scale-set.bicep", "'/livez'", "'/health'", "asked for health at /health"),
+    (
+        "a machine's health at a route that is none",
+        "scale-set.bicep",
+        "'/livez'",
+        "'/health'",
+        "asked for health at /health",
+    ),
     ("life by readiness", "container-apps.bicep", "path: '/livez'", "path: '/readyz'", "it should ask for /livez"),
     ("a probe left out", "container-apps.bicep", "type: 'Readiness'", "type: 'Liveness'", "no probe of type Readiness"),
     (
