@@ -68,7 +68,8 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             "Batch, 95 of 100",
-            "histogram_quantile(0.95, sum by (job, stage, le) (rate(samza_azure_task_batch_duration_seconds_bucket[5m])))",
+            "histogram_quantile(0.95, sum by (job, stage, le) "
+            "(rate(samza_azure_task_batch_duration_seconds_bucket[5m])))",
             "s",
             "{{job}} {{stage}}",
         ),

@@ -230,7 +230,7 @@ def test_a_machine_is_reached_by_its_own_name() -> None:
 
 
 def test_each_compute_can_be_stopped() -> None:
-    """A scale of 0 where there is one; a machine whose processor is stopped is replaced unless repairs are suspended."""
+    """A scale of 0 where there is one. A machine whose processor stops is replaced unless repairs are suspended."""
     text = (ROOT / "docs" / "operate.md").read_text()
     section = text.partition("\n## Stop\n")[2].partition("\n## ")[0]
     written = [line for line in section.splitlines() if line.startswith(("az ", "kubectl ", "systemctl "))]
