@@ -4,7 +4,7 @@ SamzaAzureError
 ├── ConfigError            you wrote it: correct the job file, the pipeline or the command (exit 2)
 │   ├── AccessDenied       the account refuses the key or the identity
 │   │   └── AccessLost     it accepted them before: start the processor again with valid ones (exit 5)
-│   └── PipelineRefused    a stage, or a pipeline that the run in progress does not fit
+│   └── PipelineRefused    a stage. That the run has another pipeline is no exception: `group/ending.py:_misfit`
 ├── StorageUnavailable     wait and try again; what was sent did not happen (exit 3 before joining)
 │   └── Unsettled          wait, then read: what was sent may have happened
 ├── RowsGone               rows were deleted before they were read; begin elsewhere
@@ -83,7 +83,7 @@ class AccessLost(AccessDenied):
 
 
 class PipelineRefused(ConfigError):
-    """A stage does what a stage may not do, or the run in progress has another pipeline."""
+    """A stage does what a stage may not do."""
 
 
 class StorageUnavailable(SamzaAzureError):

@@ -1,8 +1,9 @@
 """How the leader advances a drain: FREEZE, FLUSH, DRAINED, each by one control write.
 
-FREEZE announces the drain. FLUSH is the point of no return: it carries one end per source partition, the maximum that
-any reader reported. DRAINED is written when the log of every task ends in DRAINED, and carries the positions at which
-the next run begins to read.
+FREEZE announces the drain. FLUSH is the point of no return: a cancellation after it changes nothing, and is refused by
+the command (`commands/ask.py:refuse_after_flush`), or by the leader (`requests.py:TOO_LATE`). It carries one end per
+source partition, the maximum that any reader reported. DRAINED is written when the log of every task ends in DRAINED,
+and carries the positions at which the next run begins to read.
 
 The control blob has recorded since the run's start which tasks read which source partitions. The leader's own pipeline
 does not count: it may be the next one, in which another stage reads the source, or none of that name.

@@ -1,4 +1,5 @@
-"""The blobs of a task's log that are no longer needed, so that its owner may delete them.
+"""The blobs of a log between stages that are no longer needed, so that its owner may delete them. `retention` is for
+source and output streams; after a drain the leader deletes the rest (`group/housekeeping.py`).
 
 Promised: no blob is named that a restore, a replay or a reader may still read. What a snapshot has replaced stays
 replaced, and a reader never reads again what its record says it is done with. So no fence is needed: a former owner may

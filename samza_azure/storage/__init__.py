@@ -6,5 +6,5 @@ the same contract, checked by the same tests.
 
 Not promised: that a call returns soon. The caller sets a timeout, or has a permit that expires.
 
-Start reading at `interface`, then `answers` (what an answer means) and `log` (logs over a storage).
+Start reading at `interface`, then `account_calls` (what an answer means) and `log` (logs over a storage).
 """
