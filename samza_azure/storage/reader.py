@@ -4,7 +4,8 @@ Promised: whoever stores what it made of a table together with the token that st
 token, has each row exactly once, over any number of restarts of either side, and over drains: the next run's rows
 follow, by the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
 What a reader with a name has not committed is not deleted by retention.
-Not promised: an order between partitions, or between tasks of one run.
+Not promised: an order between partitions, or between tasks of one run. Rows of a log that it knows are seen after half
+a second or so; those of a new log, which begins with a run or with a partition's first row, after up to five more.
 """
 
 import asyncio
