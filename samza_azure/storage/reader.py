@@ -5,7 +5,8 @@ token, has each row exactly once, over any number of restarts of either side, an
 follow, by the order of run ids. Rows that were deleted before they were read are an error, `RowsGone`, and never a gap.
 What a reader with a name has not committed is not deleted by retention.
 Not promised: an order between partitions, or between tasks of one run. Rows of a log that it knows are seen after half
-a second or so; those of a new log, which begins with a run or with a partition's first row, after up to five more.
+a second or so, those of a new run or a new stream after about a second. A log that is added while others go on, as with
+a partition's first row, is seen after up to five seconds.
 """
 
 import asyncio
@@ -35,6 +36,8 @@ from samza_azure.storage.token import encode as token_of
 TABLE_BYTES = 8 << 20
 #: How often the logs are asked for new rows, and for new logs, which costs more.
 POLL_S, LIST_S = 0.5, 5.0
+#: How often a reader without a log that goes on asks for new ones: it waits for the next run, or the first row.
+AWAIT_S = 1.0
 
 Start = Literal["earliest", "latest"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
@@ -144,7 +147,8 @@ class Reader:
     def _round(self, in_order: Callable[[str], Any]) -> Iterator[tuple[str, pa.Table]]:
         """All that is new now, log by log. A run's logs come before those of the next run."""
         try:
-            if time.monotonic() >= self._listed_at + LIST_S or self._until_now:
+            pause = LIST_S if self._stand.at.keys() - self._stand.ended else AWAIT_S
+            if time.monotonic() >= self._listed_at + pause or self._until_now:
                 self._look()
         except StorageUnavailable:
             if self._until_now:

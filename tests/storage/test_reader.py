@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from samza_azure.errors import ConfigError, RowsGone
-from samza_azure.logs.record import Slice, Writer
+from samza_azure.logs.record import Kind, Slice, Writer
 from samza_azure.logs.task_log import LogLimits
 from samza_azure.storage.arrow import encode
 from samza_azure.storage.interface import Blobs
@@ -65,6 +65,26 @@ def test_a_reader_that_is_stopped_anywhere_has_each_row_once(account: MemoryAcco
                     break
         stored += values(Reader(blobs, stream, token=token, until_now=True))
         assert sorted(stored) == list(range(number)), f"seed {seed}"
+
+
+def test_while_no_log_goes_on_a_reader_looks_for_new_ones_more_often(
+    account: MemoryAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("samza_azure.storage.reader.AWAIT_S", 0.0)
+    monkeypatch.setattr("samza_azure.storage.reader.LIST_S", 1e9)
+    blobs = account.blobs()
+    writers: list[LogWriter] = []
+
+    def wait(_: float) -> None:
+        """The next thing happens while the reader waits: a run begins, it ends, the next one begins."""
+        if len(writers) == 1:
+            writers[0].append(1, kind=Kind.DRAINED)
+        if len(writers) < 2:
+            writers.append(task(blobs, f"{len(writers)}-run"))
+            writers[-1].append(0, slices=(part(len(writers)),))
+
+    tables = iter(Reader(blobs, "out", wait=wait))
+    assert [next(tables)["v"].to_pylist() for _ in range(2)] == [[1], [2]]
 
 
 def test_over_a_drain_it_goes_on_with_the_next_run(blobs: Blobs) -> None:
