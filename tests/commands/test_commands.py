@@ -241,7 +241,7 @@ def test_a_program_writes_and_reads_a_stream_by_the_job_file(
 def test_a_command_that_only_reads_creates_nothing(emulator: Azurite, tmp_path: Path) -> None:
     job, connect = tmp_path / "job.toml", emulator.connection_string
     job.write_text(EXAMPLE.read_text().replace('name = "flights"', 'name = "nothing"'))
-    for command in (["status", str(job)], ["export", str(job), "x", "--to", str(tmp_path / "x")]):
+    for command in (["status", str(job)], ["export", str(job), "x", "--to", str(tmp_path / "x.parquet")]):
         for _ in range(2):  # the first one has created nothing for the second
             code, _, said = samza_azure(*command, connect=connect)
             assert (code, "There is nothing of 'nothing' in this account" in said) == (2, True)
