@@ -119,6 +119,7 @@ module observe 'observe.bicep' = {
     emails: emails
     runbook: runbook
     telemetry: telemetry
+    processors: processors
   }
 }
 

@@ -23,6 +23,9 @@ param retentionDays int = 30
 @description('Whether the processors send metrics to Application Insights. Without them only the alerts of the account and of the compute can work, and the others are not made.')
 param telemetry bool
 
+@description('How many processors there should be.')
+param processors int
+
 // What AppMetrics holds is sent once a minute, so no rule here is quicker than that. Prometheus is.
 var metricRules = telemetry ? [
   {
@@ -44,6 +47,17 @@ var metricRules = telemetry ? [
     operator: 'GreaterThan'
     threshold: 0
     window: 'PT5M'
+    periods: 1
+  }
+  {
+    name: 'processors-missing'
+    severity: 2
+    text: 'For ten minutes there have been fewer processors than were deployed.'
+    // A row for each processor that the leader counted, so that the rows are compared with the number wanted.
+    query: 'AppMetrics | where Name == "samza_azure.group.members" | summarize members = toint(max(Max)) | mv-expand processor = range(1, members)'
+    operator: 'LessThan'
+    threshold: processors
+    window: 'PT10M'
     periods: 1
   }
   {
