@@ -28,6 +28,10 @@ __all__ = ["CALLS", "Watcher"]
 CALLS = 2
 
 
+class _ContainerGone(SamzaAzureError):
+    """The job's table is there and its container is not."""
+
+
 class Watcher:
     """The page's document, kept up to date on the event loop of its user."""
 
@@ -59,11 +63,12 @@ class Watcher:
         async with self._look:
             if self._looked_at >= begun:
                 return
+            started = boot_time()
             try:
                 self.document = await self._read()
                 self._failing_since = None
             except SamzaAzureError as error:
-                self.document = await self._unread(error)
+                self.document = await self._unread(error, started)
             self._looked_at = boot_time()
             self.version += 1
         async with self._news:
@@ -110,6 +115,11 @@ class Watcher:
                 self._control, self._etag = control_blob.decode(data), etag
             case NotModified():
                 pass
+            case Missing(container=True):
+                raise _ContainerGone(
+                    f"The container {self._config.storage.container} is gone, and with it the state of the job. Stop "
+                    "whatever restarts processors, then restore it: docs/operate.md, Disaster."
+                )
             case Missing():
                 self._control, self._etag = None, None
         members = [row for row in (processor_row(row.key, row.etag, row.values) for row in rows) if row.is_ours]
@@ -123,16 +133,26 @@ class Watcher:
         found: dict[str, Any] = made(shown, silent, self._timing, self._lines, time.time_ns() // 1_000_000)
         return found
 
-    async def _unread(self, error: SamzaAzureError) -> dict[str, Any]:
-        """The document after a failed read: either there is no job, or the account cannot be read."""
-        name, now = self._config.app.name, boot_time()
-        with suppress(SamzaAzureError):
-            if not await asyncio.to_thread(self._account.exists):
+    async def _unread(self, error: SamzaAzureError, started: float) -> dict[str, Any]:
+        """The document after a failed read: there is no job, or it is gone, or the account cannot be read."""
+        name, storage = self._config.app.name, self._config.storage
+        text = f"The account cannot be read: {error} Reading is retried."
+        if isinstance(error, _ContainerGone):
+            text = str(error)
+        elif boot_time() < started + CALL_S and await self._is_absent():
+            if self._shown is None:
                 text = f"There is nothing of {name} in this account yet: `samza-azure run` or `produce` creates it."
                 return away(name, JobState.EMPTY, text, None)
-        self._failing_since = self._failing_since or now
-        text = f"The account cannot be read: {error} Reading is retried."
-        return away(name, JobState.AWAY, text, self._shown, now - self._failing_since)
+            lost = f"The container {storage.container} or the table {storage.table}"
+            text = f"{lost} is gone. Stop whatever restarts processors, then see docs/operate.md, Disaster."
+        self._failing_since = self._failing_since or started
+        return away(name, JobState.AWAY, text, self._shown, boot_time() - self._failing_since)
+
+    async def _is_absent(self) -> bool:
+        """Whether the account says that the job's container or table does not exist."""
+        with suppress(SamzaAzureError):
+            return not await asyncio.to_thread(self._account.exists)
+        return False
 
     def _silent(self, members: list[ProcessorRow]) -> dict[str, Age]:
         """How long the row of each live processor has not changed, by our reads.

@@ -110,7 +110,7 @@ class AccountCalls:
         if status in (409, 412) and code in _REFUSED:
             return Refused(code)
         if status == 404 and code in _MISSING:
-            return Missing()
+            return Missing(container=code == "ContainerNotFound")
         if status is None or status >= 500 or not code:
             reason = code or (f"status {status}" if status else _why(error))
             self._raise(error, f"{doing}: {self.account} cannot be reached or failed ({reason})", write=write)

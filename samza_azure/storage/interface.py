@@ -29,7 +29,9 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """There is no such blob."""
+    """There is no such blob; with `container`, not even a container for it. The two are equal."""
+
+    container: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

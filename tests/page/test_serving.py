@@ -17,11 +17,12 @@ from samza_azure.config import Config
 from samza_azure.errors import ConfigError
 from samza_azure.explain import page
 from samza_azure.group.rows import MEMBERS
+from samza_azure.host.status import CALL_S
 from samza_azure.machine import boot_time
 from samza_azure.page.server import FILES, Access, add_page
 from samza_azure.page.watch import CALLS, Watcher
 from samza_azure.storage.connection import Account
-from tests.storage.proxy import Guard
+from tests.storage.proxy import Guard, Mode, Proxy
 
 JOB = """
 app = {{ name = "seen", id = "{id}", main = "none:none" }}
@@ -219,6 +220,51 @@ def test_what_could_not_be_read_counts_for_no_silence(emulator: Azurite) -> None
                 tables.refuses = lambda method, path: False
                 await watcher.look()
                 assert watcher.document["verdict"]["state"] == "starting"
+            await account.aclose()
+            account.close()
+
+    play(story)
+
+
+def test_a_container_that_was_deleted_is_named(emulator: Azurite) -> None:
+    """Its table is still there, so the processors' rows can be read: the state of the run is what was lost."""
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        config = job(emulator.connection_string)
+        account = await joined(config)
+        async with served(config) as (address, watcher):
+            assert await state_of(session, address) == "starting"
+            await asyncio.to_thread(account._synchronous().container.delete_container)
+            await watcher.look()
+            said = watcher.document["verdict"]
+            assert said["state"] == "away"
+            assert f"The container {config.storage.container} is gone" in said["text"]
+            await asyncio.to_thread(account._synchronous().table.delete_table)
+            await watcher.look()
+            assert f"the table {config.storage.table} is gone" in watcher.document["verdict"]["text"]
+        await account.aclose()
+        account.close()
+
+    play(story)
+
+
+def test_an_account_that_does_not_answer_is_asked_once_a_look(emulator: Azurite) -> None:
+    """And it has been away since the look began."""
+
+    async def story(session: aiohttp.ClientSession) -> None:
+        connect = emulator.connection_string
+        with Proxy(emulator.blob_port) as blobs, Proxy(emulator.table_port) as tables:
+            passed = connect.replace(f":{emulator.blob_port}/", f":{blobs.port}/")
+            config = job(passed.replace(f":{emulator.table_port}/", f":{tables.port}/"))
+            account = await joined(config)
+            async with served(config) as (address, watcher):
+                assert await state_of(session, address) == "starting"
+                blobs.mode = tables.mode = Mode.HOLD_ANSWERS
+                before = blobs.connections + tables.connections
+                await watcher.look()
+                said = watcher.document["verdict"]
+                assert said["state"] == "away" and said["since_s"] >= CALL_S
+                assert blobs.connections + tables.connections == before, "the look had its connections already"
             await account.aclose()
             account.close()
 
