@@ -66,7 +66,7 @@ def made(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, li
         "run_id": shown["run_id"],
         "phase": shown["phase"],
         "read_ms": now_ms,
-        "verdict": _said(verdict(shown, silent, timing)),
+        "verdict": _said(verdict(shown, silent, timing, now_ms)),
         "keeping_up": {
             "backlog": total,
             "streams": [{"name": name, "backlog": size} for name, size in sorted(backlog.items())],

@@ -56,7 +56,7 @@ def first_line(message: str) -> str:
 def ended(row: Mapping[str, Any]) -> str | None:
     """Why a processor ended, if it did with an error."""
     failure = row["failure"]
-    return f"exit code {failure['exit_code']}: {first_line(failure['message'])}" if failure else None
+    return f"exit code {failure['exit_code']}: {first_line(failure['message']).rstrip('.')}." if failure else None
 
 
 def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
@@ -64,7 +64,7 @@ def without_word(silent: Mapping[str, Age], timing: Timing) -> list[str]:
     return sorted(name for name, age in silent.items() if age.silent(timing.heartbeat_timeout_s))
 
 
-def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing) -> Judgement:
+def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing, now_ms: int) -> Judgement:
     """The verdict on a status document. `silent` holds the processors whose rows say they are alive."""
     dead = without_word(silent, timing)
     run = f"Run {shown['run_id']}"
@@ -75,23 +75,24 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing)
         case "FAILED":
             failure = shown["failure"] or {"task": "a task", "message": ""}
             first = first_line(failure["message"]).rstrip(".")
-            return Judgement(
-                JobState.FAILED, f"{run} failed in {failure['task']}: {first}. Its committed rows are kept."
-            )
+            text = f"{run} failed in {failure['task']}: {first}. Fix the code and start it: the run resumes."
+            return Judgement(JobState.FAILED, text, _since_s(shown, "failed", now_ms))
         case "DRAINED":
-            return Judgement(JobState.DRAINED, f"{run} is drained. A changed pipeline begins the next one.")
+            text = f"{run} is drained. A changed pipeline begins the next one."
+            return Judgement(JobState.DRAINED, text, _since_s(shown, "drain", now_ms))
         case "STOPPED":
-            if not shown["run_id"]:
-                return Judgement(
-                    JobState.STOPPED, "No processor runs, and no run has begun yet. The next start begins one."
-                )
             why = next((f"{row['id']} ended with {said} " for row in shown["processors"] if (said := ended(row))), "")
-            return Judgement(JobState.STOPPED, f"No processor runs. {why}The next start resumes run {shown['run_id']}.")
+            then = "No run has begun yet; the next start begins one."
+            if shown["run_id"]:
+                then = f"The next start resumes run {shown['run_id']}."
+            return Judgement(JobState.STOPPED, f"No processor runs. {why}{then}")
     if silent and len(dead) == len(silent):
         text = "No processor runs: none sends heartbeats. The next start resumes the run."
         return Judgement(JobState.STOPPED, text, min(age.seconds for age in silent.values()))
     if shown["phase"] == "STARTING":
-        return Judgement(JobState.STARTING, f"{_processors(silent)} joined. A run begins when one of them is ready.")
+        return Judgement(
+            JobState.STARTING, f"{_processors(silent, dead)} joined. A run begins when one of them is ready."
+        )
     leader = shown["leader"]
     if leader is None or leader in dead:
         who = "No processor leads" if leader is None else f"The leader {leader} is silent"
@@ -101,16 +102,21 @@ def verdict(shown: Mapping[str, Any], silent: Mapping[str, Age], timing: Timing)
         )
     if shown["phase"] == "DRAINING":
         done = sum(task["phase"] in ("COMMITTED", "DRAINED") for task in tasks)
-        return Judgement(JobState.DRAINING, f"{run} is being drained: {done} of {len(tasks)} tasks have committed.")
+        text = f"{run} is being drained: {done} of {len(tasks)} tasks have committed."
+        if owners := sorted({task["owner"] for task in idle} & gone):
+            text += (
+                f" {_are(owners)} silent; the leader gives {'its' if len(owners) == 1 else 'their'} tasks to others."
+            )
+        return Judgement(JobState.DRAINING, text, max((silent[name].seconds for name in owners), default=None))
     if idle:
         owner = idle[0]["owner"]
         return Judgement(
             JobState.TROUBLE, _idle(idle, dead, len(tasks)), silent[owner].seconds if owner in gone else None
         )
     if dead:
-        text = f"{_names(dead)} {'is' if len(dead) == 1 else 'are'} silent, without a task. All {len(tasks)} tasks run."
+        text = f"{_are(dead)} silent, without a task. All {len(tasks)} tasks run."
         return Judgement(JobState.TROUBLE, text, max(silent[name].seconds for name in dead))
-    return Judgement(JobState.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent)}.")
+    return Judgement(JobState.RUNNING, f"{run}: {len(tasks)} of {len(tasks)} tasks run on {_processors(silent, dead)}.")
 
 
 def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:
@@ -122,10 +128,17 @@ def _idle(idle: list[Mapping[str, Any]], dead: list[str], count: int) -> str:
     return f"{len(idle)} of {count} tasks do not run. {why}"
 
 
-def _names(names: list[str]) -> str:
+def _since_s(shown: Mapping[str, Any], kind: str, now_ms: int) -> float | None:
+    """For how long the last event of a kind has been over; None if there is none any more."""
+    at_ms = max((each["at_ms"] for each in shown["events"] if each["kind"] == kind), default=None)
+    return None if at_ms is None else max(now_ms - at_ms, 0) / 1000
+
+
+def _are(names: list[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return ", ".join(names[:NAMED]) + more
+    return f"{', '.join(names[:NAMED])}{more} {'is' if len(names) == 1 else 'are'}"
 
 
-def _processors(silent: Mapping[str, Age]) -> str:
-    return "1 processor" if len(silent) == 1 else f"{len(silent)} processors"
+def _processors(silent: Mapping[str, Age], dead: list[str]) -> str:
+    live = len(silent) - len(dead)
+    return "1 processor" if live == 1 else f"{live} processors"

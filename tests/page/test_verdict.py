@@ -54,6 +54,7 @@ def shown(control: Control | None = CONTROL, rows: list[ProcessorRow] = ROWS) ->
     return document("app", control, rows, 45.0)
 
 
+NOW = 100_000
 DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 
 
@@ -97,6 +98,13 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             None,
         ),
         (
+            shown(replace(CONTROL, drain=DRAIN, phase=RunPhase.DRAINING)),
+            aged({"a": 1.0, "b": 9.0}),
+            "draining",
+            "Run r is being drained: 0 of 2 tasks have committed. b is silent; the leader gives its tasks to others.",
+            9.0,
+        ),
+        (
             shown(replace(CONTROL, phase=RunPhase.DRAINED), []),
             {},
             "drained",
@@ -104,11 +112,31 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             None,
         ),
         (
-            shown(replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", "a bug\nat line 3", "")), []),
+            shown(
+                replace(
+                    CONTROL, phase=RunPhase.DRAINED, events=(Event(40_000, "drain", ""), Event(70_000, "drain", ""))
+                ),
+                [],
+            ),
+            {},
+            "drained",
+            "Run r is drained. A changed pipeline begins the next one.",
+            30.0,
+        ),
+        (
+            shown(
+                replace(
+                    CONTROL,
+                    phase=RunPhase.FAILED,
+                    failure=Failure("t", "t-0", "a bug\nat line 3", ""),
+                    events=(Event(95_000, "failed", ""),),
+                ),
+                [],
+            ),
             {},
             "failed",
-            "Run r failed in t-0: a bug. Its committed rows are kept.",
-            None,
+            "Run r failed in t-0: a bug. Fix the code and start it: the run resumes.",
+            5.0,
         ),
         (shown(rows=[]), {}, "stopped", "No processor runs. The next start resumes run r.", None),
         (
@@ -126,10 +154,24 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
             None,
         ),
         (
+            shown(None, [ProcessorRow("a", "1"), ProcessorRow("b", "1")]),
+            aged({"a": 1.0, "b": 9.0}),
+            "starting",
+            "1 processor joined. A run begins when one of them is ready.",
+            None,
+        ),
+        (
             shown(None, []),
             {},
             "stopped",
-            "No processor runs, and no run has begun yet. The next start begins one.",
+            "No processor runs. No run has begun yet; the next start begins one.",
+            None,
+        ),
+        (
+            shown(None, [replace(GAVE_UP, ending="2 no stage")]),
+            {},
+            "stopped",
+            "No processor runs. b ended with exit code 2: no stage. No run has begun yet; the next start begins one.",
             None,
         ),
     ],
@@ -137,7 +179,7 @@ DRAIN = DrainNotification("d", "r", step=DrainStep.FREEZE)
 def test_a_fleet_in_a_sentence(
     found: dict[str, Any], silent: dict[str, Age], state: str, text: str, since_s: float | None
 ) -> None:
-    said = verdict(found, silent, TIMING)
+    said = verdict(found, silent, TIMING, NOW)
     assert (str(said.state), said.text, said.since_s) == (state, text, since_s)
 
 
@@ -215,9 +257,9 @@ def test_of_an_error_the_page_has_a_short_first_line() -> None:
     noted = (Event(1, "failed", "The run failed in t-1: cannot parse\n{'card': '1234'}"),)
     failed = replace(CONTROL, phase=RunPhase.FAILED, failure=Failure("t", "t-0", message, ""), events=noted)
     assert "card" not in str(made(shown(failed, []), {}, TIMING, Lines(), 60_000))
-    assert len(verdict(shown(failed, []), {}, TIMING).text) < FIRST + 80
+    assert len(verdict(shown(failed, []), {}, TIMING, NOW).text) < FIRST + 80
 
 
 def test_a_row_that_was_read_seldom_is_not_called_silent() -> None:
     seldom = {name: replace(age, reads=LEAST_READS - 1) for name, age in aged({"a": 99.0, "b": 99.0}).items()}
-    assert str(verdict(shown(), seldom, TIMING).state) == "running"
+    assert str(verdict(shown(), seldom, TIMING, NOW).state) == "running"
