@@ -14,13 +14,18 @@ BROWSER = """
 let now = 1_000_000, ticks = [], asked = [], streams = [];
 Date.now = () => now;
 globalThis.setInterval = (tick, every) => ticks.push({ tick, every, next: now + every });
-globalThis.fetch = async () => { asked.push(now); now += delay; return { ok: true, json: async () => ({}) }; };
+globalThis.fetch = async () => {
+  asked.push(now);
+  now += delay;
+  if (status === 0) throw new TypeError("refused");
+  return { ok: status === 200, status, json: async () => ({}) };
+};
 globalThis.EventSource = class {
   static CLOSED = 2;
   constructor() { this.readyState = 1; streams.push(this); }
   close() { this.readyState = 2; }
 };
-let delay = 0;
+let delay = 0, status = 200, losses = [];
 async function pass(milliseconds) {
   const until = now + milliseconds;
   for (;;) {
@@ -34,7 +39,7 @@ async function pass(milliseconds) {
   now = until;
 }
 const { listen } = await import("data:text/javascript," + encodeURIComponent(%s));
-listen(() => {}, () => {});
+listen(() => {}, (since, status) => losses.push([now - since, status]));
 %s
 """
 
@@ -77,3 +82,34 @@ def test_a_stream_that_was_closed_is_opened_anew() -> None:
       await pass(3_000);
       const found = [streams.length, asked.length - before];""")
     assert found == [2, 0]
+
+
+@pytest.mark.parametrize("status", [0, 403])
+def test_a_server_that_has_died_is_told_after_ten_seconds(status: int) -> None:
+    found = play(f"""
+      streams[0].onmessage({{ data: "{{}}" }});
+      status = {status};
+      await pass(9_000);
+      const before = losses.length;
+      await pass(7_000);
+      const found = [before, losses[0]];""")
+    assert found == [0, [10_000, status]]
+
+
+def test_a_server_that_never_answered_is_told_as_well() -> None:
+    found = play("""
+      status = 0;
+      await pass(16_000);
+      const found = losses[0];""")
+    assert found == [10_000, 0]
+
+
+def test_a_server_that_answers_is_not_lost() -> None:
+    found = play("""
+      await pass(8_000);
+      status = 0;
+      await pass(6_000);
+      status = 200;
+      await pass(60_000);
+      const found = losses;""")
+    assert found == []

@@ -95,10 +95,12 @@ class Tasks(SharedTasks):
 class Site:
     """The page of one job, on a thread with a loop of its own."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, port: int = 0) -> None:
+        self.port = port
         self.loop = asyncio.new_event_loop()
         ready = threading.Event()
-        threading.Thread(target=self._live, args=(config, ready), daemon=True).start()
+        self.thread = threading.Thread(target=self._live, args=(config, ready), daemon=True)
+        self.thread.start()
         ready.wait()
 
     def _live(self, config: Config, ready: threading.Event) -> None:
@@ -108,12 +110,20 @@ class Site:
             add_page(app, lambda: self.watcher, Access())
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
             await runner.setup()
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+            await web.TCPSite(runner, "127.0.0.1", self.port).start()
+            self.port = runner.addresses[0][1]
+            self.url = f"http://127.0.0.1:{self.port}/"
+            self.ended = asyncio.Event()
             ready.set()
-            await asyncio.Event().wait()
+            await self.ended.wait()
+            await runner.cleanup()
 
         self.loop.run_until_complete(serve())
+
+    def end(self) -> None:
+        """Let the server die."""
+        self.loop.call_soon_threadsafe(self.ended.set)
+        self.thread.join()
 
 
 class Trial:
@@ -183,6 +193,7 @@ def main() -> None:
         trial = Trial(page, emulator, axe)
         states(trial)
         polled(trial)
+        dead(trial)
         hold(trial)
         by_keyboard(trial, large(trial))
         hostile(trial)
@@ -343,6 +354,29 @@ def polled(trial: Trial) -> None:
         assert any(url.endswith("/state.json") for url in asked)
         other.page.unroute_all(behavior="ignoreErrors")
         other.page.close()
+
+
+def dead(trial: Trial) -> None:
+    """The page's server dies, and another one begins: a verdict is not kept that nobody stands for."""
+    browser = trial.page.context.browser
+    assert browser is not None
+    config = trial.created("dead")
+    with Tasks(config):
+        site, other = Site(config), Trial(browser.new_page(), trial.emulator, trial.axe)
+        other.page.goto(site.url)
+        other.until("running", "4 of 4")
+        site.end()
+        took = other.until("no connection", "No connection to the page's server since ")
+        assert other.page.title() == "dead: no connection"
+        other.examine("no-connection")
+        site = Site(config, site.port)
+        back = other.until("running", "4 of 4")
+        print(f"a page's server that died is on the page after {took:.1f} s, and its successor after {back:.1f} s")
+        other.page.route(re.compile("events|state"), lambda route: route.abort())
+        other.page.goto(site.url)
+        other.until("no connection", "No connection to the page's server since ")
+        other.page.close()
+        site.end()
 
 
 FOCUSED = """() => {

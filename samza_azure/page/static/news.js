@@ -1,30 +1,40 @@
 // How the page hears of news: as server-sent events, and by asking whenever none have come for a while. Something in
 // between may hold events back, and a connection that is broken on the way stays open here for a long time.
 
-const ASK_MS = 5000, PATIENCE_MS = 20000;
+const ASK_MS = 5000, PATIENCE_MS = 20000, LOST_MS = 10000;
 
-// Calls show(document) with all that comes, and failed() if a question has no answer.
-export function listen(show, failed) {
-  let events, toldAt = 0, asking = false;
+// Calls show(document) with all that comes, and lost(since, status) after each question without an answer, if nothing
+// has come for a while; the status is 0 if there was no answer at all.
+export function listen(show, lost) {
+  let events, toldAt = 0, heardAt = Date.now(), asking = false;
+
+  function hear(found) {
+    heardAt = Date.now();
+    show(found);
+  }
 
   function open() {
     events = new EventSource("events");
     events.onmessage = (message) => {
       toldAt = Date.now();
-      show(JSON.parse(message.data));
+      hear(JSON.parse(message.data));
     };
   }
 
   async function ask() {
     asking = true;
+    let found = null, status = 0;
     try {
       const answer = await fetch("state.json", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
-      if (answer.ok) show(await answer.json());
+      status = answer.status;
+      if (answer.ok) found = await answer.json();
     } catch {
-      failed();
+      status = 0;
     } finally {
       asking = false;
     }
+    if (found) hear(found);
+    else if (Date.now() - heardAt >= LOST_MS) lost(heardAt, status);
   }
 
   open();

@@ -6,7 +6,7 @@ import { fill, plain, write } from "./table.js";
 
 const LINES_S = 900, STALE_MS = 15000;
 const at = (id) => document.getElementById(id);
-let shown = null, readAt = 0, heardAt = 0;
+let readAt = 0, heardAt = 0;
 
 function bytes(size) {
   if (size === null || size === undefined) return "–";
@@ -32,16 +32,27 @@ function some(list, more, what) {
   return more ? `The ${list.length} worst of ${count(list.length + more)} ${what}` : `${count(list.length)} ${what}, worst first`;
 }
 
+function judge(state, text, since) {
+  document.title = `${at("app").textContent}: ${state}`;
+  at("verdict").dataset.state = state;
+  write(at("state"), state);
+  write(at("text"), text);
+  write(at("since"), since);
+}
+
+// What was shown last may be over. The text stays the same while this lasts, so that it is read out once.
+function lost(since, status) {
+  const why = status ? `: it answers with ${status}` : "";
+  judge("no connection", `No connection to the page's server since ${new Date(since).toLocaleString()}${why}. It is tried again.`, "");
+  age();
+}
+
 function show(found) {
-  shown = found;
   heardAt = Date.now();
-  document.title = `${plain(found.app)}: ${found.verdict.state}`;
   write(at("app"), found.app);
   write(at("run"), found.run_id ? `run ${found.run_id}` : "");
-  at("verdict").dataset.state = found.verdict.state;
-  write(at("state"), found.verdict.state);
-  write(at("text"), found.verdict.text);
-  write(at("since"), found.verdict.since_s >= 1 ? `For ${span(Math.round(found.verdict.since_s))}.` : "");
+  judge(found.verdict.state, found.verdict.text,
+    found.verdict.since_s >= 1 ? `For ${span(Math.round(found.verdict.since_s))}.` : "");
   for (const id of ["keeping-up", "fleet", "work", "history"]) at(id).hidden = !found.has_data;
   at("drain").hidden = !found.has_data || !found.drain;
   if (found.has_data) {
@@ -118,6 +129,6 @@ function age() {
   write(element, `${stale ? "last read" : "read"} ${span(Math.round(old / 1000))} ago`);
 }
 
-listen(show, age);
+listen(show, lost);
 setInterval(age, 1000);
 globalThis.show = show; // for measurements
