@@ -27,7 +27,10 @@ export function listen(show, lost) {
     try {
       const answer = await fetch("state.json", { cache: "no-store", signal: AbortSignal.timeout(PATIENCE_MS) });
       status = answer.status;
-      if (answer.ok) found = await answer.json();
+      if (answer.ok) {
+        heardAt = Date.now();
+        found = await answer.json();
+      }
     } catch {
       status = 0;
     } finally {
