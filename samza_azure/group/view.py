@@ -394,7 +394,8 @@ class View:
 
     def failing_calls(self, name: str) -> int:
         """How many calls to this resource have failed in a row."""
-        return self.calls.failing[name].times if name in self.calls.failing else 0
+        failing = self.calls.failing.get(name)  # once: the endpoint's thread asks as well, while the loop goes on
+        return failing.times if failing is not None else 0
 
     @property
     def cut_off(self) -> bool:

@@ -5,6 +5,7 @@ loop or the main thread is stuck.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,8 @@ from samza_azure.host.health import TICK_S, Health
 from samza_azure.host.notify import notify
 
 __all__ = ["ROUTES", "Endpoint"]
+
+log = logging.getLogger(__name__)
 
 ROUTES = ("/livez", "/readyz", "/metrics")
 #: A machine may run several processors from one job file; each takes the first free port from the configured one on.
@@ -90,8 +93,11 @@ class Endpoint:
 
     async def _watch(self) -> None:
         while True:
-            self._health.tick()
-            self._tell()
+            try:
+                self._health.tick()
+                self._tell()
+            except Exception:  # systemd's watchdog would end a processor that works
+                log.exception("A look at this processor's health failed; the next one is in %g s.", TICK_S)
             await asyncio.sleep(TICK_S)
 
     def _tell(self) -> None:

@@ -4,6 +4,7 @@ One look is two calls, for the control blob and the members' rows; a blob that h
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -23,6 +24,8 @@ from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import Content, Missing, NotModified
 
 __all__ = ["CALLS", "Watcher"]
+
+log = logging.getLogger(__name__)
 
 #: The calls of one look at the account, for `explain`.
 CALLS = 2
@@ -69,6 +72,10 @@ class Watcher:
                 self._failing_since = None
             except SamzaAzureError as error:
                 self.document = await self._unread(error, started)
+            except Exception as error:
+                log.exception("The page could not show what was read.")
+                text = f"This page could not show what it read ({type(error).__name__}: {error}). Its log has more."
+                self.document = away(self._config.app.name, JobState.AWAY, text, self._shown)
             self._looked_at = boot_time()
             self.version += 1
         async with self._news:

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -19,7 +20,8 @@ import pytest
 from samza_azure.group.actions import CONTROL
 from samza_azure.group.control import Control
 from samza_azure.group.view import Failing, OwnIncarnation, Settings, View
-from samza_azure.host.health import Pulse, Reason, patience, readiness
+from samza_azure.host.endpoint import Endpoint
+from samza_azure.host.health import Health, Pulse, Reason, patience, readiness
 from samza_azure.host.notify import notify
 
 JOB = """
@@ -253,3 +255,30 @@ def test_a_processor_whose_loop_is_stuck_says_so_within_a_minute(running: Runnin
         assert time.monotonic() < begun + 60
         time.sleep(0.5)  # the pace of asking
     assert json.loads(get(port, "/livez")[1])["silent_s"]["coordinator"] >= 30
+
+
+class Stumbling(Health):
+    """Of which the first tick fails."""
+
+    def __init__(self) -> None:
+        self.ticks, self.went_on = 0, threading.Event()
+
+    def tick(self) -> None:
+        self.ticks += 1
+        if self.ticks == 1:
+            raise RuntimeError("changed while it was read")
+        self.went_on.set()
+
+    def ready(self) -> tuple[int, dict[str, object]]:
+        return 200, {}
+
+    @property
+    def alive(self) -> bool:
+        return True
+
+
+def test_a_look_that_fails_is_not_the_last_one() -> None:
+    """Otherwise systemd hears no more of a processor that works, and ends it."""
+    health = Stumbling()
+    Endpoint(health).start("127.0.0.1", None)
+    assert health.went_on.wait(60)
