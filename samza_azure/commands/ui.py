@@ -38,9 +38,8 @@ def command(
     """
     config = load(job)
     base = base_of(base_path)
-    token = "" if behind_proxy or _is_loopback(host) else os.environ.get(VARIABLE) or secrets.token_urlsafe(24)
     try:
-        asyncio.run(_serve(config, host, port, base, Access(token, behind_proxy)))
+        asyncio.run(_serve(config, host, port, base, access_of(host, behind_proxy)))
     except OSError as error:
         raise ConfigError(f"Cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
     except KeyboardInterrupt:
@@ -60,6 +59,14 @@ async def _serve(config: Config, host: str, port: int, base: str, access: Access
     finally:
         await runner.cleanup()
         await watcher.close()
+
+
+def access_of(host: str, behind_proxy: bool) -> Access:
+    """Who may see the page: with the token of the environment, which may be given for a loopback address as well."""
+    token = os.environ.get(VARIABLE, "")
+    if behind_proxy:
+        return Access(behind_proxy=True)
+    return Access(token if token or _is_loopback(host) else secrets.token_urlsafe(24))
 
 
 def base_of(path: str) -> str:

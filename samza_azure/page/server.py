@@ -68,7 +68,10 @@ class Access:
             return "This page is for its own machine only. Use `samza-azure ui`, or forward a port."
         name = request.host.rpartition(":")[0] if request.host.rpartition(":")[2].isdecimal() else request.host
         if name not in LOOPBACK:
-            return "This page is only served as 127.0.0.1 or localhost. Open it by one of these names."
+            return (
+                "This page is only served as 127.0.0.1 or localhost. Open it by one of these names, or, if a proxy "
+                "in front checks the Host and the user, serve it with `samza-azure ui --behind-proxy`."
+            )
         return None
 
     def is_token(self, given: str) -> bool:
@@ -96,7 +99,8 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
         """Turn a token in the URL into a cookie, so that it does not stay in the history and in logs."""
         if access.is_token(request.query.get("token", "")):
             seen = web.HTTPSeeOther(f"{base}/", headers=HEADERS)
-            seen.set_cookie(COOKIE, access.token, path=f"{base}/", httponly=True, samesite="Strict")
+            # Lax: the cookie has to come with a link in a chat or a mail. No request here changes anything.
+            seen.set_cookie(COOKIE, access.token, path=f"{base}/", httponly=True, samesite="Lax")
             raise seen
         return await guarded(file)(request)
 
@@ -126,8 +130,15 @@ def add_page(app: web.Application, watcher: Callable[[], Watcher], access: Acces
                         await response.write(b": nothing new\n\n")
         return response
 
+    async def with_slash(request: web.Request) -> web.StreamResponse:
+        """Without the slash the page's relative links would lead beside it."""
+        raise web.HTTPFound(request.rel_url.with_path(f"{base}/", keep_query=True), headers=HEADERS)
+
     app.router.add_get(f"{base}/", root)
+    if base:
+        app.router.add_get(base, with_slash)
     for path in FILES.keys() - {""}:
         app.router.add_get(f"{base}/{path}", guarded(file))
     app.router.add_get(f"{base}/state.json", guarded(state))
-    app.router.add_get(f"{base}/events", guarded(events))
+    # A HEAD would wait for ever: a stream has no end, and its body is discarded.
+    app.router.add_get(f"{base}/events", guarded(events), allow_head=False)

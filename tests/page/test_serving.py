@@ -87,6 +87,7 @@ def test_a_name_that_was_made_to_point_here_is_refused(emulator: Azurite, path: 
             for host, status in (("evil.example", 403), ("evil.example:80", 403), ("127.0.0.1.evil.example:80", 403)):
                 async with session.get(address + path, headers={"Host": host}) as answer:
                     assert answer.status == status
+                    assert "--behind-proxy" in await answer.text()
             async with session.get(address, headers={"Host": "localhost:1234"}) as answer:
                 assert answer.status == 200
 
@@ -109,6 +110,69 @@ def test_a_token_is_asked_for_and_becomes_a_cookie(emulator: Azurite) -> None:
                 assert answer.status == 200
 
     play(story)
+
+
+def test_the_cookie_comes_with_a_link_from_elsewhere(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with (
+            served(job(emulator.connection_string), Access("secret")) as (address, _),
+            session.get(address + "?token=secret", allow_redirects=False) as answer,
+        ):
+            assert answer.status == 303 and "SameSite=Lax" in answer.headers["Set-Cookie"]
+
+    play(story)
+
+
+def test_a_base_path_without_its_slash_leads_to_the_page(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with (
+            served(job(emulator.connection_string), Access("secret"), "/fleet") as (address, _),
+            session.get(address.rstrip("/") + "?token=secret") as answer,
+        ):
+            assert answer.status == 200 and answer.url.path == "/fleet/"
+
+    play(story)
+
+
+def test_nobody_waits_for_the_head_of_a_stream(emulator: Azurite) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        async with (
+            served(job(emulator.connection_string)) as (address, watcher),
+            asyncio.timeout(30),
+            session.head(address + "events") as answer,
+        ):
+            assert answer.status == 405 and not watcher._watched
+
+    play(story)
+
+
+def test_a_token_is_asked_for_on_this_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ui.access_of("127.0.0.1", False).token == ""
+    assert len(ui.access_of("0.0.0.0", False).token) > 20
+    monkeypatch.setenv(ui.VARIABLE, "secret")
+    assert ui.access_of("127.0.0.1", False) == ui.access_of("0.0.0.0", False) == Access("secret")
+    assert ui.access_of("127.0.0.1", True) == Access(behind_proxy=True)
+
+
+def test_a_document_that_cannot_be_made_does_not_end_the_reading(
+    emulator: Azurite, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(session: aiohttp.ClientSession) -> None:
+        config = job(emulator.connection_string)
+        account = await joined(config)
+        async with served(config) as (address, watcher), session.get(address + "events") as news:
+            assert "starting" in str(await read_event(news))
+            with monkeypatch.context() as broken:
+                broken.setattr(watcher, "_made", lambda *_: 1 / 0)
+                while "ZeroDivisionError" not in str(await read_event(news)):
+                    pass
+            while "starting" not in str(await read_event(news)):
+                pass
+        await account.aclose()
+        account.close()
+
+    play(story)
+    assert "The page could not show what was read." in caplog.text
 
 
 def test_a_proxy_in_front_may_call_it_as_it_likes(emulator: Azurite) -> None:
