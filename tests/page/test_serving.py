@@ -160,7 +160,11 @@ def test_a_document_that_cannot_be_made_does_not_end_the_reading(
     async def story(session: aiohttp.ClientSession) -> None:
         config = job(emulator.connection_string)
         account = await joined(config)
-        async with served(config) as (address, watcher), session.get(address + "events") as news:
+        async with (
+            served(config) as (address, watcher),
+            asyncio.timeout(30),
+            session.get(address + "events") as news,
+        ):
             assert "starting" in str(await read_event(news))
             with monkeypatch.context() as broken:
                 broken.setattr(watcher, "_made", lambda *_: 1 / 0)
