@@ -117,6 +117,7 @@ class Site:
             ready.set()
             await self.ended.wait()
             await runner.cleanup()
+            await self.watcher.close()
 
         self.loop.run_until_complete(serve())
 
