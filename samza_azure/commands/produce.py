@@ -211,6 +211,9 @@ def _check(seen: Seen, file: Path, stream: str, schema: pa.Schema, event_time: s
 
 def _fitted(chunk: pa.Table, schema: pa.Schema) -> pa.Table:
     """The rows in the stream's schema. A number that its decimals would change is refused."""
+    for column in schema:
+        if pa.types.is_decimal(column.type) and column.name in chunk.column_names:
+            _check_digits(chunk[column.name], column)
     fitting = fitted(chunk, schema)
     for column in schema:
         before = chunk[column.name]
@@ -220,6 +223,18 @@ def _fitted(chunk: pa.Table, schema: pa.Schema) -> pa.Table:
                 lost = before.filter(pc.invert(pc.fill_null(same, fill_value=True)))[0].as_py()
                 raise ConfigError(f"The column {column.name!r} is {column.type}, which would change {lost}.")
     return fitting
+
+
+def _check_digits(values: pa.ChunkedArray, column: pa.Field) -> None:
+    """Check that a decimal column holds each of these texts as it is."""
+    if not pa.types.is_string(values.type):
+        return
+    try:
+        values.cast(column.type)
+    except pa.ArrowInvalid as error:
+        lost = next((value for value in values.to_pylist() if value is not None), "")
+        why = f"would change {lost}" if "data loss" in str(error) else f"cannot hold {lost!r}"
+        raise ConfigError(f"The column {column.name!r} is {column.type}, which {why}.") from error
 
 
 def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
@@ -240,7 +255,9 @@ def _first_misfit(chunk: pa.Table, schema: pa.Schema) -> tuple[int, str]:
 def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table]:
     """The rows of a file in chunks, in file order.
 
-    Text columns of the stream are read as text, such as 00501, and so is a key of a CSV file that the stream lacks.
+    Text columns of the stream are read as text, such as 00501, and so is a key of a CSV file that the stream lacks. So
+    are the decimals of a CSV file, since a double would change their last digits. Its doubles are doubles from the
+    first line on, whatever that line holds.
     """
     texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
@@ -251,6 +268,11 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
                         yield pa.Table.from_batches([batch])
             case "csv":
                 types = texts if key is None or key in schema.names else texts.append(pa.field(key, pa.string()))
+                for column in schema:
+                    if pa.types.is_decimal(column.type):
+                        types = types.append(pa.field(column.name, pa.string()))
+                    elif pa.types.is_floating(column.type):
+                        types = types.append(column)
                 convert = pyarrow.csv.ConvertOptions(column_types=types)
                 reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
                 with (

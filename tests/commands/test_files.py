@@ -160,6 +160,28 @@ def test_an_empty_field_is_null_and_a_decimal_that_would_change_is_refused(accou
     assert row["carrier"] is None and str(row["dep_delay"]) == "1.25"
 
 
+def test_the_decimals_of_a_csv_file_are_stored_to_their_last_digit(account: Any, tmp_path: Path) -> None:
+    """As doubles they were stored as 12345678901234568.00, without a word."""
+    schema = "carrier string, ts timestamp, dep_delay decimal(38,2)"
+    rows = ("UA,2013-01-01 05:00:00,12345678901234567.89", "UA,2013-01-01 05:00:00,", "UA,2013-01-01 05:00:00,1")
+    put(account, flights(tmp_path, *rows), schema=schema)
+    found = [row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
+    assert sorted(map(str, found)) == ["1.00", "12345678901234567.89", "None"]
+    with pytest.raises(ConfigError, match=r"Row 1 of .* is decimal128\(38, 2\), which cannot hold 'x'\."):
+        put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,x"), schema=schema)
+
+
+def test_the_doubles_of_a_csv_file_may_begin_with_whole_numbers(account: Any, tmp_path: Path) -> None:
+    """The types were those of the first block, here of 64 bytes."""
+    schema = "carrier string, ts timestamp, dep_delay double"
+    rows = [*["UA,2013-01-01 05:00:00,1"] * 5, "UA,2013-01-01 05:00:00,1.5"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("samza_azure.commands.produce.LONGEST_LINE", 64)
+        put(account, flights(tmp_path, *rows), schema=schema)
+    found = [row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
+    assert sorted(found) == [1.0] * 5 + [1.5]
+
+
 def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
     """Also if it was interrupted in the middle, and goes on with another rate. Another file of that key is refused."""
     file = flights(tmp_path, *(f"UA,2013-01-01 05:{number:02}:00,{number}" for number in range(30)))
