@@ -72,12 +72,16 @@ class Target:
         if to.startswith(AZ):
             if not container or not path:
                 raise ConfigError(f"{to} names no blob. Write {AZ}CONTAINER/PATH.")
+            if {"", ".", ".."} & {*path.rstrip("/").split("/")}:
+                raise ConfigError(f"{to} has a part that is empty, or . or .., which are no names of blobs.")
             own = container == config.storage.container
-            if path == NAME or (own and path.startswith(FOLDERS)):
+            if path == NAME or (own and f"{path}/".startswith(FOLDERS)):
                 raise ConfigError(
                     f"{to} is where a job keeps its own data ({', '.join(FOLDERS)}{NAME}). Choose another name, or "
                     "another container."
                 )
+        elif not path.strip("/"):
+            raise ConfigError(f"{to!r} names no file and no folder of its own.")
         is_folder = path.endswith("/") or by is not None or (not container and Path(path).is_dir())
         if is_folder:
             if by is None:
