@@ -218,10 +218,11 @@ def _fitted(chunk: pa.Table, schema: pa.Schema) -> pa.Table:
     for column in schema:
         before = chunk[column.name]
         if pa.types.is_decimal(column.type) and pa.types.is_floating(before.type):
-            same = pc.equal(fitting[column.name].cast(before.type), before)
-            if not pc.all(same, skip_nulls=True).as_py():
-                lost = before.filter(pc.invert(pc.fill_null(same, fill_value=True)))[0].as_py()
-                raise ConfigError(f"The column {column.name!r} is {column.type}, which would change {lost}.")
+            doubtful = pc.not_equal(fitting[column.name].cast(before.type), before)
+            numbers, decimals = before.filter(doubtful), fitting[column.name].filter(doubtful)
+            for lost, decimal in zip(numbers.to_pylist(), decimals.to_pylist(), strict=True):
+                if float(decimal) != lost:  # Arrow's cast to a double is not to the nearest: 189.70 becomes another
+                    raise ConfigError(f"The column {column.name!r} is {column.type}, which would change {lost}.")
     return fitting
 
 

@@ -171,6 +171,17 @@ def test_the_decimals_of_a_csv_file_are_stored_to_their_last_digit(account: Any,
         put(account, flights(tmp_path, "UA,2013-01-01 05:00:00,x"), schema=schema)
 
 
+def test_no_number_of_json_lines_is_refused_that_a_decimal_can_hold(account: Any, tmp_path: Path) -> None:
+    """Arrow casts the decimal 189.70 to 189.70000000000002, so every seventh price was refused."""
+    file, schema = tmp_path / "prices.jsonl", "carrier string, ts timestamp, dep_delay decimal(10,2)"
+    row = '{{"carrier": "UA", "ts": "2013-01-01 05:00:00", "dep_delay": {}.{:02}}}\n'
+    file.write_text("".join(row.format(number // 100, number % 100) for number in range(0, 40_000, 7)))
+    put(account, file, schema=schema)
+    file.write_text(row.format("1.00", 5).replace("1.00.05", "1.005"))
+    with pytest.raises(ConfigError, match=r"which would change 1.005\. Nothing was written"):
+        put(account, file, schema=schema)
+
+
 def test_the_doubles_of_a_csv_file_may_begin_with_whole_numbers(account: Any, tmp_path: Path) -> None:
     """The types were those of the first block, here of 64 bytes."""
     schema = "carrier string, ts timestamp, dep_delay double"
