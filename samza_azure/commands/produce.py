@@ -257,8 +257,7 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
     """The rows of a file in chunks, in file order.
 
     Text columns of the stream are read as text, such as 00501, and so is a key of a CSV file that the stream lacks. So
-    are the decimals of a CSV file, since a double would change their last digits. Its doubles are doubles from the
-    first line on, whatever that line holds.
+    are the decimals of a CSV file, since a double would change their last digits.
     """
     texts = pa.schema([column for column in schema if column.type == pa.string()])
     try:
@@ -272,8 +271,6 @@ def _chunks(file: Path, schema: pa.Schema, key: str | None) -> Iterator[pa.Table
                 for column in schema:
                     if pa.types.is_decimal(column.type):
                         types = types.append(pa.field(column.name, pa.string()))
-                    elif pa.types.is_floating(column.type):
-                        types = types.append(column)
                 convert = pyarrow.csv.ConvertOptions(column_types=types)
                 reading = pyarrow.csv.ReadOptions(block_size=LONGEST_LINE)
                 with (

@@ -4,6 +4,7 @@ import io
 import os
 import pty
 import re
+import select
 from dataclasses import replace
 from typing import Any
 
@@ -196,8 +197,11 @@ def test_on_a_terminal_the_table_is_drawn_in_place(monkeypatch: pytest.MonkeyPat
 
 
 def drawn(terminal: int) -> str:
-    """What was written to a terminal since the last look."""
-    return os.read(terminal, 1 << 16).decode()
+    """What was written to a terminal since the last look. The kernel hands it on in pieces, so all of them are read."""
+    found = b""
+    while not found or select.select([terminal], [], [], 0.5)[0]:
+        found += os.read(terminal, 1 << 16)
+    return found.decode()
 
 
 LEFT = replace(ROW, state=ProcessorState.LEFT)

@@ -182,17 +182,6 @@ def test_no_number_of_json_lines_is_refused_that_a_decimal_can_hold(account: Any
         put(account, file, schema=schema)
 
 
-def test_the_doubles_of_a_csv_file_may_begin_with_whole_numbers(account: Any, tmp_path: Path) -> None:
-    """The types were those of the first block, here of 64 bytes."""
-    schema = "carrier string, ts timestamp, dep_delay double"
-    rows = [*["UA,2013-01-01 05:00:00,1"] * 5, "UA,2013-01-01 05:00:00,1.5"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("samza_azure.commands.produce.LONGEST_LINE", 64)
-        put(account, flights(tmp_path, *rows), schema=schema)
-    found = [row["dep_delay"] for batch in batches_of(account.blobs(), "flights") for row in batch.to_pylist()]
-    assert sorted(found) == [1.0] * 5 + [1.5]
-
-
 def test_the_same_file_produced_twice_under_one_key_is_there_once(account: Any, tmp_path: Path) -> None:
     """Also if it was interrupted in the middle, and goes on with another rate. Another file of that key is refused."""
     file = flights(tmp_path, *(f"UA,2013-01-01 05:{number:02}:00,{number}" for number in range(30)))
