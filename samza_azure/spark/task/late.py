@@ -2,8 +2,8 @@
 
 Spark adds rows up by group before it compares groups with the watermark, so it counts groups. Where a batch has late
 ones, the rows that it added up are read again, and the late ones counted.
-Promised: the count is exact, and nothing is read again in a batch without late groups. A row of a sliding window counts
-once for each window that it is late for.
+Promised: the count is exact if the functions below the aggregation are deterministic, and nothing is read again in a
+batch without late groups. A row of a sliding window counts once for each window that it is late for.
 Not promised: a count of rows for an aggregation behind another operator with state, since that cannot run twice. There
 Spark's count of groups remains.
 """
