@@ -208,6 +208,10 @@ class Progress:
     watermark_ms: int | None = None  # milliseconds since 1970; None: the stage has none, or not yet
     behind: dict[str, int] = field(default_factory=dict)  # stream -> about how many bytes of its logs are not read
 
+    def rows_in(self, size: int) -> int:
+        """About how many rows `size` bytes hold, by the mean of those that were read; 0 if none were read."""
+        return round(size * self.rows / self.size) if self.size else 0
+
 
 #: The phases of a batch that are reported, by Spark's names; `triggerExecution` is the whole.
 BATCH_PHASES = (

@@ -20,6 +20,7 @@ from samza_azure.errors import ConfigError
 from samza_azure.group.actions import InsertOwnRow, MergeOwnRow, RenewLease, ReplaceOwnRow, StorageAction
 from samza_azure.group.answers import Absent, Answer, Denied, Kept, No, TooLarge, Trouble, Unchanged
 from samza_azure.group.control import BarrierState, Control, RunPhase
+from samza_azure.group.drain import rows_to_drain
 from samza_azure.group.reports import report_of
 from samza_azure.group.requests import ignored
 from samza_azure.group.rows import ProcessorRow
@@ -27,9 +28,8 @@ from samza_azure.group.tasks import assigned
 from samza_azure.group.timing import SELF_STOP
 from samza_azure.group.view import View
 from samza_azure.logs.names import stage_and_number
-from samza_azure.logs.position import bytes_between
 from samza_azure.logs.source_log import SOURCE_LIMITS
-from samza_azure.messages import DrainStep, Phase, Progress, TaskReport
+from samza_azure.messages import DrainStep, Phase, Progress
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,7 @@ class Instruments:
         )
         self.drain_rows = gauge(
             "samza_azure.drain.rows",
-            description="About how many rows of its sources a stage's tasks here have to read before they flush",
+            description="About how many rows a stage's tasks here have to read before they flush",
         )
         self.failed = gauge(
             "samza_azure.run.failed", description="1 if the run failed in the last 15 minutes, reported by the leader"
@@ -180,28 +180,6 @@ def _drain_age_s(control: Control, now_ms: int) -> float:
     if drain is None or control.phase is RunPhase.DRAINED or not drain.at_ms or not drain.at_ms[-1]:
         return 0.0
     return max(now_ms - drain.at_ms[-1], 0) / 1000
-
-
-def rows_to_drain(control: Control | None, task: TaskReport) -> int | None:
-    """About how many rows a task has to read until the ends of its drain; None if there are no ends, or no sources.
-
-    The bytes in between are known; the mean size of a row is that of the rows that the task has read so far.
-    """
-    drain, done = None if control is None else control.drain, task.progress
-    if drain is None or drain.step is not DrainStep.FLUSH or not task.read:
-        return None
-    ends = drain.ends
-    size = sum(
-        bytes_between(at, ends[partition], SOURCE_LIMITS.roll_bytes)
-        for partition, at in task.read.items()
-        if partition in ends
-    )
-    return _rows_in(size, done or Progress())
-
-
-def _rows_in(size: int, done: Progress) -> int:
-    """About how many rows `size` bytes hold, by the mean of those that a task has read; 0 if it has read none."""
-    return round(size * done.rows / done.size) if done.size else 0
 
 
 def _has_failed(control: Control, now_ms: int) -> bool:
@@ -411,8 +389,8 @@ class Observer:
                 ages[stage] = max(ages.get(stage, 0.0), (view.wall_ms - now[0].watermark_ms) / 1000)
             for stream, size in now[0].behind.items():
                 behind[stream] += size
-                behind_rows[stream] += _rows_in(size, now[0])
-            if (rows := rows_to_drain(self._control, report)) is not None:
+                behind_rows[stream] += now[0].rows_in(size)
+            if (rows := rows_to_drain(self._control, report, SOURCE_LIMITS.roll_bytes)) is not None:
                 to_drain[stage] += rows
         self._done = done
         self._set_all(self._instruments.watermark_age, "stage", ages)

@@ -17,12 +17,13 @@ from samza_azure.group.actions import MergeOwnRow, ReadControl, RenewLease, Stor
 from samza_azure.group.age import Age
 from samza_azure.group.answers import Absent, Answer, Denied, No, Trouble, Unchanged
 from samza_azure.group.control import Assignment, Barrier, BarrierState, Control, Event, Member, Owner, RunPhase
+from samza_azure.group.drain import rows_to_drain
 from samza_azure.group.learn import learn
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.group.timing import PROFILES, Timing
 from samza_azure.group.view import Leadership, Lease, LocalTask, OwnIncarnation, Settings, View
-from samza_azure.messages import DrainStep, Phase, Progress, TaskReport
+from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskReport
 from samza_azure.metrics import (
     GroupFacts,
     Observer,
@@ -32,7 +33,6 @@ from samza_azure.metrics import (
     group_facts,
     moved,
     outcome,
-    rows_to_drain,
 )
 
 HERE, THERE = Member("here", "1"), Member("there", "2")
@@ -435,6 +435,18 @@ def test_a_drain_shows_since_when_it_is_at_its_step_and_the_rows_to_do() -> None
 def test_rows_to_do_are_not_known_before_the_ends_are() -> None:
     read = replace(report("a-0", 7), read={"in/0": (0, 5_000)})
     frozen = replace(MODEL, drain=DrainNotification("u", "r", step=DrainStep.FREEZE))
-    assert rows_to_drain(None, read) is None
-    assert rows_to_drain(MODEL, read) is None
-    assert rows_to_drain(frozen, read) is None
+    assert rows_to_drain(None, read, 1 << 20) is None
+    assert rows_to_drain(MODEL, read, 1 << 20) is None
+    assert rows_to_drain(frozen, read, 1 << 20) is None
+
+
+def test_rows_of_other_stages_count_from_the_freeze_on() -> None:
+    """The metric counted sources alone, so a stage behind a shuffle had nothing to do, however much it had."""
+    drain = DrainNotification("u", "r", step=DrainStep.FREEZE, history=("FREEZE",))
+    plain = replace(MODEL, sources={"in": 2})
+    frozen = replace(plain, drain=drain)
+    done = Progress(batches=1, rows=100, size=4_000, behind={"by-key": 2_000, "in": 8_000})
+    read = replace(report("a-0", 7), progress=done, read={"in/0": (0, 5_000)})
+    flush = replace(frozen, drain=replace(drain, step=DrainStep.FLUSH, ends={"in/0": (0, 9_000)}))
+    assert [rows_to_drain(each, read, 1 << 20) for each in (plain, frozen, flush)] == [None, 50, 150]
+    assert rows_to_drain(frozen, replace(read, drain=DrainPhase.COMMITTED), 1 << 20) == 0

@@ -9,9 +9,9 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, flushes
 from samza_azure.group.rows import REQUESTS, ProcessorRow, RequestKind, request
 from samza_azure.host.asking import write_drain, write_request
-from samza_azure.host.status import CALL_S
+from samza_azure.host.status import CALL_S, control_of
 from samza_azure.messages import DrainStep
-from samza_azure.storage.interface import Rows
+from samza_azure.storage.interface import ControlBlob, Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,13 @@ async def ask_drain(control: Control | None, table: Rows, run_id: str) -> Asked:
     return Asked(wanted, await write_drain(table, control, wanted))
 
 
-async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked:
-    """Request the cancellation of a drain that has not begun to flush, or that no leader has accepted yet."""
+async def ask_cancel(blob: ControlBlob, table: Rows, run_id: str) -> Asked:
+    """Request the cancellation of a drain that has not begun to flush, or that no leader has accepted yet.
+
+    The requests are read before the control blob: a drain that a leader accepts in between is in both.
+    """
+    found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
+    control = await control_of(blob)
     wanted = run_id or (control.run_id if control is not None else "")
     if control is not None and wanted in control.past:
         raise ConfigError(
@@ -45,7 +50,6 @@ async def ask_cancel(control: Control | None, table: Rows, run_id: str) -> Asked
         )
     if control is not None and wanted == control.run_id:
         refuse_after_flush(control, "its drain can no longer be cancelled")
-    found = [request(row.key, row.etag, row.values) for row in await table.query(REQUESTS, timeout=CALL_S)]
     waiting = any(each.kind is RequestKind.DRAIN and not each.answer and each.run_id in ("", wanted) for each in found)
     if not waiting and (control is None or control.drain is None or wanted != control.run_id):
         return Asked(wanted, already="not draining")
@@ -62,10 +66,10 @@ async def ask_stop(control: Control | None, rows: Sequence[ProcessorRow], table:
     return Asked(current, await write_request(table, RequestKind.STOP, current, lives))
 
 
-async def answer_to(table: Rows, key: str) -> str:
-    """The leader's answer to a request; empty if there is none yet."""
+async def answer_to(table: Rows, key: str) -> str | None:
+    """The leader's answer to a request; empty if there is none yet, None if the request is deleted."""
     row = await table.get(REQUESTS, key, timeout=CALL_S)
-    return request(row.key, row.etag, row.values).answer if row is not None else ""
+    return request(row.key, row.etag, row.values).answer if row is not None else None
 
 
 def refuse_after_flush(control: Control, so: str) -> None:

@@ -6,9 +6,13 @@ import typer
 
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
 from samza_azure.commands.job import Job, load
-from samza_azure.commands.reach import control_of, look, opened, reach, with_rows
-from samza_azure.commands.terminal import printable, say
+from samza_azure.commands.reach import Limit, control_of, look, opened, reach, with_rows
+from samza_azure.commands.terminal import if_interrupted, printable, say
+from samza_azure.config import Config
+from samza_azure.errors import ConfigError, StorageUnavailable
+from samza_azure.group.requests import ALREADY_DRAINED
 from samza_azure.host.status import document
+from samza_azure.storage.connection import Account
 from samza_azure.storage.interface import ControlBlob, Rows
 
 
@@ -26,7 +30,9 @@ def command(
     timeout: Annotated[
         float | None, typer.Option(min=0, help="Seconds to wait; then exit 4. The drain goes on.")
     ] = None,
-    run_id: Annotated[str, typer.Option(help="The run to drain; by default the one in progress, or the next.")] = "",
+    run_id: Annotated[
+        str, typer.Option(help="The run to drain; by default the last one, or the first if none has begun.")
+    ] = "",
     when_caught_up: Annotated[
         bool, typer.Option("--when-caught-up", help="First wait until all rows that exist now are read.")
     ] = False,
@@ -38,13 +44,16 @@ def command(
 
     Example: samza-azure drain job.toml --when-caught-up --wait
     """
+    limit = Limit(timeout)
+    if timeout is not None and not (wait or when_caught_up or cancel):
+        raise ConfigError("--timeout bounds a wait. Add --wait, --when-caught-up or --cancel, or leave it out.")
     config = load(job, {"app.run.id": run_id} if run_id else None)
     if cancel:
         from samza_azure.commands.waiting import wait_for_cancel
 
         account = reach(config, create=False)
-        control, rows = look(config, account)
-        cancel_asked = with_rows(account, lambda blob, table: ask_cancel(control, table, run_id))
+        _, rows = look(config, account)
+        cancel_asked = with_rows(account, lambda blob, table: ask_cancel(blob, table, run_id))
         print(wait_for_cancel(config, account, cancel_asked, any(row.alive for row in rows), timeout))
         return
     account = opened(config)
@@ -53,25 +62,37 @@ def command(
 
         if with_rows(account, lambda blob, _: control_of(blob), tell=True) is None:
             account = reach(config)
-        wait_until_read(config, account, timeout)
+        with if_interrupted("No drain was requested; the run goes on."):
+            wait_until_read(config, account, limit)
     asked = with_rows(account, lambda blob, table: _ask(blob, table, run_id), tell=True)
     if asked is None:
         account = reach(config)
         asked = with_rows(account, lambda _, table: ask_drain(None, table, run_id))
-    if asked.already == "already drained":
+    if asked.already == ALREADY_DRAINED:
         print(f"Run {asked.run_id} is already drained.")
         return
     say(f"Drain of {'run ' + asked.run_id if asked.run_id else 'the next run'} {asked.already or 'requested'}.")
-
+    if not wait:
+        _, rows = look(config, account)
+        if not any(row.alive for row in rows):
+            say("No processor runs. The drain begins when one starts.")
+        return
     from samza_azure.commands.waiting import wait_for_drain  # imported here, while the fleet works on the request
 
-    _, rows = look(config, account)
-    if not wait and not any(row.alive for row in rows):  # with --wait, `wait_for_drain` says so
-        say("No processor runs. The drain begins when one starts.")
-    if wait:
-        from samza_azure.commands.backlog import behind, unread
+    with if_interrupted("The drain goes on without this command. `drain --wait` shows it again."):
+        print(printable(wait_for_drain(config, account, asked, limit)))
+        _say_what_is_left(config, account)
 
-        print(printable(wait_for_drain(config, account, asked, timeout)))
-        control, rows = look(config, account)
-        if left := unread(behind(account.blobs(), document(config.app.name, control, rows))):
+
+def _say_what_is_left(config: Config, account: Account) -> None:
+    """Say which rows are not read. The drain is over, so an account that no longer answers is no failure of it."""
+    from samza_azure.commands.backlog import behind, unread
+
+    try:
+        shown = document(config.app.name, *look(config, account))
+        left = unread(behind(account.blobs(), shown)) if shown["phase"] == "DRAINED" else ""
+    except StorageUnavailable:
+        say("The account does not answer, so it is unknown how many rows are not read.")
+    else:
+        if left:
             say(f"Not read: {left}. The next run begins with them.")

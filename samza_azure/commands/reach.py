@@ -1,6 +1,7 @@
 """How commands reach the account of a job."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Self, TypeVar
 
@@ -20,6 +21,18 @@ T = TypeVar("T")
 #: How long a command tries to reach the account, in seconds.
 PATIENCE_S = 30.0
 POLL_S = 0.5
+
+
+class Limit:
+    """How long a command may wait in all: so many seconds from now, or for ever."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self.seconds, self._begun = seconds, time.monotonic()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the time is up."""
+        return self.seconds is not None and time.monotonic() - self._begun > self.seconds
 
 
 def reach(config: Config, *, create: bool = True) -> Account:
@@ -65,15 +78,12 @@ class Looks:
         self._loop.close()
 
     def look(self) -> tuple[Control | None, list[ProcessorRow]]:
-        """The control blob and the processors' rows, read now."""
-        account = self._account
-        return _patient(tell=False)(lambda: self._loop.run(read(account.control_blob(), account.rows())))
+        """The control blob and the processors' rows, read now. Raise `StorageUnavailable` at once."""
+        return self._loop.run(read(self._account.control_blob(), self._account.rows()))
 
     def answered(self, asked: Asked) -> str:
         """The leader's answer to a request so far; empty if there is none, or if nothing was requested."""
-        if not asked.key:
-            return ""
-        return _patient(tell=False)(lambda: self._loop.run(answer_to(self._account.rows(), asked.key)))
+        return (self._loop.run(answer_to(self._account.rows(), asked.key)) or "") if asked.key else ""
 
 
 def with_rows(account: Account, ask: Callable[[Any, Any], Coroutine[Any, Any, T]], *, tell: bool = False) -> T:
@@ -104,9 +114,12 @@ def _patient(*, tell: bool) -> Retrying:
     )
 
 
-def answered(account: Account, asked: Asked) -> str:
-    """The leader's answer to a request so far; empty if there is none, or if nothing was requested."""
+def answered(account: Account, asked: Asked) -> str | None:
+    """The leader's answer to a request so far; empty if there is none, or if nothing was requested.
+
+    None: the request is deleted. Those that were answered are, once the run is drained.
+    """
     return with_rows(account, lambda blob, table: answer_to(table, asked.key)) if asked.key else ""
 
 
-__all__ = ["PATIENCE_S", "POLL_S", "Looks", "answered", "control_of", "look", "opened", "reach", "with_rows"]
+__all__ = ["PATIENCE_S", "POLL_S", "Limit", "Looks", "answered", "control_of", "look", "opened", "reach", "with_rows"]

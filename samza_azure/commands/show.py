@@ -3,7 +3,7 @@
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Self, TextIO
 
@@ -17,6 +17,8 @@ from samza_azure.messages import DrainPhase
 
 #: How many events are shown.
 LAST_EVENTS = 8
+#: A terminal of so many characters has room for a column for each step of a drain.
+WIDE = 130
 _STEPS = [str(phase) for phase in DrainPhase]
 
 
@@ -85,11 +87,24 @@ def _processors(shown: dict[str, Any]) -> Table:
 def _tasks(shown: dict[str, Any]) -> Table:
     table = _table("task", "owner", "phase", "batch", "rows/s", "watermark", "late")
     for task in shown["tasks"]:
-        batch = "-" if task["batch"] is None else str(task["batch"])
         done = task["progress"] or {}
         pace = f"{done['pace']:.0f}" if done else "-"
-        _add(table, task["name"], task["owner"] or "-", task["phase"], batch, pace, _watermark(done), str(task["late"]))
+        _add(
+            table,
+            task["name"],
+            task["owner"] or "-",
+            task["phase"],
+            _batch(task),
+            pace,
+            _watermark(done),
+            str(task["late"]),
+        )
     return table
+
+
+def _batch(task: dict[str, Any]) -> str:
+    """The last batch that a task appended."""
+    return "-" if task["batch"] is None or task["batch"] < 0 else str(task["batch"])
 
 
 def _time(at_ms: int) -> str:
@@ -142,14 +157,19 @@ def _add(table: Table, *cells: str, style: str = "") -> None:
 
 
 class DrainDisplay:
-    """Shows each task's drain phase: in place on a terminal, else a line per change and, now and then, per stage."""
+    """Shows each task's drain phase: in place on a terminal, else a line per change and, now and then, per stage.
+
+    Of a run with more than `MANY` tasks the lines are per stage only.
+    """
 
     EVERY_S = 5.0
+    MANY = 50
 
     def __init__(self, stream: TextIO = sys.stderr, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._said_at = clock, clock()
         self._console = console(stream)
-        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+        is_drawn = stream.isatty() and not self._console.is_dumb_terminal  # CI may force colours upon a file
+        self._live = Live(console=self._console, auto_refresh=False) if is_drawn else None
         self._seen: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -163,7 +183,7 @@ class DrainDisplay:
 
     def say(self, text: str) -> None:
         """Print a line."""
-        self._console.print(_text(text))
+        self._console.print(_text(text), soft_wrap=self._live is None)
 
     def update(self, shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> None:
         """Show the document's tasks, with the rows that they still have to read, where known.
@@ -171,56 +191,102 @@ class DrainDisplay:
         `seconds` is the estimated time for all these rows.
         """
         if self._live is not None:
-            self._live.update(drain_table(shown, left, seconds), refresh=True)
+            width, height = self._console.size
+            self._live.update(drain_table(shown, left, seconds, width=width, height=height), refresh=True)
             return
         about = f" in about {seconds:.0f} s" if seconds is not None else ""
-        for task in shown["tasks"]:
-            name, rows = task["name"], left.get(task["name"], 0)
-            to_do = f", {rows} rows to read{about}" if rows and task["phase"] != DrainPhase.COMMITTED else ""
+        for task in shown["tasks"] if len(shown["tasks"]) <= self.MANY else ():
+            name = task["name"]
             if self._seen.get(name) != task["phase"]:
                 self._seen[name], self._said_at = task["phase"], self._clock()
-                self.say(f"{name} {task['phase']}{to_do}")
+                self.say(f"{name} {task['phase']}{_to_do([task], left, about)}")
         if self._clock() >= self._said_at + self.EVERY_S:
             self._said_at = self._clock()
             for line in stage_lines(shown, left, about):
                 self.say(line)
 
 
-def stage_lines(shown: dict[str, Any], left: Mapping[str, int], about: str = "") -> list[str]:
-    """A line for each stage that is not done: how many tasks are in each phase, and how many rows they have to read."""
+def _to_do(tasks: Iterable[dict[str, Any]], left: Mapping[str, int], about: str) -> str:
+    """The rows that these tasks have to read, and those in their state, whose windows have to fire."""
+    flushing = [task for task in tasks if not _is_done(task)]
+    rows, state = sum(left.get(task["name"], 0) for task in flushing), sum(_state_rows(task) or 0 for task in flushing)
+    return (f", {rows} rows to read{about}" if rows else "") + (f", {state} rows of state" if state else "")
+
+
+def _state_rows(task: dict[str, Any]) -> int | None:
+    return (task["last_batch"] or {}).get("state_rows")
+
+
+def _by_stage(shown: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
     stages: dict[str, list[dict[str, Any]]] = {}
     for task in shown["tasks"]:
         stages.setdefault(task["stage"], []).append(task)
+    return stages
+
+
+def _is_done(task: dict[str, Any]) -> bool:
+    return task["phase"] in (DrainPhase.COMMITTED, DrainPhase.DRAINED)
+
+
+def _in_each_phase(tasks: Iterable[dict[str, Any]]) -> str:
+    """How many tasks are in each phase: "1 COMMITTED, 3 FLUSHING"."""
+    return ", ".join(f"{number} {phase}" for phase, number in Counter(task["phase"] for task in tasks).items())
+
+
+def stage_lines(shown: dict[str, Any], left: Mapping[str, int], about: str = "") -> list[str]:
+    """A line for each stage that is not done: how many tasks are in each phase, and how many rows they have to read."""
     lines = []
-    for stage, tasks in stages.items():
-        phases = Counter(task["phase"] for task in tasks)
-        if phases.keys() - {DrainPhase.COMMITTED, DrainPhase.DRAINED}:
-            rows = sum(left.get(task["name"], 0) for task in tasks)
-            counted = ", ".join(f"{number} {phase}" for phase, number in phases.items())
-            lines.append(f"{stage}: {counted}" + (f", {rows} rows to read{about}" if rows else ""))
+    for stage, tasks in _by_stage(shown).items():
+        if not all(_is_done(task) for task in tasks):
+            lines.append(f"{stage}: {_in_each_phase(tasks)}{_to_do(tasks, left, about)}")
     return lines
 
 
-def drain_table(shown: dict[str, Any], left: Mapping[str, int], seconds: float | None = None) -> Table:
-    """A line for each stage with the number of its tasks that have reached each step, and below it its tasks."""
-    table = _table("stage, task", "on", *_STEPS, "batch", "rows to read")
-    stages: dict[str, list[dict[str, Any]]] = {}
-    for task in shown["tasks"]:
-        stages.setdefault(task["stage"], []).append(task)
+def drain_table(
+    shown: dict[str, Any],
+    left: Mapping[str, int],
+    seconds: float | None = None,
+    *,
+    width: int = WIDE,
+    height: int | None = None,
+) -> Group:
+    """A line for each stage with the number of its tasks that have reached each step, and below it its tasks.
+
+    Below `WIDE` characters there is a column for the phase instead of one for each step. Of more tasks than fit into
+    `height` lines the unfinished ones come first, and what is left out is counted.
+    """
+    is_wide, stages = width >= WIDE, _by_stage(shown)
+    heads = (*_STEPS, "batch", "rows to read", "rows of state") if is_wide else ("phase", "to read", "state")
+    table = _table("stage, task", "on", *heads)
+    caption = ""
+    if shown["drain"]:
+        about = f"; all rows are read in about {seconds:.0f} s" if seconds is not None else ""
+        caption = drain_in_words(shown["drain"]) + about
+    listed = {task["name"] for task in shown["tasks"]}
+    lines_per_stage = 1 if is_wide else 2  # its phases are folded
+    room = (height or 1 << 30) - 1 - lines_per_stage * len(stages) - (len(caption) // width + 2)
+    if room < len(listed):
+        unfinished_first = sorted(shown["tasks"], key=_is_done)
+        listed = {task["name"] for task in unfinished_first[: max(room - len(stages), 0)]}
     for stage, tasks in stages.items():
-        counts = [sum(_reached(task) >= step for task in tasks) for step in range(len(_STEPS))]
-        rows = sum(left.get(task["name"], 0) for task in tasks)
-        known = any(task["name"] in left for task in tasks)
-        cells = [f"{count} of {len(tasks)}" for count in counts]
-        _add(table, stage, "", *cells, "", f"{rows:,}" if known else "", style="bold")
+        counts = [f"{sum(_reached(task) >= step for task in tasks)} of {len(tasks)}" for step in range(len(_STEPS))]
+        steps = [*counts, ""] if is_wide else [_in_each_phase(tasks)]
+        _add(table, stage, "", *steps, *_counts(tasks, left), style="bold")
         for task in tasks:
-            dots = ("●" if step <= _reached(task) else "·" for step in range(len(_STEPS)))
-            batch = "" if task["batch"] is None else str(task["batch"])
-            to_do = f"{left[task['name']]:,}" if task["name"] in left else ""
-            _add(table, f"  {task['name']}", task["owner"] or "-", *dots, batch, to_do)
-    about = f"; all rows are read in about {seconds:.0f} s" if seconds is not None else ""
-    table.caption = _text(drain_in_words(shown["drain"]) + about) if shown["drain"] else None
-    return table
+            if task["name"] in listed:
+                dots = ["●" if step <= _reached(task) else "·" for step in range(len(_STEPS))]
+                steps = [*dots, _batch(task)] if is_wide else [task["phase"]]
+                _add(table, f"  {task['name']}", task["owner"] or "-", *steps, *_counts([task], left))
+        if more := sum(task["name"] not in listed for task in tasks):
+            _add(table, f"  and {more} more", style="dim")
+    return Group(table, _text(caption))
+
+
+def _counts(tasks: Sequence[dict[str, Any]], left: Mapping[str, int]) -> tuple[str, str]:
+    """The rows to read and the rows of state of these tasks; empty where no task has told any."""
+    rows = [left[task["name"]] for task in tasks if task["name"] in left]
+    state = [count for task in tasks if (count := _state_rows(task)) is not None]
+    return f"{sum(rows):,}" if rows else "", f"{sum(state):,}" if state else ""
 
 
 def _reached(task: dict[str, Any]) -> int:

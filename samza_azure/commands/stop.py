@@ -7,7 +7,7 @@ import typer
 from samza_azure.commands.ask import ask_stop
 from samza_azure.commands.job import Job, load
 from samza_azure.commands.reach import look, reach, with_rows
-from samza_azure.commands.terminal import say
+from samza_azure.commands.terminal import if_interrupted, say
 from samza_azure.commands.waiting import wait_for_stop
 
 
@@ -28,4 +28,5 @@ def command(
         return
     say(f"Stop of {'run ' + asked.run_id if asked.run_id else 'the group'} requested.")
     if wait:
-        print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))
+        with if_interrupted("The stop goes on without this command. `status` shows it."):
+            print(wait_for_stop(config, account, asked, {row.incarnation for row in rows if row.alive}))

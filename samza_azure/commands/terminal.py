@@ -6,7 +6,8 @@ in them are written out.
 
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, TextIO
 
@@ -48,6 +49,16 @@ def say(text: str) -> None:
     """Print a line of progress. A closed pipe or a full disk does not end the process."""
     with suppress(OSError):
         print(printable(text), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def if_interrupted(text: str) -> Iterator[None]:
+    """On Ctrl-C, say what the command leaves behind."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(text)
+        raise
 
 
 def printable(text: str) -> str:

@@ -2,28 +2,26 @@
 
 import sys
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from samza_azure.commands.ask import Asked, final_since
 from samza_azure.commands.backlog import ends_of, rows_before
-from samza_azure.commands.reach import PATIENCE_S, POLL_S, Looks, answered, look
+from samza_azure.commands.reach import PATIENCE_S, POLL_S, Limit, Looks, answered, look
 from samza_azure.commands.show import DrainDisplay, drain_in_words
 from samza_azure.commands.terminal import say
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.age import Age, observed
 from samza_azure.group.control import Control, Member, RunPhase
-from samza_azure.group.requests import ALREADY_DRAINING, CANCELLED
+from samza_azure.group.requests import ALREADY_DRAINED, ALREADY_DRAINING, CANCELLED
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.group.timing import ROWS_PER_S
 from samza_azure.host.status import document
-from samza_azure.logs.names import source_log
 from samza_azure.logs.position import Position
 from samza_azure.messages import DrainPhase
 from samza_azure.storage.connection import Account
-from samza_azure.storage.interface import Blobs
-from samza_azure.storage.log import LogReader
 
 #: A drain takes seconds, so it is polled more often than other things.
 LOOK_S = 0.2
@@ -31,56 +29,103 @@ LOOK_S = 0.2
 NAMED = 20
 
 
-def wait_for_drain(config: Config, account: Account, asked: Asked, timeout: float | None) -> str:
+def wait_for_drain(config: Config, account: Account, asked: Asked, limit: Limit) -> str:
     """Show the progress of a drain until it is over. Raise `TimedOut`, `JobFailed` or `ConfigError` if it does not end,
     `SamzaAzureError` if it is cancelled.
     """
-    begun, run_id, drains = time.monotonic(), asked.run_id, asked.already == ALREADY_DRAINING
-    ages, said, left, estimate = Ages(config), "", RowsLeft(account.blobs()), Estimate()
-    hint, where, pause = "", "The account has not answered.", LOOK_S
+    watch, said = DrainWatch(config, asked), ""
     with DrainDisplay(sys.stderr) as display, Looks(account) as looks:
         while True:
             try:
                 control, rows = looks.look()
-                answer = "" if drains else looks.answered(asked)
+                answer = looks.answered(asked) if watch.awaits_answer else ""
             except StorageUnavailable:
-                hint = "The account does not answer. The drain goes on when it does."
+                watch.missed()
             else:
-                pause = max(LOOK_S, len(rows) / ROWS_PER_S)
-                shown, silent_rows = document(config.app.name, control, rows), ages.silent(rows)
-                if control is not None:
-                    run_id = run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
-                    rows_left = left.of(shown)
-                    where = where_all_are(shown, rows_left)
-                    display.update(shown, rows_left, estimate.of(rows_left, time.monotonic()))
-                    if is_over(control, run_id, rows, silent_rows):
-                        took = time.monotonic() - begun
-                        later = (
-                            [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
-                        )
-                        return "\n".join([f"Run {run_id} is drained after {took:.1f} s.", *_how(shown, run_id), *later])
-                    is_current = control.run_id == run_id
-                    if is_current and control.failure is not None and has_failed(control, rows, silent_rows):
-                        raise JobFailed(
-                            f"Run {run_id} failed in task {control.failure.task}: {control.failure.message}"
-                        )
-                    before, drains = drains, control.drain is not None and is_current
-                    if (before and not drains and is_current) or (not drains and answer == CANCELLED):
-                        stops = control.stop is not None
-                        how = " by a stop. The next start resumes the run." if stops else ". The run goes on."
-                        raise SamzaAzureError(f"The drain of run {run_id} was cancelled{how}")
-                    drains = (
-                        drains or answer == ALREADY_DRAINING
-                    )  # it began after this look, or is over: the next tells
-                if why := nobody_is_left(rows):
-                    raise ConfigError(f"{why} The request stays: the drain begins when a fitting processor starts.")
-                hint = _waits_for(control, run_id, rows, silent_rows)
-            if hint and hint != said:
-                display.say(hint)
-            said = hint
-            if timeout is not None and time.monotonic() - begun > timeout:
-                raise TimedOut(f"The drain is not over after {timeout:g} s. It goes on, and nothing is lost. {where}")
-            time.sleep(pause)
+                watch.saw(control, rows)
+                if watch.shown["tasks"]:
+                    display.update(watch.shown, watch.rows_left, watch.seconds_left)
+                if end := watch.end_of(control, rows, answer):
+                    return end
+            if watch.hint and watch.hint != said:
+                display.say(watch.hint)
+            said = watch.hint
+            if limit.is_over:
+                raise TimedOut(f"The drain is not over after {limit.seconds:g} s. {watch.in_short()}")
+            time.sleep(watch.pause)
+
+
+class DrainWatch:
+    """What the looks at a group have told of the drain that is waited for."""
+
+    def __init__(self, config: Config, asked: Asked) -> None:
+        self.run_id = asked.run_id
+        self.shown: dict[str, Any] = {}  # the last status document
+        self.rows_left: dict[str, int] = {}  # by task
+        self.seconds_left: float | None = None
+        self.hint = ""  # what only people can bring about
+        self.pause = LOOK_S
+        self._app, self._ages, self._estimate = config.app.name, Ages(config), Estimate()
+        self._begun, self._drains = time.monotonic(), asked.already == ALREADY_DRAINING
+        self._misses, self._nobody = 0, ""
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether the leader has not begun the drain yet, so far as is known."""
+        return not self._drains
+
+    def missed(self) -> None:
+        """The account has not answered. Once is a hiccup."""
+        self._misses += 1
+        if self._misses > 1:
+            self.hint = "The account does not answer. The drain goes on when it does."
+
+    def saw(self, control: Control | None, rows: Sequence[ProcessorRow]) -> None:
+        """The group was read."""
+        self._misses, self.pause = 0, max(LOOK_S, len(rows) / ROWS_PER_S)
+        self.shown, self._silent = document(self._app, control, rows), self._ages.silent(rows)
+        if control is not None:
+            self.run_id = self.run_id or (control.run_id if control.phase is not RunPhase.NONE else "")
+        left = {task["name"]: task["rows_to_drain"] for task in self.shown["tasks"]}
+        self.rows_left = {name: count for name, count in left.items() if count is not None}
+        self.seconds_left = self._estimate.of(self.rows_left, time.monotonic())
+        self.hint = _waits_for(control, self.run_id, rows, self._silent)
+
+    def end_of(self, control: Control | None, rows: Sequence[ProcessorRow], answer: str) -> str:
+        """What to say if the drain is over; empty if it goes on. Raise what ends it otherwise."""
+        if control is not None:
+            if is_over(control, self.run_id, rows, self._silent):
+                return self._drained(control)
+            self._look_for_its_end(control, rows, answer)
+        # The rows were read after the control blob: once, they may show the end of a fleet that has drained.
+        before, self._nobody = self._nobody, nobody_is_left(rows)
+        if self._nobody and self._nobody == before:
+            raise ConfigError(f"{self._nobody} The request stays: the drain begins when a fitting processor starts.")
+        return ""
+
+    def _drained(self, control: Control) -> str:
+        took = time.monotonic() - self._begun
+        later = [] if control.cleaned else ["Its logs are not deleted yet: the next start deletes them."]
+        return "\n".join([f"Run {self.run_id} is drained after {took:.1f} s.", *_how(self.shown, self.run_id), *later])
+
+    def _look_for_its_end(self, control: Control, rows: Sequence[ProcessorRow], answer: str) -> None:
+        is_current = control.run_id == self.run_id
+        if is_current and control.failure is not None and has_failed(control, rows, self._silent):
+            raise JobFailed(f"Run {self.run_id} failed in task {control.failure.task}: {control.failure.message}")
+        before, self._drains = self._drains, control.drain is not None and is_current
+        if (before and not self._drains and is_current) or (not self._drains and answer == CANCELLED):
+            how = " by a stop. The next start resumes the run." if control.stop is not None else ". The run goes on."
+            raise SamzaAzureError(f"The drain of run {self.run_id} was cancelled{how}")
+        # If the leader says that it drains, it began after this look, or is over: the next look tells.
+        self._drains = self._drains or answer == ALREADY_DRAINING
+
+    def in_short(self) -> str:
+        """Who is where and what is left, for the message after a timeout."""
+        if not self.shown:
+            return "The account has not answered. The request stays."
+        if self.awaits_answer:
+            return f"No leader has begun it yet; the request stays. {self.hint}".rstrip()
+        return f"It goes on, and nothing is lost. {where_all_are(self.shown, self.rows_left)}"
 
 
 def _waits_for(
@@ -97,43 +142,56 @@ def _waits_for(
     return ""
 
 
-def wait_until_read(config: Config, account: Account, timeout: float | None) -> None:
+def wait_until_read(config: Config, account: Account, limit: Limit) -> None:
     """Wait until the run has read all rows that its sources hold now; rows that are added meanwhile do not count.
 
     Raise `ConfigError` if the run is over or nobody is left to read, `TimedOut` if it takes too long.
     """
-    begun, blobs, said, ages = time.monotonic(), account.blobs(), "", Ages(config)
+    blobs, said, ages = account.blobs(), "", Ages(config)
     ends: dict[str, Position] | None = None
-    while True:
-        control, rows = look(config, account)
-        shown = document(config.app.name, control, rows)
-        silent_rows, now = ages.silent(rows), ""
-        has_ended = control is not None and has_failed(control, rows, silent_rows)
-        if has_ended or shown["phase"] == "DRAINED":
-            raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
-        if why := nobody_is_left(rows):
-            raise ConfigError(f"{why} No drain was requested: nobody reads the rows that are left.")
-        if shown["phase"] in ("RUNNING", "DRAINING"):
-            ends = ends_of(blobs, shown["read"]) if ends is None else ends
-            if (left := rows_before(blobs, shown, ends)) == 0:
-                return
-            now = f"{left} rows left to read."
-            if shown["phase"] == "DRAINING":
-                now += f" Run {shown['run_id']} drains already: it may end before it has read them."
-        if not any(row.alive for row in rows):
-            now = "No processor runs. The rows are read when one starts."
-        elif all(row in silent_rows for row in rows if row.alive):
-            now = "No processor has sent a heartbeat lately. The rows are read when one starts."
-        elif shown["phase"] == "STARTING":
-            now = "No run is in progress yet. Waiting for it to begin."
-        elif shown["phase"] == "FAILED":
-            now = f"Run {shown['run_id']} failed. Waiting for a processor to resume it."
-        if now != said:
-            say(now)
+    with Looks(account) as looks:
+        while True:
+            now = "The account does not answer. The rows are read when it does."
+            with suppress(StorageUnavailable):
+                control, rows = looks.look()
+                shown, silent_rows = document(config.app.name, control, rows), ages.silent(rows)
+                if shown["phase"] == "DRAINED" or (control is not None and has_failed(control, rows, silent_rows)):
+                    raise ConfigError(f"Run {shown['run_id']} is {shown['phase']}: it no longer reads.")
+                if why := nobody_is_left(rows):
+                    raise ConfigError(f"{why} No drain was requested: nobody reads the rows that are left.")
+                left = None
+                if shown["phase"] in ("RUNNING", "DRAINING"):
+                    ends = ends_of(blobs, shown["read"]) if ends is None else ends
+                    if (left := rows_before(blobs, shown, ends)) == 0:
+                        return
+                now = _reading_in_words(shown, rows, silent_rows, left)
+            if now and now != said:
+                say(now)
             said = now
-        if timeout is not None and time.monotonic() - begun > timeout:
-            raise TimedOut(f"Not all rows are read after {timeout:g} s. No drain was requested; the run goes on.")
-        time.sleep(POLL_S)
+            if limit.is_over:
+                raise TimedOut(
+                    f"Not all rows are read after {limit.seconds:g} s. No drain was requested; the run goes on."
+                )
+            time.sleep(POLL_S)
+
+
+def _reading_in_words(
+    shown: dict[str, Any], rows: Sequence[ProcessorRow], silent: Sequence[ProcessorRow], left: int | None
+) -> str:
+    """What waiting for the rows that are left waits for. `left`: how many there are at least; None: unknown."""
+    if not any(row.alive for row in rows):
+        return "No processor runs. The rows are read when one starts."
+    if all(row in silent for row in rows if row.alive):
+        return "No processor has sent a heartbeat lately. The rows are read when one starts."
+    match shown["phase"]:
+        case "STARTING":
+            return "No run is in progress yet. Waiting for it to begin."
+        case "FAILED":
+            return f"Run {shown['run_id']} failed. Waiting for a processor to resume it."
+        case "DRAINING":
+            end = f" Run {shown['run_id']} drains already: it may end before it has read them."
+            return f"{left} rows left to read.{end}"
+    return "" if left is None else f"{left} rows left to read."
 
 
 def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: bool, timeout: float | None) -> str:
@@ -143,9 +201,12 @@ def wait_for_cancel(config: Config, account: Account, asked: Asked, anybody: boo
         return f"{run[0].upper()}{run[1:]} is not draining."
     if not anybody:
         return f"No processor runs. The next one to start cancels the drain of {run} before it begins."
-    until = time.monotonic() + (PATIENCE_S if timeout is None else timeout)
+    limit = Limit(PATIENCE_S if timeout is None else timeout)
     while not (said := answered(account, asked)):
-        if time.monotonic() > until:
+        if said is None:  # the clean-up of a drained run has deleted the request, with its answer
+            said = ALREADY_DRAINED
+            break
+        if limit.is_over:
             raise TimedOut("No leader has answered. The request stays: the next one obeys it, unless the run flushes.")
         time.sleep(POLL_S)
     if said != CANCELLED:
@@ -166,7 +227,7 @@ def wait_for_stop(config: Config, account: Account, asked: Asked, lives: set[str
             run = f"Run {asked.run_id}" if asked.run_id else "The group"
             silent = f" {', '.join(row.processor for row in left)} did not answer." if left else ""
             return f"{run} is stopped after {time.monotonic() - begun:.1f} s.{silent}"
-        if (said := answered(account, asked)).startswith("refused"):
+        if (said := answered(account, asked) or "").startswith("refused"):
             raise ConfigError(f"Run {asked.run_id} cannot be stopped: {said}.")
         time.sleep(POLL_S)
 
@@ -264,64 +325,3 @@ class Estimate:
             return None
         begun, most = self._first
         return rows * (now - begun) / (most - rows)
-
-
-class RowsLeft:
-    """How many rows tasks still have to process before they flush, as far as these rows exist.
-
-    Rows of source streams are counted, once the ends are decided. Rows between stages are estimated from what the tasks
-    report. Rows that a stage has yet to put out are unknown.
-    """
-
-    def __init__(self, blobs: Blobs) -> None:
-        self._blobs = blobs
-        self._known: dict[tuple[str, Position, Position], int] = {}
-
-    def of(self, shown: dict[str, Any]) -> dict[str, int]:
-        """The rows left, by task; nothing for a task without anything to read that is known."""
-        drain = shown["drain"]
-        if drain is None:
-            return {}
-        ends: dict[str, list[int]] = drain["ends"] if drain["step"] == "FLUSH" else {}
-        between = {
-            task["name"]: rows
-            for task in shown["tasks"]
-            if (rows := rows_between_stages(task, shown["read"])) is not None
-        }
-        sources = {
-            task["name"]: sum(
-                self._between(partition, (at[0], at[1]), (ends[partition][0], ends[partition][1]))
-                for partition, at in task["read"].items()
-                if partition in ends
-            )
-            for task in shown["tasks"]
-            if ends and task["read"]
-        }
-        return {name: sources.get(name, 0) + between.get(name, 0) for name in {**sources, **between}}
-
-    def _between(self, partition: str, start: Position, end: Position) -> int:
-        place = (partition, start, end)
-        if place not in self._known:
-            try:
-                scans = LogReader(self._blobs, source_log(partition)).scans(start, end)
-                self._known[place] = sum(found.rows for found in scans)
-            except SamzaAzureError:
-                return 0  # it is only displayed
-        return self._known[place]
-
-
-def rows_between_stages(task: Mapping[str, Any], sources: Collection[str]) -> int | None:
-    """About how many rows of other stages' logs wait for a task; None if it has not read any yet, or reads none.
-
-    The bytes are those that the task reports, and the mean size of a row is that of the rows it has read in this
-    attempt. `sources` are the partitions of the source streams.
-    """
-    progress: dict[str, Any] = task["progress"] or {}
-    streams = {partition.rpartition("/")[0] for partition in sources}
-    sizes: list[int] = [size for stream, size in progress.get("behind", {}).items() if stream not in streams]
-    if not sizes or not progress["size"]:
-        return None
-    if task["phase"] in (DrainPhase.COMMITTED, DrainPhase.DRAINED):
-        return 0  # its last figures may be from before its last batch
-    rows: int = round(sum(sizes) * progress["rows"] / progress["size"])
-    return rows

@@ -18,8 +18,8 @@ from samza_azure.group.control import Control, RunPhase
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import ProcessorRow
 from samza_azure.logs.names import stage_and_number
-from samza_azure.logs.position import Ends
-from samza_azure.messages import DrainStep, Phase, Plan, TaskReport, partitions_of
+from samza_azure.logs.position import Ends, bytes_between
+from samza_azure.messages import DrainPhase, DrainStep, Phase, Plan, TaskReport, partitions_of
 
 #: How many drained runs with generated ids are remembered; such an id is never generated again. Ids chosen by a person
 #: are remembered for ever, since they may be chosen again. The same number of pipelines is remembered.
@@ -124,3 +124,23 @@ def _stopped_at(report: TaskReport | None, drain: str) -> Ends | None:
     The log of such a task cannot end in DRAINED yet, since FLUSH comes first.
     """
     return report.ends if report is not None and report.frozen_for == drain else None
+
+
+def rows_to_drain(control: Control | None, task: TaskReport, roll_bytes: int) -> int | None:
+    """About how many rows a task has to read before it flushes, for people; None without a drain, or if it is unknown.
+
+    What is known are bytes: of sources up to the ends of the drain, of other stages' logs what the task reports. The
+    mean size of a row is that of the rows that the task has read in this attempt. `roll_bytes`: when a source's log
+    begins its next blob.
+    """
+    drain, done = None if control is None else control.drain, task.progress
+    if control is None or drain is None:
+        return None
+    if task.phase is Phase.DRAINED or task.drain in (DrainPhase.COMMITTED, DrainPhase.DRAINED):
+        return 0  # its last figures may be from before its last batch
+    ends = drain.ends if drain.step is DrainStep.FLUSH else {}
+    sizes = [bytes_between(at, ends[name], roll_bytes) for name, at in (task.read or {}).items() if name in ends]
+    sizes += [size for stream, size in (done.behind if done else {}).items() if stream not in control.sources]
+    if not any(sizes):
+        return 0 if sizes else None
+    return done.rows_in(sum(sizes)) if done is not None and done.size else None

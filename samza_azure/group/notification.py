@@ -55,6 +55,21 @@ class DrainNotification(Grows):
         """The last step taken: FREEZE, FLUSH or DRAINED. Empty while the drain is only asked for."""
         return self.history[-1] if self.history else str(self.step or "")
 
+    def to_json(self) -> str:
+        """The request as JSON, with Samza's field names."""
+        return json.dumps({"uuid": self.uuid, "runId": self.run_id, "drainMode": str(self.mode)})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "DrainNotification":
+        """Parse what `to_json` made. Raise `ValueError` for any other text."""
+        try:
+            fields = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"A drain notification is a JSON object, and this is none: {error}") from error
+        if not isinstance(fields, dict):
+            raise ValueError(f"A drain notification is a JSON object, not a {type(fields).__name__}")
+        return from_fields(fields)
+
     def __str__(self) -> str:
         return f"drain {self.uuid} of run {self.run_id or '(the next)'}, mode {self.mode}"
 
@@ -76,22 +91,6 @@ def remembered(drains: tuple[DrainNotification, ...], drain: DrainNotification |
     if drain is None:
         return drains
     return (*drains, replace(drain, ends={}))[-REMEMBERED:]
-
-
-def to_json(drain: DrainNotification) -> str:
-    """What Samza keeps of a notification: `{"uuid": ..., "runId": ..., "drainMode": "DEFAULT"}`."""
-    return json.dumps({"uuid": drain.uuid, "runId": drain.run_id, "drainMode": str(drain.mode)})
-
-
-def from_json(text: str | bytes) -> DrainNotification:
-    """The notification of such a text. `ValueError` says what is wrong with another one."""
-    try:
-        fields = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"A drain notification is a JSON object, and this is none: {error}") from error
-    if not isinstance(fields, dict):
-        raise ValueError(f"A drain notification is a JSON object, not a {type(fields).__name__}")
-    return from_fields(fields)
 
 
 def from_fields(fields: Mapping[str, Any]) -> DrainNotification:

@@ -9,11 +9,13 @@ from typing import Any
 
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Assignment, Control, Owner, RunPhase
+from samza_azure.group.drain import rows_to_drain
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.reports import report_of
 from samza_azure.group.rows import MEMBERS, ProcessorRow, processor_row
 from samza_azure.group.tasks import PATIENCE
 from samza_azure.logs.names import stage_and_number
+from samza_azure.logs.source_log import SOURCE_LIMITS
 from samza_azure.messages import DrainPhase, LastBatch, Phase, Progress, TaskReport
 from samza_azure.storage.interface import Content, ControlBlob, Rows
 
@@ -148,6 +150,7 @@ def _task(
         "phase": str(task_phase(report, control)),
         "batch": report.batch if report is not None else None,
         "late": report.late if report is not None else 0,
+        "rows_to_drain": rows_to_drain(control, report, SOURCE_LIMITS.roll_bytes) if report is not None else None,
         "progress": _fields(report.progress if report is not None else None),
         "last_batch": _fields(report.last_batch if report is not None else None),
         "why": why(each, control, rows, report, waits_s),

@@ -280,6 +280,19 @@ def test_waiting_for_a_drain_ends_when_nobody_is_left_who_could_do_it(group: Gro
     assert group.command("drain", "--cancel")[0] == 0
 
 
+def test_ctrl_c_says_what_a_command_that_waits_leaves_behind(group: Group) -> None:
+    waiting = group.begin("drain", "--wait")
+    assert waiting.stderr is not None
+    for line in waiting.stderr:
+        if line == "No processor runs. The drain begins when one starts.\n":
+            break
+    waiting.send_signal(signal.SIGINT)
+    said = waiting.communicate(timeout=PATIENCE_S)
+    assert said == ("", "The drain goes on without this command. `drain --wait` shows it again.\n")
+    assert waiting.returncode == 130
+    assert group.command("drain", "--cancel")[0] == 0
+
+
 Watch = tuple[DrainNotifications, DrainMonitor, "queue.SimpleQueue[DrainNotification]"]
 
 

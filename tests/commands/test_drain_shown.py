@@ -8,20 +8,17 @@ import select
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from rich.console import Console
 
 from samza_azure.commands.show import DrainDisplay, drain_in_words, drain_table, status_view
 from samza_azure.commands.terminal import clock
-from samza_azure.commands.waiting import Estimate, RowsLeft, is_over, nobody_is_left, where_all_are
+from samza_azure.commands.waiting import Estimate, is_over, nobody_is_left, where_all_are
 from samza_azure.group.control import Assignment, Control, Member, Owner, RunPhase
 from samza_azure.group.notification import DrainNotification
 from samza_azure.group.rows import ProcessorRow, ProcessorState
 from samza_azure.host.status import document
-from samza_azure.messages import DrainPhase, DrainStep, Phase, Progress, TaskReport
-from samza_azure.storage.memory import MemoryAccount
-from samza_azure.storage.source_stream import SourceWriter
+from samza_azure.messages import DrainPhase, DrainStep, LastBatch, Phase, Progress, TaskReport
 
 ASKED_MS = 1_700_000_000_000
 DRAIN = DrainNotification(
@@ -97,7 +94,10 @@ def test_the_status_shows_the_drains_of_earlier_runs_the_last_one_first() -> Non
 
 def test_the_table_counts_the_tasks_of_each_stage_that_have_reached_a_step() -> None:
     lines = printed(drain_table(shown(), {"clean-0": 1_234}))
-    assert lines[0] == "stage, task on REQUESTED SOURCES_STOPPED FLUSHING COMMITTED DRAINED batch rows to read"
+    assert (
+        lines[0]
+        == "stage, task on REQUESTED SOURCES_STOPPED FLUSHING COMMITTED DRAINED batch rows to read rows of state"
+    )
     assert "clean 2 of 2 2 of 2 2 of 2 1 of 2 0 of 2 1,234" in lines
     assert "clean-0 p1 ● ● ● ● · 7 1,234" in lines
     assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1" in lines
@@ -144,41 +144,73 @@ def test_when_the_time_is_up_it_is_told_who_is_where_and_what_is_left() -> None:
     assert where_all_are(shown(replace(CONTROL, tasks={})), {}) == "No task has started."
 
 
-def test_the_rows_that_a_task_has_still_to_read_are_counted_up_to_the_ends() -> None:
-    account = MemoryAccount()
-    writer, ends = SourceWriter(account.blobs(), account.hints(), "in", 1), [0]
-    for rows in ([1, 2], [3, 4, 5], [6]):
-        writer.write(pa.table({"n": rows}))
-        writer.flush()
-        ends.append(account.blobs().read("streams/in/0/00000000", 0, 1).size)  # type: ignore[union-attr]
-    now = shown(replace(CONTROL, drain=replace(DRAIN, ends={"in/0": (0, ends[2])})))
-    now["tasks"][0]["read"] = {"in/0": [0, ends[1]], "other/0": [0, 1]}
-    left = RowsLeft(account.blobs())
-    assert left.of(now) == {"clean-0": 3}
-    assert left.of(shown(replace(CONTROL, drain=replace(DRAIN, step=DrainStep.FREEZE)))) == {}
-    assert left.of(shown(replace(CONTROL, drain=None))) == {}
+def rows_to_drain(now: dict[str, Any]) -> dict[str, int | None]:
+    return {task["name"]: task["rows_to_drain"] for task in now["tasks"]}
 
 
-def test_rows_between_stages_are_counted_before_and_after_the_ends_are_decided() -> None:
+def test_the_rows_that_a_task_has_still_to_read_are_estimated_up_to_the_ends() -> None:
+    read = Progress(batches=3, rows=1_000, size=4_000, behind={"in": 700})
+    at = replace(ROW.tasks["clean-1"], read={"in/0": (0, 100), "other/0": (0, 1)}, progress=read)
+    row = replace(ROW, tasks={**ROW.tasks, "clean-1": at})
+    assert rows_to_drain(shown(row=row)) == {"clean-0": 0, "clean-1": 75, "daily-0": None}
+    frozen = replace(CONTROL, drain=replace(DRAIN, step=DrainStep.FREEZE))
+    assert rows_to_drain(shown(frozen, row))["clean-1"] is None, "the ends are not decided"
+    assert rows_to_drain(shown(replace(CONTROL, drain=None), row))["clean-1"] is None
+    fresh = replace(ROW, tasks={**ROW.tasks, "clean-1": replace(at, progress=None)})
+    assert rows_to_drain(shown(row=fresh))["clean-1"] is None, "it has read none, so the size of a row is unknown"
+
+
+def test_rows_between_stages_count_before_and_after_the_ends_are_decided() -> None:
     """They were not shown, though a drain waits for them above all: rows of sources are not read any more."""
     read = Progress(batches=3, rows=1_000, size=4_000, behind={"by-carrier": 2_000, "in": 700})
     flushes = replace(ROW.tasks["daily-0"], progress=read)
     row = replace(ROW, tasks={**ROW.tasks, "daily-0": flushes})
-    left = RowsLeft(MemoryAccount().blobs())
-    assert left.of(shown(row=row)) == {"clean-0": 0, "daily-0": 500}
+    assert rows_to_drain(shown(row=row))["daily-0"] == 500
     frozen = replace(CONTROL, drain=replace(DRAIN, step=DrainStep.FREEZE, ends={}))
-    assert left.of(shown(frozen, row)) == {"daily-0": 500}
+    assert rows_to_drain(shown(frozen, row))["daily-0"] == 500
     done = replace(flushes, phase=Phase.DRAINED)
-    assert left.of(shown(frozen, replace(ROW, tasks={"daily-0": done}))) == {"daily-0": 0}
+    assert rows_to_drain(shown(frozen, replace(ROW, tasks={"daily-0": done})))["daily-0"] == 0
     unknown = replace(flushes, progress=replace(read, rows=0, size=0))
-    assert left.of(shown(frozen, replace(ROW, tasks={"daily-0": unknown}))) == {}
-    assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(
-        drain_table(shown(row=row), left.of(shown(row=row)))
+    assert rows_to_drain(shown(frozen, replace(ROW, tasks={"daily-0": unknown})))["daily-0"] is None
+    assert "daily 1 of 1 0 of 1 0 of 1 0 of 1 0 of 1 500" in printed(drain_table(shown(row=row), {"daily-0": 500}))
+
+
+def test_what_a_flush_has_to_fire_is_shown_while_it_lasts() -> None:
+    """A flush of two million windows is one batch: for minutes nothing that was shown changed."""
+    fires = replace(ROW.tasks["clean-1"], last_batch=LastBatch(6, 10, {}, 0, 2_000_000, 1 << 30))
+    now = shown(row=replace(ROW, tasks={**ROW.tasks, "clean-1": fires}))
+    assert "clean-1 p1 ● ● ● · · 6 2,000,000" in printed(drain_table(now, {}))
+    file, clock = io.StringIO(), [0.0]
+    with DrainDisplay(file, lambda: clock[0]) as display:
+        display.update(now, {})
+        clock[0] = 5.0
+        display.update(now, {"clean-1": 7})
+    said = file.getvalue().splitlines()
+    assert "clean-1 FLUSHING, 2000000 rows of state" in said
+    assert "clean: 1 COMMITTED, 1 FLUSHING, 7 rows to read, 2000000 rows of state" in said
+
+
+def test_of_a_run_with_many_tasks_each_stage_has_a_line_however_long_and_however_coloured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log of CI got a line for each task and phase, or, if colours were forced, the whole table five times a second.
+    Long lines were broken after 80 characters."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    names = [f"{'clean' * 20}-{number}" for number in range(51)]
+    tasks = {name: TaskReport(name, 1, 1, Phase.RUNNING, drain=DrainPhase.FLUSHING) for name in names}
+    now = shown(
+        replace(CONTROL, tasks={name: Assignment(OWNER, first=False) for name in names}), replace(ROW, tasks=tasks)
     )
+    file, clock = io.StringIO(), [0.0]
+    with DrainDisplay(file, lambda: clock[0]) as display:
+        for clock[0] in (0.0, 0.2, 5.0):
+            display.update(now, {})
+    assert file.getvalue().splitlines() == [f"{'clean' * 20}: 51 FLUSHING"]
 
 
 def test_on_a_terminal_the_table_is_drawn_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
     ours, theirs = pty.openpty()
     with os.fdopen(theirs, "w") as terminal, DrainDisplay(terminal) as display:
         display.update(shown(), {"clean-1": 1_234}, 8.0)
@@ -194,6 +226,52 @@ def test_on_a_terminal_the_table_is_drawn_in_place(monkeypatch: pytest.MonkeyPat
     assert up.search(second) and not up.search(first), "the cursor goes up: the table takes the place of the last one"
     assert re.search(r"daily-0 +p1 +● +● +● +● +·", second) and "1,234" not in second
     assert up.search(third) and third.index("A line.") < third.index("daily-0"), "a line stays above the table"
+
+
+MANY = tuple(f"{stage}-{number}" for stage in ("clean", "daily") for number in range(40))
+
+
+@pytest.mark.parametrize(("width", "height"), [(140, 24), (129, 24), (60, 24), (80, 12), (140, 200)])
+def test_a_table_of_many_tasks_fits_the_terminal_and_begins_with_the_unfinished(width: int, height: int) -> None:
+    """What did not fit was cut at the bottom: the last stages, and the estimate."""
+    flushes = [TaskReport(name, 1, 1, Phase.DRAINED if "2" in name else Phase.RUNNING) for name in MANY]
+    now = shown(
+        replace(CONTROL, tasks={name: Assignment(OWNER, first=False) for name in MANY}),
+        replace(ROW, tasks={each.task: replace(each, drain=DrainPhase.FLUSHING) for each in flushes}),
+    )
+    file = io.StringIO()
+    Console(file=file, width=width, height=height).print(
+        drain_table(now, {"clean-3": 7}, 8.0, width=width, height=height)
+    )
+    lines = file.getvalue().splitlines()
+    text = " ".join(file.getvalue().split())
+    assert len(lines) <= height
+    assert "all rows are read in about 8 s" in text
+    named = [name for name in MANY if f" {name} " in text]
+    left_out = sum(int(count) for count in re.findall(r"and (\d+) more", text))
+    assert len(named) + left_out == len(MANY)
+    if left_out:
+        done = {each.task for each in flushes if each.phase is Phase.DRAINED}
+        assert named and not set(named) & done
+    else:
+        assert height == 200
+
+
+def test_a_terminal_that_cannot_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was shown there until the drain was over."""
+    monkeypatch.setenv("TERM", "dumb")
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as terminal, DrainDisplay(terminal) as display:
+        display.update(shown(), {"clean-1": 5})
+        said = drawn(ours)
+    os.close(ours)
+    assert "clean-1 FLUSHING, 5 rows to read" in said and "\x1b" not in said
+
+
+def test_a_task_that_has_appended_nothing_shows_no_batch() -> None:
+    lines = printed(drain_table(shown(), {}))
+    assert "daily-0 p1 ● · · · · -" in lines
+    assert "daily-0 p1 REQUESTED - - - 0" in printed(status_view(shown()))
 
 
 def drawn(terminal: int) -> str:

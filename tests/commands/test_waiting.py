@@ -1,15 +1,17 @@
 """What `drain` answers at moments that a real group passes too quickly. On the account in memory."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TypeVar, cast
 
 import pyarrow as pa
 import pytest
 
-from samza_azure.commands import reach, waiting
+from samza_azure.commands import waiting
 from samza_azure.commands.ask import Asked, ask_cancel, ask_drain
+from samza_azure.commands.reach import Limit
 from samza_azure.config import Config
 from samza_azure.errors import ConfigError, JobFailed, SamzaAzureError, StorageUnavailable, TimedOut
 from samza_azure.group.control import NAME, Control, Failure, Member, RunPhase, Stop, encode
@@ -24,6 +26,7 @@ from samza_azure.group.rows import (
     columns,
     request_columns,
 )
+from samza_azure.host.status import control_of
 from samza_azure.messages import DrainStep
 from samza_azure.storage.connection import Account
 from samza_azure.storage.limits import HINTS
@@ -45,15 +48,33 @@ FREEZE = DrainNotification("u", "run", step=DrainStep.FREEZE, history=("FREEZE",
 FLUSH = replace(FREEZE, step=DrainStep.FLUSH, history=("FREEZE", "FLUSH"))
 RUNNING = Control("g", run_id="run", phase=RunPhase.RUNNING, sources={"in": 1}, members=(Member("p1", "life"),))
 FAILED = replace(RUNNING, phase=RunPhase.FAILED, failure=Failure("clean", "clean-0", "no", ""))
+FROZEN = replace(RUNNING, phase=RunPhase.DRAINING, drain=FREEZE)
+FLUSHES = replace(FROZEN, drain=FLUSH)
 ROW = ProcessorRow("p1", "life", state=ProcessorState.ACTIVE)
 
 
 def test_a_drain_that_failed_while_it_flushed_is_not_cancelled_because_the_next_start_resumes_it() -> None:
-    rows = MemoryAccount().rows()
+    flushed, frozen = (Play((replace(FAILED, drain=drain), ROW)).account for drain in (FLUSH, FREEZE))
     said = r"Run run failed while it flushed: its drain can no longer be cancelled\. The next start resumes the flush\."
     with pytest.raises(ConfigError, match=said):
-        asyncio.run(ask_cancel(replace(FAILED, drain=FLUSH), rows, ""))
-    assert asyncio.run(ask_cancel(replace(FAILED, drain=FREEZE), rows, "")).key
+        asyncio.run(ask_cancel(flushed.control_blob(), flushed.rows(), ""))
+    assert asyncio.run(ask_cancel(frozen.control_blob(), frozen.rows(), "")).key
+
+
+def test_a_drain_that_the_leader_takes_up_while_its_cancellation_is_asked_for_is_cancelled() -> None:
+    """The blob was read before the requests: in between the drain had left the one and was not yet in the other, so
+    the command said that the run was not draining, with 0, and the run drained for good."""
+    play = Play((RUNNING, ROW), (FROZEN, ROW))
+    blob, rows = play.account.control_blob(), play.account.rows()
+    control = asyncio.run(control_of(blob))
+    asked = asyncio.run(ask_drain(control, rows, ""))
+
+    async def ask() -> Asked:
+        with play.before("control.read", lambda: play.answer(asked.key, "accepted")):
+            return await ask_cancel(blob, rows, "")
+
+    cancelled = asyncio.run(ask())
+    assert cancelled.key and not cancelled.already
 
 
 class Play(Link):
@@ -62,10 +83,30 @@ class Play(Link):
 
     def __init__(self, *looks: tuple[Control, ProcessorRow] | None) -> None:
         self.storage, self._looks = MemoryStorage(), list(looks)
+        self._then: tuple[str, Callable[[], None]] | None = None
         self.account = cast(Account, MemoryAccount(self.storage, link=self))  # it has the same methods
         self.storage.control_create(b"")
 
+    @contextmanager
+    def before(self, operation: str, then: Callable[[], None]) -> Iterator[None]:
+        """Do something before the next such call has its effect."""
+        self._then = operation, then
+        yield
+        assert self._then is None, f"{operation} was not called"
+
+    def answer(self, key: str, text: str) -> None:
+        """What the leader does."""
+        row = next(row for row in self.storage.query(REQUESTS) if row.key == key)
+        self.storage.update(REQUESTS, key, {"answer": text}, row.etag, merge=True)
+
+    @property
+    def looks_left(self) -> int:
+        return len(self._looks)
+
     async def carry(self, operation: str, effect: Callable[[], T], timeout: float) -> T:
+        if self._then is not None and self._then[0] == operation:
+            (_, then), self._then = self._then, None
+            then()
         if operation == "control.read" and self._looks:
             if (look := self._looks.pop(0)) is None:
                 raise StorageUnavailable("The account is away.")
@@ -98,7 +139,7 @@ def test_waiting_until_all_is_read_says_what_it_waits_for_and_ends_when_nobody_i
     writer.write(pa.table({"n": [1, 2]}))
     writer.flush()
     with pytest.raises(ConfigError, match=r"No processor is alive\. p1 ended with 2: Why\. No drain was requested"):
-        waiting.wait_until_read(CONFIG, play.account, PATIENCE_S)
+        waiting.wait_until_read(CONFIG, play.account, Limit(PATIENCE_S))
     assert capsys.readouterr().err.splitlines() == [
         "No run is in progress yet. Waiting for it to begin.",
         "No processor runs. The rows are read when one starts.",
@@ -113,7 +154,7 @@ def test_processors_that_are_silent_are_named_as_what_is_waited_for(
     monkeypatch.setattr(waiting, "POLL_S", 0.1)  # a gap between two looks counts for at most twice that
     play = Play((replace(RUNNING, run_id="", phase=RunPhase.NONE), ROW))
     with pytest.raises(TimedOut):
-        waiting.wait_until_read(CONFIG, play.account, 2 * CONFIG.coordinator.timing.heartbeat_timeout_s)
+        waiting.wait_until_read(CONFIG, play.account, Limit(2 * CONFIG.coordinator.timing.heartbeat_timeout_s))
     assert "No processor has sent a heartbeat lately. The rows are read when one starts." in capsys.readouterr().err
 
 
@@ -123,7 +164,9 @@ DRAINED = replace(RUNNING, phase=RunPhase.DRAINED, drain=FLUSH, past=("run",))
 def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not_taken_part_in_it() -> None:
     again = replace(ROW, incarnation="next life")
     play = Play((replace(FAILED, drain=FLUSH), again), (DRAINED, again))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), PATIENCE_S).startswith("Run run is drained")
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S)).startswith(
+        "Run run is drained"
+    )
 
 
 @pytest.mark.parametrize(
@@ -137,18 +180,17 @@ def test_a_failed_run_is_waited_for_while_a_processor_that_can_resume_it_has_not
 )
 def test_a_failed_run_is_not_waited_for_where_nobody_resumes_it(row: ProcessorRow) -> None:
     with pytest.raises(JobFailed, match="Run run failed in task clean-0: no"):
-        waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), PATIENCE_S)
+        waiting.wait_for_drain(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Asked("run"), Limit(PATIENCE_S))
     with pytest.raises(ConfigError, match="Run run is FAILED: it no longer reads"):
-        waiting.wait_until_read(CONFIG, Play((FAILED, row), (DRAINED, row)).account, PATIENCE_S)
+        waiting.wait_until_read(CONFIG, Play((FAILED, row), (DRAINED, row)).account, Limit(PATIENCE_S))
 
 
 def test_rows_are_waited_for_while_a_failed_run_can_be_resumed(capsys: pytest.CaptureFixture[str]) -> None:
     again = replace(ROW, incarnation="next life")
-    waiting.wait_until_read(CONFIG, Play((FAILED, again), (RUNNING, again)).account, PATIENCE_S)
+    waiting.wait_until_read(CONFIG, Play((FAILED, again), (RUNNING, again)).account, Limit(PATIENCE_S))
     assert capsys.readouterr().err == "Run run failed. Waiting for a processor to resume it.\n"
 
 
-FROZEN = replace(RUNNING, phase=RunPhase.DRAINING, drain=FREEZE)
 STOPPED = replace(RUNNING, stop=Stop("s", (Member("p1", "life"),)))
 
 
@@ -162,31 +204,69 @@ def test_waiting_for_a_drain_says_what_cancelled_it(after: Control, said: str, *
     answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": CANCELLED}
     play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=said):
-        waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), PATIENCE_S)
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run", "u"), Limit(PATIENCE_S))
 
 
 def test_waiting_for_a_drain_outlasts_an_outage_and_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(reach, "PATIENCE_S", 0.0)
     play = Play((FROZEN, ROW), None, None, (DRAINED, ROW))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), PATIENCE_S).startswith("Run run is drained")
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S)).startswith(
+        "Run run is drained"
+    )
     assert capsys.readouterr().err.count("The account does not answer. The drain goes on when it does.") == 1
     with pytest.raises(TimedOut, match=r"It goes on, and nothing is lost\. No task has started\."):
-        waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), 0.05)
+        waiting.wait_for_drain(CONFIG, Play((FROZEN, ROW), *[None] * 9).account, Asked("run"), Limit(0.05))
+
+
+def test_waiting_for_rows_outlasts_an_outage_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    """One call without an answer ended the command with 3, and no drain was requested."""
+    play = Play((RUNNING, ROW), None, (RUNNING, ROW))
+    writer = SourceWriter(play.account.blobs(), play.account.hints(), "in", 1)
+    writer.write(pa.table({"n": [1, 2]}))
+    writer.flush()
+    with pytest.raises(TimedOut):
+        waiting.wait_until_read(CONFIG, play.account, Limit(0.3))
+    away = "The account does not answer. The rows are read when it does."
+    assert capsys.readouterr().err.splitlines() == ["2 rows left to read.", away, "2 rows left to read."]
+
+
+def test_rows_that_are_read_after_the_blob_end_no_drain_that_is_over() -> None:
+    """The fleet had drained and left between the two reads, one of its processors with an error: the command said that
+    nobody was left, with 2."""
+    gone = replace(ROW, state=ProcessorState.LEFT, ending="2 Why.")
+    play = Play((FLUSHES, gone), (DRAINED, gone))
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S)).startswith(
+        "Run run is drained"
+    )
+    with pytest.raises(ConfigError, match="No processor is alive"):
+        waiting.wait_for_drain(CONFIG, Play((FLUSHES, gone)).account, Asked("run"), Limit(PATIENCE_S))
+
+
+def test_a_drain_that_nobody_has_begun_does_not_go_on() -> None:
+    play = Play((RUNNING, ROW))
+    with pytest.raises(TimedOut, match=r"No leader has begun it yet; the request stays\."):
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(0.05))
+
+
+def test_a_cancellation_whose_request_the_clean_up_has_deleted_came_too_late() -> None:
+    """It waited for 30 s, and said that no leader had answered."""
+    play = Play((DRAINED, ROW))
+    with pytest.raises(ConfigError, match=r"cannot be cancelled: already drained"):
+        waiting.wait_for_cancel(CONFIG, play.account, Asked("run", "gone"), True, PATIENCE_S)
 
 
 def test_waiting_for_a_drain_says_that_nobody_runs(capsys: pytest.CaptureFixture[str]) -> None:
     gone = replace(ROW, state=ProcessorState.LEFT)
     play = Play((FROZEN, ROW), (FROZEN, gone), (FROZEN, gone), (DRAINED, gone))
-    waiting.wait_for_drain(CONFIG, play.account, Asked("run"), PATIENCE_S)
+    waiting.wait_for_drain(CONFIG, play.account, Asked("run"), Limit(PATIENCE_S))
     assert capsys.readouterr().err.count("No processor runs. The drain goes on when one starts.") == 1
 
 
 def test_the_failure_of_another_run_is_not_that_of_the_run_that_is_to_drain(capsys: pytest.CaptureFixture[str]) -> None:
     later = replace(DRAINED, run_id="next", past=("run", "next"))
     play = Play((FAILED, ROW), (later, ROW))
-    assert waiting.wait_for_drain(CONFIG, play.account, Asked("next", "u"), PATIENCE_S).startswith(
+    assert waiting.wait_for_drain(CONFIG, play.account, Asked("next", "u"), Limit(PATIENCE_S)).startswith(
         "Run next is drained"
     )
     said = "Run run failed. The drain of run next begins when that run is resumed and has ended."
@@ -201,7 +281,7 @@ def test_a_drain_that_was_under_way_and_is_gone_was_cancelled(by: str) -> None:
         answer = {**request_columns(RequestKind.DRAIN, "u", "run"), "answer": ALREADY_DRAINING}
         play.storage.insert(REQUESTS, "u", answer)
     with pytest.raises(SamzaAzureError, match=r"was cancelled\. The run goes on\."):
-        waiting.wait_for_drain(CONFIG, play.account, asked, PATIENCE_S)
+        waiting.wait_for_drain(CONFIG, play.account, asked, Limit(PATIENCE_S))
 
 
 def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
@@ -210,3 +290,15 @@ def test_only_the_drain_of_the_run_in_progress_is_hinted_at() -> None:
     for run_id in ("typo", "", "run"):
         asyncio.run(ask_drain(RUNNING, play.account.rows(), run_id))
     assert [row.key.split("|")[1] for row in play.storage.query(HINTS)] == ["run", "run"]
+
+
+def test_the_limit_of_a_command_counts_for_all_that_it_waits_for() -> None:
+    """Until the rows are read and until the drain is over it was counted twice, one after the other."""
+    limit = Limit(0.2)
+    with pytest.raises(TimedOut, match=r"Not all rows are read after 0\.2 s"):
+        waiting.wait_until_read(CONFIG, Play((replace(RUNNING, phase=RunPhase.NONE), ROW)).account, limit)
+    play, looked = Play(*[(FROZEN, ROW)] * 50), 50
+    with pytest.raises(TimedOut, match=r"The drain is not over after 0\.2 s"):
+        waiting.wait_for_drain(CONFIG, play.account, Asked("run"), limit)
+    assert play.looks_left == looked - 1
+    assert not Limit(None).is_over

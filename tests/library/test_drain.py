@@ -26,7 +26,7 @@ from samza_azure import (
 )
 from samza_azure.group import control as control_blob
 from samza_azure.group.control import Control, RunPhase
-from samza_azure.group.notification import from_fields, from_json, to_json
+from samza_azure.group.notification import from_fields
 from samza_azure.group.rows import REQUESTS
 from samza_azure.library.drain import MonitorState
 from samza_azure.messages import DrainStep
@@ -194,9 +194,12 @@ def test_a_drain_is_requested_although_nobody_can_read_the_control_blob(store: S
 
 def test_drain_notification_serde() -> None:
     drain = DrainNotification(UUID, "foobar")
-    assert from_json(to_json(drain)) == drain
-    assert to_json(drain) == f'{{"uuid": "{UUID}", "runId": "foobar", "drainMode": "DEFAULT"}}'
-    assert from_json(f'{{"uuid": "{UUID.upper()}", "runId": "foobar", "drainMode": "default"}}').mode == drain.mode
+    assert DrainNotification.from_json(drain.to_json()) == drain
+    assert drain.to_json() == f'{{"uuid": "{UUID}", "runId": "foobar", "drainMode": "DEFAULT"}}'
+    assert (
+        DrainNotification.from_json(f'{{"uuid": "{UUID.upper()}", "runId": "foobar", "drainMode": "default"}}').mode
+        == drain.mode
+    )
     assert str(drain) == f"drain {UUID} of run foobar, mode DEFAULT"
 
 
@@ -216,7 +219,7 @@ def test_drain_notification_serde() -> None:
 )
 def test_a_text_that_is_no_notification_says_what_is_wrong(text: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        from_json(text)
+        DrainNotification.from_json(text)
 
 
 @given(st.dictionaries(st.sampled_from(["uuid", "runId", "drainMode", "kind"]), st.text() | st.integers() | st.none()))
