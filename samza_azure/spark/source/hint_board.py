@@ -74,16 +74,17 @@ class HintBoard:
             self._written = text
 
     def poll(self) -> bool:
-        """Read all hints. Return whether a log has grown."""
+        """Read all hints. Return whether there is news: a log has grown, or a drain is asked for."""
         rows = self._hints.poll()
         drains = {name for name in rows if is_drain_hint(name)}
-        if not drains <= self._drains_asked:
+        is_asked = not drains <= self._drains_asked
+        if is_asked:
             self._drains_asked = drains
             self.drain_asked.set()
             self._changed()
         with self._lock:
             ends = {prefix: hint_position(values) for prefix, values in rows.items()}
-            return self._learn({prefix: end for prefix, end in ends.items() if end is not None})
+            return self._learn({prefix: end for prefix, end in ends.items() if end is not None}) or is_asked
 
     def _listen(self) -> None:
         quiet = 0
