@@ -34,6 +34,7 @@ from common import EXAMPLE, PATIENCE_S, Claim, flights, middle, p95, say, scratc
 from samza_azure.commands.azurite.emulator import Azurite
 from samza_azure.commands.dev import VARIABLE
 from samza_azure.commands.fleet import Fleet, all_running
+from samza_azure.errors import StorageUnavailable
 from samza_azure.group.control import Control
 from samza_azure.group.rows import REQUESTS
 from samza_azure.host.status import control_of
@@ -61,8 +62,8 @@ class Drained:
 
     @property
     def seconds(self) -> float:
-        """From the start of the command to the last exit of a processor."""
-        return sum(self.phases)
+        """From the start of the command to the last exit: of a processor, or its own."""
+        return max(sum(self.phases), self.answered_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,13 +217,14 @@ async def watch(fleet: Fleet, asked: "subprocess.Popen[bytes]", begun: float) ->
     answered, deadline = 0.0, now() + PATIENCE_S
     try:
         while fleet.alive() or not answered:
-            if not reached and await table.query(REQUESTS, timeout=5):
-                reached["command"] = now()
-            control = await control_of(blob)
-            for name, step in (("take-up", "FREEZE"), ("freeze", "FLUSH"), ("flush", "DRAINED")):
-                if control is not None and has_taken(control, step):
-                    reached.setdefault("command", now())
-                    reached.setdefault(name, now())
+            with suppress(StorageUnavailable):  # one call without an answer must not throw all rounds away
+                if not reached and await table.query(REQUESTS, timeout=5):
+                    reached["command"] = now()
+                control = await control_of(blob)
+                for name, step in (("take-up", "FREEZE"), ("freeze", "FLUSH"), ("flush", "DRAINED")):
+                    if control is not None and has_taken(control, step):
+                        reached.setdefault("command", now())
+                        reached.setdefault(name, now())
             if not fleet.alive():
                 reached.setdefault("exit", now())
             if not answered and asked.poll() is not None:
