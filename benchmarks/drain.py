@@ -24,6 +24,7 @@ import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 
@@ -48,6 +49,8 @@ RATE = 500
 LOOK_S = 0.02
 #: A processor is idle when it has used less than this share of a core for so many seconds.
 IDLE_SHARE, IDLE_S = 0.4, 3.0
+#: Rows per second that arrive before and during a drain under `Load.ARRIVING`, and for how long before it.
+ARRIVING_RATE, ARRIVING_S = 4_000, 30.0
 #: Of the example's job.
 STAGES = 2
 PHASES = ("command", "take-up", "freeze", "flush", "exit")
@@ -64,6 +67,14 @@ class Drained:
     def seconds(self) -> float:
         """From the start of the command to the last exit: of a processor, or its own."""
         return max(sum(self.phases), self.answered_s)
+
+
+class Load(Enum):
+    """What the processor has done, and does, when the drain begins."""
+
+    IDLE = "rows came for forty seconds, and all are read"
+    COLD = "all rows came at once, and are read"
+    ARRIVING = "rows have come for half a minute, and still come"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +106,8 @@ def measure(
         pq.write_table(flights(1).slice(0, ROWS), directory / "flights.parquet")
         for number in range(rounds + 1):
             for place, (side, drains) in enumerate(found.items()):
-                drained = drain(side, directory / f"{number}-{place}", emulator, cold)
+                load = Load.COLD if cold else Load.IDLE
+                drained = drain(side, directory / f"{number}-{place}", emulator, load, directory / "flights.parquet")
                 if number:  # the first round compiles, and fills caches
                     drains.append(drained)
                 shares = ", ".join(f"{name} {took:.2f}" for name, took in zip(PHASES, drained.phases, strict=True))
@@ -155,8 +167,8 @@ def daily_delays_{number}(rows: DataFrame) -> DataFrame:
 '''
 
 
-def drain(side: Side, directory: Path, emulator: Azurite, cold: bool) -> Drained:
-    """One run of an application of its own, from its start to its end."""
+def drain(side: Side, directory: Path, emulator: Azurite, load: Load, rows: Path) -> Drained:
+    """One run of an application of its own, from its start to its end, fed from a file of flights."""
     directory.mkdir()
     name = f'name = "drain-{directory.name}"'
     job = (EXAMPLE / "job.toml").read_text().replace('name = "flights"', name)
@@ -164,16 +176,24 @@ def drain(side: Side, directory: Path, emulator: Azurite, cold: bool) -> Drained
     (directory / "pipeline.py").write_text(pipeline_of(side.stages))
     environment = {VARIABLE: emulator.connection_string, "PYTHONPATH": str(side.root)}
     fleet = Fleet(directory / "job.toml", directory / "logs", environment)
+    producer: subprocess.Popen[bytes] | None = None
     try:
         fleet.start("p0")
         fleet.wait_until("all tasks run", all_running, PATIENCE_S)
         command = [sys.executable, "-m", "samza_azure"]
-        rows = str(directory.parent / "flights.parquet")
-        produce = [*command, "produce", str(fleet.job), "flights", rows, "--key", "dest"]
-        produce += [] if cold else ["--rate", str(RATE)]
-        subprocess.run(produce, env=fleet.environment, check=True, stderr=subprocess.DEVNULL)
-        fleet.wait_until("all is read", lambda shown: all_running(shown) and fleet.unread(shown) == 0, PATIENCE_S)
-        if not cold:
+        produce = [*command, "produce", str(fleet.job), "flights", str(rows), "--key", "dest"]
+        if load is not Load.COLD:
+            produce += ["--rate", str(ARRIVING_RATE if load is Load.ARRIVING else RATE)]
+        producer = subprocess.Popen(produce, env=fleet.environment, stderr=subprocess.DEVNULL)
+        if load is Load.ARRIVING:
+            with suppress(subprocess.TimeoutExpired):
+                producer.wait(ARRIVING_S)
+                raise SystemExit("The rows did not last until the drain.")
+        else:
+            if producer.wait() != 0:
+                raise SystemExit(f"produce ended with {producer.returncode}.")
+            fleet.wait_until("all is read", lambda shown: all_running(shown) and fleet.unread(shown) == 0, PATIENCE_S)
+        if load is Load.IDLE:
             wait_until_idle(psutil.Process(fleet.processes["p0"].pid))
         begun = now()
         asked = subprocess.Popen(
@@ -184,6 +204,9 @@ def drain(side: Side, directory: Path, emulator: Azurite, cold: bool) -> Drained
         )
         return asyncio.run(watch(fleet, asked, begun))
     finally:
+        if producer is not None:
+            producer.kill()
+            producer.wait()
         fleet.stop()
 
 

@@ -1,11 +1,13 @@
-"""A drain of Flink's, to be read beside `benchmarks/drain.py`: two stages with four tasks each, on a local cluster.
+"""A drain of ours and of Flink's, in turns: two stages with four tasks each, one processor beside a local cluster.
 
 pip install apache-flink, in a virtual environment of its own, then
 python benchmarks/flink_drain.py --flink FOLDER [--rounds 8]      # the folder of that environment
 
-The job counts and averages by carrier and hour what a generator makes, so that at the drain all windows are open. It is
-drained in turns by the command line (`flink stop --drain`) and by one REST call; measured is the time until the job is
-FINISHED. Each drain is looked at: without rows in the sink it has fired nothing, and the run of the script fails.
+Both count and average flights by carrier and window, 4,000 rows a second for half a minute, and are drained while more
+arrive; all windows are open then. Flink is drained by its command line (`flink stop --drain`) and by one REST call;
+measured is the time until the job is FINISHED. Ours is the example, drained by `drain --wait`; measured is the time
+until the command and the processor have ended. Each drain of Flink's is looked at: without rows in the sink it has
+fired nothing, and the script fails. Ours is compared with a batch by the tests.
 """
 
 import argparse
@@ -24,7 +26,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from common import PATIENCE_S, Claim, middle, p95, say, show
+import pyarrow.parquet as pq
+from common import PATIENCE_S, Claim, flights, middle, p95, say, scratch, show
+from drain import ARRIVING_RATE, ARRIVING_S, HERE, Load, Side
+from drain import drain as drain_ours
+
+from samza_azure.commands.azurite.emulator import Azurite
 
 SETTINGS = {
     "jobmanager.rpc.address": "localhost",
@@ -38,7 +45,7 @@ JOB = """
 CREATE TABLE flights (
   number INT, delay DOUBLE, ts AS LOCALTIMESTAMP, carrier AS MOD(number, 16),
   WATERMARK FOR ts AS ts - INTERVAL '1' MINUTE
-) WITH ('connector' = 'datagen', 'rows-per-second' = '4000', 'fields.number.min' = '0', 'fields.number.max' = '999');
+) WITH ('connector' = 'datagen', 'rows-per-second' = '{rate}', 'fields.number.min' = '0', 'fields.number.max' = '999');
 CREATE TABLE delays (hour_begun TIMESTAMP(3), carrier INT, flights BIGINT, delay DOUBLE)
   WITH ('connector' = 'filesystem', 'path' = '{sink}', 'format' = 'csv');
 INSERT INTO delays
@@ -54,7 +61,6 @@ for statement in '''{sql}'''.split(";"):
     if statement.strip():
         tables.execute_sql(statement)
 """
-RUNS_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +145,7 @@ def start(flink: Cluster, number: int) -> str:
     """A job that runs; its id."""
     before = {job["id"] for job in flink.ask("/jobs")["jobs"]}
     script = flink.directory / f"job-{number}.py"
-    script.write_text(SUBMIT.format(sql=JOB.format(sink=flink.directory / f"sink-{number}")))
+    script.write_text(SUBMIT.format(sql=JOB.format(rate=ARRIVING_RATE, sink=flink.directory / f"sink-{number}")))
     python = str(flink.home.parents[3] / "bin" / "python")  # the SQL client of PyPI's package lacks a jar
     command = flink.command("flink", "run", "-d", "-pyclientexec", python, "-pyexec", python, "-py", str(script))
     ended = subprocess.run(command, env=flink.environment, capture_output=True, text=True, check=False)
@@ -147,7 +153,7 @@ def start(flink: Cluster, number: int) -> str:
         raise SystemExit(f"flink run failed: {ended.stdout[-1000:]} {ended.stderr[-1000:]}")
     (job,) = {job["id"] for job in flink.ask("/jobs")["jobs"]} - before
     flink.until(f"/jobs/{job}", lambda found: all(each["status"] == "RUNNING" for each in found["vertices"]))
-    time.sleep(RUNS_S)  # rows are read meanwhile
+    time.sleep(ARRIVING_S)  # rows are read meanwhile
     return str(job)
 
 
@@ -164,23 +170,39 @@ def drain(flink: Cluster, job: str, *, by_command: bool) -> float:
     return flink.until(f"/jobs/{job}", lambda found: found["state"] == "FINISHED") - begun
 
 
+def drain_flink(flink: Cluster, number: int, *, by_command: bool) -> float:
+    """Start a job, and drain it; how long the drain took."""
+    took = drain(flink, start(flink, number), by_command=by_command)
+    fired = [path for path in (flink.directory / f"sink-{number}").rglob("*") if path.is_file()]
+    if not any(path.stat().st_size for path in fired):
+        raise SystemExit("The drain has fired no window.")
+    return took
+
+
 def measure(environment: Path, rounds: int) -> list[Claim]:
-    """In turns; the first of each kind warms the cluster up."""
-    found: dict[bool, list[float]] = {True: [], False: []}
-    with cluster(environment) as flink:
-        for number in range(2 * (rounds + 1)):
-            by_command = number % 2 == 0
-            took = drain(flink, start(flink, number), by_command=by_command)
-            fired = [path for path in (flink.directory / f"sink-{number}").rglob("*") if path.is_file()]
-            if not any(path.stat().st_size for path in fired):
-                raise SystemExit("The drain has fired no window.")
-            if number >= 2:
-                found[by_command].append(took)
-            say(f"{'flink stop --drain' if by_command else 'REST'}: {took:.2f} s")
-    names = {True: "flink stop --drain", False: "Flink's REST call"}
+    """In turns; the first of each kind warms everything up."""
+    command, call, ours = "flink stop --drain", "Flink's REST call", "samza-azure drain --wait"
+    found: dict[str, list[float]] = {command: [], call: [], ours: []}
+    with scratch() as directory, Azurite() as emulator, cluster(environment) as flink:
+        rows = directory / "flights.parquet"
+        pq.write_table(flights(1), rows)
+        for number in range(rounds + 1):
+            for name in found:
+                if name == ours:
+                    took = drain_ours(Side(HERE), directory / f"{number}", emulator, Load.ARRIVING, rows).seconds
+                else:
+                    took = drain_flink(flink, 2 * number + (name == call), by_command=name == command)
+                say(f"{name}: {took:.2f} s")
+                if number:
+                    found[name].append(took)
+    goal = middle(found[command])
     return [
-        Claim(f"{names[kind]}, median of {len(took)}", f"{middle(took):.2f} s (95th percentile {p95(took):.2f} s)")
-        for kind, took in found.items()
+        Claim(
+            f"{name}, median of {len(took)}",
+            f"{middle(took):.2f} s (95th percentile {p95(took):.2f} s)",
+            *(("that of Flink's command line", middle(took) < goal) if name == ours else ()),
+        )
+        for name, took in found.items()
     ]
 
 
