@@ -13,7 +13,7 @@ The phases, as the account shows them, asked every 20 ms:
     flush      until DRAINED does: every log ends in DRAINED
     exit       until the last process has ended, clean-up included
 
-`--stages 4` takes turns with a job of so many stages, each behind a shuffle, windowed and with state; what each stage
+It takes turns with a job of four stages (`--stages`), each behind a shuffle, windowed and with state; what each stage
 after the second adds is printed. With `--beside` it is measured in both checkouts.
 """
 
@@ -51,8 +51,8 @@ LOOK_S = 0.02
 IDLE_SHARE, IDLE_S = 0.4, 3.0
 #: Rows per second that arrive before and during a drain under `Load.ARRIVING`, and for how long before it.
 ARRIVING_RATE, ARRIVING_S = 4_000, 30.0
-#: Of the example's job.
-STAGES = 2
+#: Of the example's job, and of the longer one.
+STAGES, LONGER_STAGES = 2, 4
 PHASES = ("command", "take-up", "freeze", "flush", "exit")
 
 
@@ -95,10 +95,10 @@ def measure(
     rounds: int | None = None,
     *,
     cold: bool = False,
-    stages: int = STAGES,
+    stages: int = LONGER_STAGES,
 ) -> list[Claim]:
     """Drain this checkout's fleets, in turns with another's if there is one, and with those of a longer job."""
-    rounds = rounds or (2 if quick else 12)
+    rounds = rounds or (2 if quick else 10)
     ours = Side(HERE)
     roots, lengths = [HERE, *([beside] if beside else [])], [STAGES, *([stages] if stages > STAGES else [])]
     found: dict[Side, list[Drained]] = {Side(root, length): [] for length in lengths for root in roots}
@@ -272,9 +272,9 @@ def has_taken(control: Control, step: str) -> bool:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="two rounds: to see that it works")
-    parser.add_argument("--rounds", type=int, help="how many rounds; 12 without it")
+    parser.add_argument("--rounds", type=int, help="how many rounds; 10 without it")
     parser.add_argument("--cold", action="store_true", help="all rows at once, and drain when they are read")
-    parser.add_argument("--stages", type=int, default=STAGES, help="take turns with a job of so many stages")
+    parser.add_argument("--stages", type=int, default=LONGER_STAGES, help="of the longer job; 2: none")
     parser.add_argument("--beside", type=Path, help="another checkout, to take turns with")
     chosen = parser.parse_args()
     started = time.monotonic()

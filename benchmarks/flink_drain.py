@@ -187,14 +187,14 @@ def measure(environment: Path, rounds: int) -> list[Claim]:
         rows = directory / "flights.parquet"
         pq.write_table(flights(1), rows)
         for number in range(rounds + 1):
-            for name in found:
+            for name, seconds in found.items():
                 if name == ours:
                     took = drain_ours(Side(HERE), directory / f"{number}", emulator, Load.ARRIVING, rows).seconds
                 else:
                     took = drain_flink(flink, 2 * number + (name == call), by_command=name == command)
                 say(f"{name}: {took:.2f} s")
                 if number:
-                    found[name].append(took)
+                    seconds.append(took)
     goal = middle(found[command])
     return [
         Claim(

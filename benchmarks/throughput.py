@@ -45,6 +45,7 @@ class Speed:
 
     by_clock: float
     by_processor: float
+    metered: float = 0.0  # the share of the processor time that a meter has counted
 
 
 def measure(quick: bool) -> list[Claim]:
@@ -81,13 +82,21 @@ def measure(quick: bool) -> list[Claim]:
     ]
 
 
-def run_ours(rows: pa.Table) -> Speed:
-    """The example in one container."""
+def run_ours(rows: pa.Table, meter: Callable[[], float] | None = None) -> Speed:
+    """The example in one container. `meter` tells the seconds of processor time that something has taken so far."""
     pipeline, job = (EXAMPLE / "pipeline.py").read_text(), (EXAMPLE / "job.toml").read_text()
-    return speed_of("one container", job, pipeline, rows, "clean", kept)
+    return speed_of("one container", job, pipeline, rows, "clean", kept, meter)
 
 
-def speed_of(what: str, job: str, pipeline: str, rows: pa.Table, first: str, kept: Callable[[pa.Table], int]) -> Speed:
+def speed_of(
+    what: str,
+    job: str,
+    pipeline: str,
+    rows: pa.Table,
+    first: str,
+    kept: Callable[[pa.Table], int],
+    meter: Callable[[], float] | None = None,
+) -> Speed:
     """One container whose stage `first` puts out so many of some rows, and `daily_delays` reads them.
 
     The emulator's processor time counts too: it does what a disk does for plain Spark.
@@ -106,11 +115,13 @@ def speed_of(what: str, job: str, pipeline: str, rows: pa.Table, first: str, kep
         produce(around, rows.slice(warm.num_rows))
         container.permit()
         begun, cpu = time.monotonic(), cpu_s(container.pid, around.emulator.pid)
+        metered = meter() if meter is not None else 0.0
         wait_for(around, container, first, kept(rows))
         seconds, cpu = time.monotonic() - begun, cpu_s(container.pid, around.emulator.pid) - cpu
+        metered = (meter() - metered) / cpu if meter is not None else 0.0
         say(f"{what}: {seconds:.2f} s, CPU {cpu:.1f} s, batches {batches(container)}")
         counted = rows.num_rows - warm.num_rows
-        return Speed(counted / seconds, counted / cpu)
+        return Speed(counted / seconds, counted / cpu, metered)
 
 
 def produce(around: World, rows: pa.Table) -> None:
